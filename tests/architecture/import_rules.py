@@ -1,0 +1,118 @@
+"""Who may import whom, as tables, and the reader that reports each breach with file and line.
+
+Read ``MAY_IMPORT`` top to bottom: it is the architecture. Late imports and type-only imports count too.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.architecture.sources import PACKAGES, Module, modules
+
+_LEAF = frozenset({"errors", "config", "tile", "dtypes"})
+
+# Part of cutile -> the parts of cutile, or cuda_async, that it may import.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "config": frozenset({"errors"}),
+    "tile": frozenset({"errors"}),
+    "dtypes": frozenset({"errors", "tile"}),
+    "language": _LEAF,
+    "ir": _LEAF,
+    "ops": _LEAF | {"ir"},
+    "frontend": _LEAF | {"ir", "ops"},
+    "passes": _LEAF | {"ir", "ops"},
+    "backend": _LEAF | {"ir", "ops", "passes"},
+    "compile": _LEAF | {"ir", "ops", "frontend", "passes", "backend"},
+    "launch": _LEAF | {"compile", "cuda_async"},
+    "entry": _LEAF | {"language", "frontend", "compile", "launch"},
+    "host": _LEAF | {"launch", "entry", "cuda_async"},
+}
+
+SIBLINGS = {  # folder -> parts of it that must not know one another
+    "cutile.backend": frozenset({"reference", "cpu", "cuda"}),
+    "cuda_async.driver": frozenset({"cuda", "host", "sim"}),
+}
+KNOWS_ALL_SIBLINGS = frozenset({"cutile.backend.registry", "cuda_async.driver", "cuda_async.driver.registry"})
+
+PUBLIC_MODULES = frozenset(
+    {"cutile", "cuda_async", "cuda_async.graph", "cuda_async.unsafe", "cuda_async.testing"}
+)
+
+
+def part(name: str) -> str:
+    """Return the row of the table: ``cutile.ir.core`` is ``ir``, ``cuda_async.op`` is ``cuda_async``."""
+    head, *rest = name.split(".")
+    return rest[0] if head == "cutile" and rest else head
+
+
+def one_way(root: Path) -> Iterator[str]:
+    """Yield each import that points down the map."""
+    for module in modules(root, *PACKAGES):
+        if module.is_facade:
+            continue  # a public facade re-exports from anywhere in its package
+        here = part(module.name)
+        if here not in MAY_IMPORT and here != "cuda_async":
+            yield f"{module.where}: {here} has no row in MAY_IMPORT; add it here and in docs/architecture.md"
+            continue
+        allowed = MAY_IMPORT.get(here, frozenset())
+        for imported in module.imports():
+            there = part(imported.name)
+            if imported.top in PACKAGES and there != here and there not in allowed:
+                yield f"{module.where}:{imported.line}: {here} must not import {there}"
+
+
+def no_siblings(root: Path) -> Iterator[str]:
+    """Yield each import of one target or driver by another, or by what they share."""
+    for module in modules(root, *PACKAGES):
+        for folder, siblings in SIBLINGS.items():
+            if not module.name.startswith(folder) or module.name in KNOWS_ALL_SIBLINGS:
+                continue
+            depth = folder.count(".") + 1
+            mine = next(iter(module.name.split(".")[depth:]), "")
+            for imported in module.imports():
+                parts = imported.name.split(".")
+                there = parts[depth] if len(parts) > depth and ".".join(parts[:depth]) == folder else ""
+                if there in siblings and there != mine:
+                    yield f"{module.where}:{imported.line}: {mine} must not import its sibling {there}"
+
+
+def _may_touch(module: Module, library: str) -> bool:
+    """Say whether the file is one of those that may import the library (invariant 9)."""
+    parts = module.where.removesuffix(".py").split("/")
+    in_backend = parts[:2] == ["cutile", "backend"] and len(parts) > 3
+    if library == "cuda":
+        return (
+            parts[:3] == ["cuda_async", "driver", "cuda"]
+            or parts[:3] == ["cutile", "backend", "cuda"]
+            or parts == ["cutile", "compile", "cache"]
+        )
+    if library == "numba":
+        return in_backend and ("intrinsics" in parts[3:] or parts[-1] == "build")
+    if library == "numba.cuda":
+        return _may_touch(module, "numba") and parts[2] == "cuda"
+    return in_backend  # llvmlite: a cached object is loaded with it
+
+
+def bindings(root: Path) -> Iterator[str]:
+    """Yield each import of a CUDA binding, Numba or llvmlite outside the files that are for it."""
+    for module in modules(root, *PACKAGES):
+        for imported in module.imports():
+            if imported.name == "numba.cuda" or imported.name.startswith("numba.cuda."):
+                library = "numba.cuda"
+            elif imported.top in {"cuda", "numba", "llvmlite"}:
+                library = imported.top
+            else:
+                continue
+            if not _may_touch(module, library):
+                yield f"{module.where}:{imported.line}: {library} may not be imported in this file"
+
+
+def public_only(root: Path, public: dict[str, frozenset[str]]) -> Iterator[str]:
+    """Yield each import in ``kernels/`` that is no public name; ``public`` is each package's ``__all__``."""
+    for module in modules(root, "kernels"):
+        for imported in module.imports():
+            if imported.top not in PACKAGES or imported.name in PUBLIC_MODULES:
+                continue
+            package, _, name = imported.name.rpartition(".")
+            if package not in PUBLIC_MODULES or name not in public.get(package, frozenset({name})):
+                yield f"{module.where}:{imported.line}: {imported.name} is not a public name"

@@ -1,0 +1,53 @@
+"""One word, one place: a family of operations has the same file name in every folder that deals with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.architecture.sources import ROOT
+
+FAMILIES = frozenset(
+    {"arith", "math", "compare", "cast", "create", "shape", "memory"}
+    | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
+)
+# Files beside the families: what the operations of a folder share. A leading underscore needs no entry.
+SHARED = {
+    "cutile/ops": frozenset({"registry"}),
+    "cutile/backend/cpu/emit": frozenset({"module"}),
+    "cutile/backend/cuda/emit": frozenset({"module"}),
+    "tests/samples": frozenset({"row"}),
+}
+
+
+def strangers(root: Path) -> Iterator[str]:
+    """Yield each file whose name is neither a family's nor listed as shared."""
+    for folder, shared in SHARED.items():
+        for path in sorted((root / folder).glob("*.py")):
+            if not path.stem.startswith("_") and path.stem not in FAMILIES | shared:
+                yield f"{folder}/{path.name}: neither a family of operations nor listed in SHARED"
+
+
+def orphans(root: Path) -> Iterator[str]:
+    """Yield each family that a target emits, or the samples test, and that ``cutile/ops`` does not define."""
+    known = {path.stem for path in (root / "cutile/ops").glob("*.py")}
+    # The structured control flow is part of the IR itself: cutile/ir/control.py.
+    known |= {path.stem for path in (root / "cutile/ir").glob("control.py")}
+    for folder in SHARED:
+        for path in sorted((root / folder).glob("*.py")):
+            if path.stem in FAMILIES and path.stem not in known:
+                yield f"{folder}/{path.name}: cutile/ops defines no family {path.stem}"
+
+
+def test_family_files_carry_family_names() -> None:
+    assert list(strangers(ROOT)) == []
+
+
+def test_every_family_is_defined_in_ops() -> None:
+    assert list(orphans(ROOT)) == []
+
+
+def test_each_breach_is_reported(tmp_path: Path) -> None:
+    for where in ("cutile/ops/math.py", "cutile/backend/cpu/emit/trig.py", "tests/samples/reduce.py"):
+        (tmp_path / where).parent.mkdir(parents=True)
+        (tmp_path / where).touch()
+    assert [line.split(":")[0] for line in strangers(tmp_path)] == ["cutile/backend/cpu/emit/trig.py"]
+    assert [line.split(":")[0] for line in orphans(tmp_path)] == ["tests/samples/reduce.py"]

@@ -1,0 +1,67 @@
+"""Files stay small, say what they are, and read the environment in one place only."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.architecture.sources import PACKAGES, ROOT, modules
+
+CEILING = 600  # lines; 400 are asked
+FOLDERS = (*PACKAGES, "kernels", "tests")
+CONFIG = {f"{package}/config.py" for package in PACKAGES}
+ENVIRONMENT = {"environ", "environb", "getenv", "putenv", "unsetenv"}
+
+
+def too_long(root: Path) -> Iterator[str]:
+    for module in modules(root, *FOLDERS):
+        lines = len(module.path.read_text(encoding="utf-8").splitlines())
+        if lines > CEILING:
+            yield f"{module.where}: {lines} lines; {CEILING} is the ceiling, so split it by idea"
+
+
+def without_docstring(root: Path) -> Iterator[str]:
+    for module in modules(root, *FOLDERS):
+        if module.tree.body and not ast.get_docstring(module.tree):
+            yield f"{module.where}: say in a docstring what this module is, and what it is not"
+
+
+def reads_environment(root: Path) -> Iterator[str]:
+    """Yield each use of ``os.environ`` and its relatives in the packages, outside their ``config.py``."""
+    for module in modules(root, *PACKAGES):
+        if module.where in CONFIG:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os":
+                name = node.attr
+            elif isinstance(node, ast.ImportFrom) and node.module == "os":
+                name = next((alias.name for alias in node.names if alias.name in ENVIRONMENT), "")
+            else:
+                continue
+            if name in ENVIRONMENT:
+                yield f"{module.where}:{node.lineno}: os.{name} is for config.py alone"
+
+
+def test_files_are_small() -> None:
+    assert list(too_long(ROOT)) == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert list(without_docstring(ROOT)) == []
+
+
+def test_only_config_reads_the_environment() -> None:
+    assert list(reads_environment(ROOT)) == []
+
+
+def test_each_breach_is_reported(tmp_path: Path) -> None:
+    package = tmp_path / "cutile"
+    package.mkdir()
+    (package / "long.py").write_text('"""Long."""\n' + "x = 1\n" * CEILING)
+    (package / "silent.py").write_text("x = 1\n")
+    (package / "peek.py").write_text('"""Peek."""\nimport os\nx = os.environ["HOME"]\n')
+    (package / "peek_too.py").write_text('"""Peek."""\nfrom os import getenv\n')
+    (package / "config.py").write_text('"""Config."""\nimport os\nx = os.getenv("HOME")\n')
+    assert [line.split(":")[0] for line in too_long(tmp_path)] == ["cutile/long.py"]
+    assert [line.split(":")[0] for line in without_docstring(tmp_path)] == ["cutile/silent.py"]
+    found = [line.split(": ")[0] for line in reads_environment(tmp_path)]
+    assert found == ["cutile/peek.py:3", "cutile/peek_too.py:2"]

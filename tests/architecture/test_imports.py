@@ -1,0 +1,116 @@
+"""Imports point one way; the rules are in ``import_rules.py``."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.import_rules import bindings, no_siblings, one_way, public_only
+from tests.architecture.sources import PACKAGES, ROOT
+
+
+def test_imports_point_up_the_map_only() -> None:
+    assert list(one_way(ROOT)) == []
+
+
+def test_siblings_do_not_know_one_another() -> None:
+    assert list(no_siblings(ROOT)) == []
+
+
+def test_bindings_and_numba_stay_in_their_files() -> None:
+    assert list(bindings(ROOT)) == []
+
+
+def test_kernels_use_public_names_only() -> None:
+    public = {
+        name: frozenset(importlib.import_module(name).__all__)
+        for name in PACKAGES
+        if (ROOT / name / "__init__.py").exists()
+    }
+    assert list(public_only(ROOT, public)) == []
+
+
+def write(root: Path, where: str, text: str) -> None:
+    path = root / where
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+ALLOWED = [
+    ("cutile/__init__.py", "from .entry import entry\nfrom cuda_async import zip"),
+    ("cutile/ops/math.py", "from ..ir.core import Op\nfrom ..errors import TileError"),
+    ("cutile/frontend/build.py", "from cutile import ops"),
+    ("cutile/backend/registry.py", "def load():\n    from .cuda import backend"),
+    ("cutile/backend/cuda/emit/math.py", "from ...common.writer import Writer"),
+    ("cutile/backend/cuda/intrinsics/math.py", "import numba.cuda\nfrom llvmlite import ir"),
+    ("cutile/backend/cpu/build.py", "import numba"),
+    ("cutile/backend/cpu/load.py", "import llvmlite.binding"),
+    ("cutile/compile/cache.py", "from cuda.core import utils"),
+    ("cutile/launch/kernel_op.py", "from cuda_async import DeviceOp"),
+    ("cuda_async/driver/cuda.py", "from cuda.bindings import driver\nfrom .interface import Driver"),
+    ("kernels/saxpy.py", "import cutile as ct\nfrom cutile import api\nfrom cuda_async import Device"),
+]
+
+Row = tuple[Callable[[Path], Iterator[str]], str, str, str]
+
+FORBIDDEN: list[Row] = [
+    (
+        one_way,
+        "cutile/ir/core.py",
+        "import numpy\nfrom cutile.ops import math",
+        "core.py:2: ir must not import",
+    ),
+    (one_way, "cutile/ops/math.py", "def f():\n    from ..backend import x", "ops must not import backend"),
+    (one_way, "cutile/backend/interface.py", "import cutile.compile", "backend must not import compile"),
+    (one_way, "cutile/compile/driver.py", "import cuda_async", "compile must not import cuda_async"),
+    (one_way, "cutile/launch/op.py", "from ..host import api", "launch must not import host"),
+    (one_way, "cuda_async/op.py", "from cutile.errors import X", "cuda_async must not import errors"),
+    (one_way, "cuda_async/op.py", "import cutile", "cuda_async must not import cutile"),
+    (one_way, "cutile/tuner.py", "", "tuner has no row in MAY_IMPORT"),
+    (no_siblings, "cutile/backend/cpu/load.py", "from ..cuda import x", "cpu must not import its sibling"),
+    (no_siblings, "cutile/backend/common/w.py", "import cutile.backend.cpu.x", "common must not"),
+    (no_siblings, "cuda_async/driver/sim.py", "from .host import x", "sim must not import its sibling host"),
+    (bindings, "cutile/ir/core.py", "import numba", "numba may not be imported"),
+    (bindings, "cutile/backend/cuda/emit/math.py", "import numba", "numba may not be imported"),
+    (bindings, "cutile/backend/cpu/build.py", "from numba import cuda", "numba.cuda may not be imported"),
+    (
+        bindings,
+        "cuda_async/run.py",
+        'import importlib as i\ni.import_module("cuda.core")',
+        "run.py:2: cuda may",
+    ),
+    (bindings, "cutile/launch/arguments.py", "import llvmlite.binding", "llvmlite may not be imported"),
+]
+
+
+def test_what_is_allowed_is_not_reported(tmp_path: Path) -> None:
+    for where, text in ALLOWED:
+        write(tmp_path, where, text)
+    public = {"cutile": frozenset({"api"}), "cuda_async": frozenset({"Device"})}
+    reported = [
+        *one_way(tmp_path),
+        *no_siblings(tmp_path),
+        *bindings(tmp_path),
+        *public_only(tmp_path, public),
+    ]
+    assert reported == []
+
+
+@pytest.mark.parametrize("row", FORBIDDEN, ids=lambda row: f"{row[1]}: {row[3]}")
+def test_what_is_forbidden_is_reported(tmp_path: Path, row: Row) -> None:
+    rule, where, text, message = row
+    write(tmp_path, where, text)
+    found = list(rule(tmp_path))
+    assert len(found) == 1
+    assert message in found[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["from cutile.ir import core", "import cutile.host.api", "from cutile import lower_everything"]
+)
+def test_a_kernel_that_reaches_inside_is_reported(tmp_path: Path, line: str) -> None:
+    write(tmp_path, "kernels/saxpy.py", line)
+    found = list(public_only(tmp_path, {"cutile": frozenset({"api"})}))
+    assert len(found) == 1
+    assert "is not a public name" in found[0]

@@ -1,0 +1,41 @@
+"""What every test gets: golden files, the ``gpu`` marker, one Hypothesis profile for each place."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.golden import Golden
+from tests.support.gpu import why_no_gpu
+
+# Wall-clock deadlines fail on a busy machine for no fault of the code, so there are none. In CI the examples
+# are the same each time; on a developer's machine they are new, and a failure prints how to repeat it.
+_COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("local", parent=_COMMON)
+settings.register_profile("ci", parent=_COMMON, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        default=False,
+        help="write tests/golden instead of comparing with it; read the difference before committing",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu") is not None]
+    reason = why_no_gpu() if marked else None
+    if reason is not None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU: {reason}"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Return ``golden(name, text)``, which compares ``text`` with ``tests/golden/<name>``."""
+    root = Path(__file__).parent / "golden"
+    return Golden(root=root, update=bool(request.config.getoption("--update-golden")))
