@@ -11,7 +11,7 @@ FAMILIES = frozenset(
 )
 # Files beside the families: what the operations of a folder share. A leading underscore needs no entry.
 SHARED = {
-    "cutile/ops": frozenset({"registry"}),
+    "cutile/ops": frozenset({"registry", "elementwise", "op"}),
     "cutile/backend/cpu/emit": frozenset({"module"}),
     "cutile/backend/cuda/emit": frozenset({"module"}),
     "tests/samples": frozenset({"row"}),
