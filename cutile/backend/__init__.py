@@ -1,0 +1,1 @@
+"""Targets: `reference`, `cpu` and `cuda`, siblings behind one interface."""

@@ -1,0 +1,38 @@
+"""The plain parameters of a compiled kernel: addresses, extents, strides, scalars, the grid. The same for all backends."""
+
+from __future__ import annotations
+
+from cutile.backend.interface import Parameter
+from cutile.dtypes import i32, i64, u64
+from cutile.ir.core import Function, Value
+from cutile.ir.types import TileType
+
+GRID_NAMES = ("grid_x", "grid_y", "grid_z")
+
+
+def tensor_parameters(position: int, value: Value) -> list[Parameter]:
+    """The parameters of one tensor: base address, then each extent and each stride that is not known."""
+    tensor, name = value.tensor, value.name
+    made = [Parameter(name, "pointer", position, 0, u64)]
+    for axis, extent in enumerate(tensor.shape):
+        if extent is None:
+            made.append(Parameter(f"{name}_extent_{axis}", "extent", position, axis, i32))
+    for axis, stride in enumerate(tensor.strides):
+        if stride is None:
+            made.append(Parameter(f"{name}_stride_{axis}", "stride", position, axis, i64))
+    return made
+
+
+def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
+    """Every parameter of a kernel, in order: the arguments' own, then the three extents of the logical grid.
+
+    A `Mut` always has its extents and strides, a tensor too; those known at compile time are left out.
+    """
+    made: list[Parameter] = []
+    for position, value in enumerate(function.parameters):
+        if isinstance(value.type, TileType):
+            made.append(Parameter(value.name, "scalar", position, 0, value.type.dtype))
+        else:
+            made.extend(tensor_parameters(position, value))
+    made.extend(Parameter(name, "grid", -1, axis, i32) for axis, name in enumerate(GRID_NAMES))
+    return tuple(made)

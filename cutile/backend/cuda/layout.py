@@ -1,0 +1,396 @@
+"""Register layouts as data: which thread holds which element of a tile, and in which of its registers.
+
+A layout is a core times a repetition. The core is a linear map over F2 from the bits of (register, lane, warp) to the
+bits of the tile's index: each bit has a basis, a vector of one number per axis, and a thread's coordinate is the XOR of
+the bases of its set bits. The repetition stacks the core along the axes, any number of times, in further registers, so
+a tile of 96 x 80 is 3 x 5 cores of 32 x 16, and none of its extents need be a power of two.
+
+A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may stand out over the
+tile's edge: what lies there is nobody's, and neither loaded nor stored nor reduced.
+
+Nothing here knows of dtypes, of LLVM or of a device; `placement.py` chooses among the layouts made here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+Basis = tuple[int, ...]
+Coordinate = tuple[int, ...]
+
+LANE_BITS = 5
+
+
+def xor(a: Coordinate, b: Coordinate) -> Coordinate:
+    """The sum of two vectors over F2."""
+    return tuple(x ^ y for x, y in zip(a, b, strict=True))
+
+
+def unit(rank: int, axis: int, value: int) -> Basis:
+    """The basis that steps by `value` along `axis`."""
+    return tuple(value if each == axis else 0 for each in range(rank))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who holds what of a tile.
+
+    Attributes:
+        shape: the tile's extents.
+        register: the basis of each register bit of the core, lowest bit first.
+        lane: the basis of each of the five lane bits.
+        warp: the basis of each warp bit; there are `2 ** len(warp)` warps.
+        repeat: (axis, count) of each digit of the repetition, fastest first; the digits count in registers.
+
+    Example:
+        >>> row = Layout((96,), register=((1,),), lane=((2,), (4,), (8,), (0,), (0,)), warp=(), repeat=((0, 6),))
+        >>> row.registers, row.threads, row.core
+        (12, 32, (16,))
+        >>> row.coordinate(3, lane=5, warp=0)
+        (27,)
+    """
+
+    shape: tuple[int, ...]
+    register: tuple[Basis, ...]
+    lane: tuple[Basis, ...]
+    warp: tuple[Basis, ...]
+    repeat: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.lane) != LANE_BITS:
+            raise ValueError(f"a layout has {LANE_BITS} lane bits, got {len(self.lane)}")
+        bases = [*self.register, *self.lane, *self.warp]
+        if any(len(basis) != self.rank for basis in bases):
+            raise ValueError(f"every basis of a layout of {self.shape} has {self.rank} components")
+        if any(not any(basis) for basis in self.register):
+            raise ValueError("a register bit is never free: its two registers would hold the same element")
+        for axis, extent in enumerate(self.shape):
+            if self.cover[axis] < extent:
+                raise ValueError(f"the layout covers {self.cover} of a tile of {self.shape}")
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def warps(self) -> int:
+        """The number of warps."""
+        return 1 << len(self.warp)
+
+    @property
+    def threads(self) -> int:
+        """The number of threads."""
+        return self.warps << LANE_BITS
+
+    @cached_property
+    def core(self) -> tuple[int, ...]:
+        """The extents of the core: powers of two."""
+        bases = (*self.register, *self.lane, *self.warp)
+        return tuple(1 << max((b[axis].bit_length() for b in bases), default=0) for axis in range(self.rank))
+
+    @cached_property
+    def cover(self) -> tuple[int, ...]:
+        """The extents that the repeated core covers: the tile's, or more."""
+        extents = list(self.core)
+        for axis, count in self.repeat:
+            extents[axis] *= count
+        return tuple(extents)
+
+    @cached_property
+    def registers(self) -> int:
+        """Elements per thread, those beyond the tile's edge included."""
+        return len(self.offsets)
+
+    @cached_property
+    def offsets(self) -> tuple[Coordinate, ...]:
+        """What each register adds (by XOR) to its thread's coordinate."""
+        zero = (0,) * self.rank
+        found = [zero]
+        for basis in self.register:
+            found += [xor(each, basis) for each in found]
+        step = list(self.core)
+        for axis, count in self.repeat:
+            moves = [unit(self.rank, axis, step[axis] * k) for k in range(count)]
+            found = [xor(move, each) for move in moves for each in found]
+            step[axis] *= count
+        return tuple(found)
+
+    def thread_coordinate(self, lane: int, warp: int) -> Coordinate:
+        """The coordinate of a thread's register 0."""
+        chosen = [basis for bit, basis in enumerate(self.lane) if lane >> bit & 1]
+        chosen += [basis for bit, basis in enumerate(self.warp) if warp >> bit & 1]
+        return reduce(xor, chosen, (0,) * self.rank)
+
+    def coordinate(self, register: int, lane: int, warp: int) -> Coordinate:
+        """The tile index that a register of a thread holds; it may lie beyond the tile's edge."""
+        return xor(self.thread_coordinate(lane, warp), self.offsets[register])
+
+    def owner(self, lane: int, warp: int) -> bool:
+        """Whether the thread stores: of threads with the same elements, the one whose free bits are 0."""
+        return not (lane & self.free_lanes or warp & self.free_warps)
+
+    def elements(self) -> Iterator[tuple[Coordinate, int, int, int]]:
+        """Every (coordinate, register, lane, warp) in the tile."""
+        for warp in range(self.warps):
+            for lane in range(1 << LANE_BITS):
+                for register in range(self.registers):
+                    where = self.coordinate(register, lane, warp)
+                    if all(c < extent for c, extent in zip(where, self.shape, strict=True)):
+                        yield where, register, lane, warp
+
+    @cached_property
+    def free_lanes(self) -> int:
+        """The lane bits that choose nothing, as a mask."""
+        return sum(1 << bit for bit, basis in enumerate(self.lane) if not any(basis))
+
+    @cached_property
+    def free_warps(self) -> int:
+        """The warp bits that choose nothing, as a mask."""
+        return sum(1 << bit for bit, basis in enumerate(self.warp) if not any(basis))
+
+    @cached_property
+    def reach(self) -> Coordinate:
+        """Per axis, the most that lane and warp add to a register's offset (an upper bound)."""
+        return tuple(reduce(int.__or__, (b[axis] for b in (*self.lane, *self.warp)), 0) for axis in range(self.rank))
+
+    def edge_axes(self, register: int) -> tuple[int, ...]:
+        """The axes along which some thread's element in this register lies beyond the tile's edge."""
+        offset = self.offsets[register]
+        return tuple(a for a in range(self.rank) if (offset[a] | self.reach[a]) >= self.shape[a])
+
+    def vector(self, axis: int) -> int:
+        """How many consecutive registers hold consecutive elements along `axis`, starting at a multiple of that."""
+        width = 1
+        for basis in self.register:
+            if basis != unit(self.rank, axis, width):
+                break
+            width *= 2
+        return width
+
+    # Layouts from layouts.
+
+    def collapse(self, axis: int) -> Layout:
+        """The layout of a reduction along `axis` that keeps the axis with extent 1."""
+        keep = unit(self.rank, axis, 0)
+        mask = tuple(0 if a == axis else -1 for a in range(self.rank))
+
+        def flat(basis: Basis) -> Basis:
+            return tuple(c & m for c, m in zip(basis, mask, strict=True))
+
+        del keep
+        return Layout(
+            shape=tuple(1 if a == axis else e for a, e in enumerate(self.shape)),
+            register=tuple(b for b in map(flat, self.register) if any(b)),
+            lane=tuple(map(flat, self.lane)),
+            warp=tuple(map(flat, self.warp)),
+            repeat=tuple((a, count) for a, count in self.repeat if a != axis),
+        )
+
+    def drop(self, axis: int) -> Layout:
+        """Without `axis`, whose extent is 1."""
+        if self.shape[axis] != 1:
+            raise ValueError(f"axis {axis} of {self.shape} has not extent 1")
+        return self.collapse(axis).permute([a for a in range(self.rank) if a != axis])
+
+    def insert(self, axis: int) -> Layout:
+        """With a new axis of extent 1 at `axis`."""
+
+        def wide(basis: Sequence[int], value: int = 0) -> tuple[int, ...]:
+            return (*basis[:axis], value, *basis[axis:])
+
+        return Layout(
+            wide(self.shape, 1),
+            tuple(map(wide, self.register)),
+            tuple(map(wide, self.lane)),
+            tuple(map(wide, self.warp)),
+            tuple((a + (a >= axis), count) for a, count in self.repeat),
+        )
+
+    def permute(self, axes: Sequence[int]) -> Layout:
+        """Axis k of the result is axis `axes[k]`; axes left out must have extent 1."""
+
+        def pick(basis: Sequence[int]) -> tuple[int, ...]:
+            return tuple(basis[axis] for axis in axes)
+
+        return Layout(
+            pick(self.shape),
+            tuple(map(pick, self.register)),
+            tuple(map(pick, self.lane)),
+            tuple(map(pick, self.warp)),
+            tuple((axes.index(a), count) for a, count in self.repeat),
+        )
+
+    def __str__(self) -> str:
+        """Short: the shape, elements per thread, threads, and the core."""
+        text = "x".join(map(str, self.shape)) or "scalar"
+        core = "x".join(map(str, self.core))
+        return f"{text}: {self.registers} each of {self.threads} threads, core {core}"
+
+
+def register_map(source: Layout, target: Layout) -> tuple[int, ...] | None:
+    """For each register of `target` the register of `source` with the same element, where each thread has them all.
+
+    None where an element has to move between threads. Registers beyond the tile's edge are filled with any.
+
+    Example:
+        >>> a = blocked((8, 64), warps=1, vector=4)
+        >>> register_map(a, a) == tuple(range(a.registers))
+        True
+    """
+    if source.shape != target.shape or (source.lane, source.warp) != (target.lane, target.warp):
+        return None
+    where = {offset: register for register, offset in enumerate(source.offsets)}
+    found: list[int] = []
+    for offset in target.offsets:
+        outside = any(o >= e for o, e in zip(offset, target.shape, strict=True))
+        if offset not in where and not outside:
+            return None
+        found.append(where.get(offset, 0))
+    return tuple(found)
+
+
+def round_up(extent: int) -> int:
+    """The power of two at or above `extent`."""
+    return 1 << max(extent - 1, 0).bit_length()
+
+
+def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every way to hand out at most `bits` bits over axes that take at most `limits` each; the first axis most first."""
+    if not limits:
+        yield ()
+        return
+    for mine in range(min(bits, limits[0]), -1, -1):
+        for rest in _splits(bits - mine, limits[1:]):
+            yield (mine, *rest)
+
+
+def _repeats(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    counts = [(axis, -(-shape[axis] // core[axis])) for axis in order]
+    return tuple((axis, count) for axis, count in counts if count > 1)
+
+
+def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[int] | None = None) -> Layout:
+    """The layout for memory: neighbouring lanes hold neighbouring vectors, so that a warp's access is one stretch.
+
+    Of the ways to spread the threads over the axes, the one with the fewest registers is taken, and among these the
+    one with the longest stretch along the first axis of `order`.
+
+    Args:
+        shape: the tile's extents.
+        warps: a power of two.
+        vector: consecutive elements per thread along the first axis of `order`; a power of two.
+        order: axes, the contiguous one first; by default the last axis first.
+
+    Example:
+        >>> print(blocked((96, 80), warps=4, vector=4))
+        96x80: 60 each of 128 threads, core 32x16
+    """
+    rank = len(shape)
+    order = tuple(order) if order is not None else tuple(reversed(range(rank)))
+    if not rank:
+        return Layout((), (), ((),) * LANE_BITS, ((),) * (warps.bit_length() - 1))
+    vector = min(vector, round_up(shape[order[0]]))
+    bits = LANE_BITS + warps.bit_length() - 1
+    start = [vector if axis == order[0] else 1 for axis in order]
+    limits = [(round_up(shape[axis]) // s).bit_length() - 1 for axis, s in zip(order, start, strict=True)]
+
+    def cost(split: tuple[int, ...]) -> int:
+        cores = (s << n for s, n in zip(start, split, strict=True))
+        return math.prod(-(-shape[axis] // core) for axis, core in zip(order, cores, strict=True))
+
+    best = min(_splits(bits, limits), key=cost)  # min keeps the first of equals
+    bases: list[Basis] = []
+    for axis, s, n in zip(order, start, best, strict=True):
+        bases += [unit(rank, axis, s << k) for k in range(n)]
+    bases += [(0,) * rank] * (bits - len(bases))
+    core = {axis: s << n for axis, s, n in zip(order, start, best, strict=True)}
+    return Layout(
+        tuple(shape),
+        tuple(unit(rank, order[0], 1 << k) for k in range(vector.bit_length() - 1)),
+        tuple(bases[:LANE_BITS]),
+        tuple(bases[LANE_BITS:]),
+        _repeats(shape, [core[axis] for axis in range(rank)], order),
+    )
+
+
+def split_warps(shape: tuple[int, int], core: tuple[int, int], warps: int) -> tuple[int, int]:
+    """How many warps along rows and columns: the fewest cores per warp, then the squarest part per warp.
+
+    Example:
+        >>> split_warps((128, 256), (16, 8), 8)
+        (2, 4)
+    """
+
+    def cost(rows: int) -> tuple[int, int]:
+        tall = -(-shape[0] // (core[0] * rows))
+        wide = -(-shape[1] // (core[1] * (warps // rows)))
+        return tall * wide, tall * core[0] + wide * core[1]
+
+    rows = min((1 << k for k in range(warps.bit_length())), key=cost)
+    return rows, warps // rows
+
+
+def _with_warps(shape: tuple[int, int], register: Sequence[Basis], lane: Sequence[Basis], warps: int) -> Layout:
+    """A core of one warp, spread over the warps and repeated."""
+    one = Layout((1, 1), tuple(register), tuple(lane), ())
+    rows, columns = split_warps(shape, (one.core[0], one.core[1]), warps)
+    bases: list[Basis] = []
+    core = list(one.core)
+    for axis, count in ((1, columns), (0, rows)):
+        while count > 1:
+            wanted = core[axis] < shape[axis]  # beyond the tile's edge a warp repeats another's work
+            bases.append(unit(2, axis, core[axis]) if wanted else (0, 0))
+            core[axis] *= 2 if wanted else 1
+            count //= 2
+    return Layout(shape, tuple(register), tuple(lane), tuple(bases), _repeats(shape, core, (1, 0)))
+
+
+def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
+    """Where `mma.sync.m16n8k*` leaves its result: per core 4 elements in each lane, two neighbours in two rows.
+
+    Example:
+        >>> print(mma_accumulator((96, 80), warps=4))
+        96x80: 60 each of 128 threads, core 32x16
+    """
+    register = ((0, 1), (8, 0))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    return _with_warps(shape, register, lane, warps)
+
+
+def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
+    """Where `mma.sync.m16n8k16` (or k8) wants its left operand, a tile of M x K of 16-bit elements.
+
+    `rows` are the warp bases of the accumulator; a warp that differs in columns alone holds the same rows.
+    """
+    register = ((0, 1), (8, 0), (0, 8)) if k == 16 else ((0, 1), (8, 0))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    core = [16, k]
+    for basis in rows:
+        core[0] = max(core[0], 2 * basis[0])
+    return Layout(shape, register, lane, tuple((b[0], 0) for b in rows), _repeats(shape, core, (0, 1)))
+
+
+def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16) -> Layout:
+    """Where `mma.sync.m16n8k16` (or k8) wants its right operand, a tile of K x N of 16-bit elements."""
+    register = ((1, 0), (8, 0)) if k == 16 else ((1, 0),)
+    lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))
+    core = [k, 8]
+    for basis in columns:
+        core[1] = max(core[1], 2 * basis[1])
+    return Layout(shape, register, lane, tuple((0, b[1]) for b in columns), _repeats(shape, core, (1, 0)))
+
+
+def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
+    """The accumulator of outer products by FMA: 4 x 4 neighbours in each lane, a warp covers 16 x 32.
+
+    Small tiles take a smaller core, so that a 1 x 1 product does not carry 512 elements.
+    """
+    down = min(2, (round_up(shape[0]) - 1).bit_length())
+    across = min(2, (round_up(shape[1]) - 1).bit_length())
+    register = [(0, 1 << k) for k in range(across)] + [(1 << k, 0) for k in range(down)]
+    lane = [(0, 1 << (across + k)) for k in range(3)] + [(1 << (down + k), 0) for k in range(2)]
+    return _with_warps(shape, register, lane, warps)

@@ -1,0 +1,179 @@
+"""What a backend is: five verbs, and the data that passes between them.
+
+lower(function, target, options) -> function      pure: this target's passes; every decision is in the result
+emit(function, target, options) -> Source         pure: readable Python text
+build(source, target) -> Executable               Numba: text to machine code; needs no device
+load(executable) -> Loaded                        machine code to something launchable; needs no Numba
+Loaded.launch(grid, arguments, stream)            enqueue; never wait
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Function
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is compiled for.
+
+    Attributes:
+        backend: "reference", "cpu" or "cuda".
+        arch: "numpy"; the CPU's name with a digest of its features; or an architecture such as "sm_90a".
+        units: processors of the device that compiled code may count on (multiprocessors, cores); 0 if unknown.
+    """
+
+    backend: str
+    arch: str
+    units: int = 0
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Hints for the compiler; none changes what a kernel means. They are part of the cache key.
+
+    Attributes:
+        occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.
+        num_cta_in_cga: thread blocks in a cluster (Hopper and later); None lets the compiler choose.
+        max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
+        num_worker_warps: warps that compute, per thread block; None lets the compiler choose.
+
+    Example:
+        >>> CompileOptions(occupancy=2).occupancy
+        2
+    """
+
+    occupancy: int | None = None
+    num_cta_in_cga: int | None = None
+    max_divisibility: int = 16
+    num_worker_warps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("occupancy", "num_cta_in_cga", "num_worker_warps"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"CompileOptions({name}={value!r}): expected a positive int or None")
+        if self.max_divisibility not in (1, 2, 4, 8, 16):
+            raise ValueError(f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16")
+
+
+ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One plain parameter of a compiled kernel, and where its value comes from.
+
+    Attributes:
+        name: its name in the generated code.
+        kind: the base address (u64), an extent (i32) or a stride in elements (i64) of a tensor argument, a scalar
+            argument (its own dtype), or an extent of the logical grid (i32).
+        argument: the position of the kernel argument it comes from; -1 for the grid.
+        axis: the axis, for extents, strides and the grid.
+        dtype: how the value is packed.
+    """
+
+    name: str
+    kind: ParameterKind
+    argument: int
+    axis: int
+    dtype: DTypeLike
+
+
+@dataclass(frozen=True)
+class Source:
+    """Generated text: a Python file that defines `entry`.
+
+    Attributes:
+        text: the file. Same input, same bytes.
+        entry: the name of the function in it.
+        parameters: the kernel's plain parameters, in order.
+        lines: generated line number to the user's line number.
+        facts: what `build` and `load` need to know (threads per block, shared bytes, grain); plain data.
+    """
+
+    text: str
+    entry: str
+    parameters: tuple[Parameter, ...]
+    lines: Mapping[int, int] = field(default_factory=dict[int, int])
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Executable:
+    """Machine code as data: what the disk cache keeps.
+
+    Attributes:
+        target: what it was compiled for.
+        image: machine code (a cubin, an object file), or the source text for `reference`.
+        entry: the symbol to call.
+        parameters: as in `Source`.
+        facts: as in `Source`, plus what the toolchain reported (registers, spills).
+        source: the generated text, for dumps.
+        log: what the toolchain said.
+    """
+
+    target: Target
+    image: bytes
+    entry: str
+    parameters: tuple[Parameter, ...]
+    facts: Mapping[str, Any]
+    source: str
+    log: str = ""
+
+
+class LaunchStream(Protocol):
+    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
+        """Load a GPU image on the stream's device; the caller keeps the result per device."""
+        ...
+
+    def launch_function(
+        self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
+    ) -> None:
+        """Enqueue a GPU kernel. `parameters` is a ctypes array of addresses of the packed values, or its address."""
+        ...
+
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        """Enqueue `body(first, last)` over ranges that cover `[0, count)`, each about `grain` long, in any order."""
+        ...
+
+
+class Loaded(Protocol):
+    """A kernel that can be launched."""
+
+    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+        """Enqueue the kernel; never wait.
+
+        Args:
+            grid: the logical grid; every extent at least 1.
+            arguments: one plain number per parameter, in order: addresses, extents, strides, scalars, the grid.
+            stream: where to enqueue.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """A target family. See the module's docstring for the five verbs."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self) -> str:
+        """Everything about the toolchain and this backend that changes its output; part of the cache key."""
+        ...
+
+    def lower(self, function: Function, target: Target, options: CompileOptions) -> Function: ...
+
+    def emit(self, function: Function, target: Target, options: CompileOptions) -> Source: ...
+
+    def build(self, source: Source, target: Target) -> Executable: ...
+
+    def load(self, executable: Executable) -> Loaded: ...

@@ -1,0 +1,59 @@
+"""Every CUTILE_* environment variable, read once per use into one frozen record. Nothing else reads the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+STAGES = ("ir", "passes", "lowered", "source", "asm", "log")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings from the environment.
+
+    Attributes:
+        dump: stages to print when a kernel is compiled (`CUTILE_DUMP=ir,source`; `all` for every stage).
+        dump_directory: write the stages into files here instead of printing (`CUTILE_DUMP_DIR`).
+        cache_directory: where compiled kernels are kept (`CUTILE_CACHE_DIR`; None: the platform's cache folder).
+        disk_cache: whether compiled kernels are kept at all (`CUTILE_DISK_CACHE=0` turns it off).
+        verify: verify the IR after every pass (`CUTILE_VERIFY=0` turns it off).
+    """
+
+    dump: tuple[str, ...] = ()
+    dump_directory: Path | None = None
+    cache_directory: Path | None = None
+    disk_cache: bool = True
+    verify: bool = True
+
+
+def _flag(name: str, default: bool) -> bool:
+    text = os.environ.get(name, "").strip().lower()
+    if text in ("", "1", "0", "true", "false", "on", "off", "yes", "no"):
+        return default if text == "" else text in ("1", "true", "on", "yes")
+    raise ValueError(f"{name}={text!r}: expected 0 or 1")
+
+
+def _path(name: str) -> Path | None:
+    text = os.environ.get(name, "").strip()
+    return Path(text).expanduser() if text else None
+
+
+def load() -> Config:
+    """Read the environment.
+
+    Raises:
+        ValueError: a variable holds something it cannot mean; the message names it and what it may be.
+    """
+    words = tuple(word.strip() for word in os.environ.get("CUTILE_DUMP", "").split(",") if word.strip())
+    unknown = [word for word in words if word not in (*STAGES, "all")]
+    if unknown:
+        raise ValueError(f"CUTILE_DUMP names no stage {unknown[0]!r}; there are {', '.join(STAGES)} and all")
+    return Config(
+        dump=STAGES if "all" in words else words,
+        dump_directory=_path("CUTILE_DUMP_DIR"),
+        cache_directory=_path("CUTILE_CACHE_DIR"),
+        disk_cache=_flag("CUTILE_DISK_CACHE", True),
+        verify=_flag("CUTILE_VERIFY", True),
+    )

@@ -1,0 +1,108 @@
+"""Every exception that cutile raises, and how an error is shown under the user's line.
+
+CutileError
+  KernelSyntaxError (SyntaxError)     the kernel uses Python that cutile does not compile
+  KernelNameError (NameError)         a name in the kernel means nothing
+  KernelTypeError (TypeError)         types, dtypes or shapes in the kernel do not fit
+  ArgumentError (ValueError)          a launch argument has the wrong rank, extent, partition or value
+    ArgumentTypeError (TypeError)     a launch argument has the wrong type or dtype
+  LaunchError (ValueError)            the grid or the launch's parts contradict one another
+  GenericsError (ValueError)          generics are missing, too many, or contradict the arguments
+  CompilationError (RuntimeError)     Numba, NVVM or the linker refused generated code
+  IRError (ValueError)                IR that breaks its own rules: a fault in cutile itself
+  UnsupportedTargetError (ValueError) no backend, or an architecture that no backend knows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in the user's source: 1-based line, 0-based columns, and the text of the line."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+    text: str
+    function: str = ""
+    caller: Location | None = None  # where the function that holds this place was inlined
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def show(self) -> str:
+        """The line with a caret under the expression, and the chain of inlined calls."""
+        stripped = self.text.lstrip()
+        margin = len(self.text) - len(stripped)
+        start = max(self.column - margin, 0)
+        width = max(min(self.end_column - margin, len(stripped)) - start, 1)
+        lines = [f'  File "{self.file}", line {self.line}' + (f", in {self.function}" if self.function else "")]
+        lines += [f"    {stripped}", "    " + " " * start + "^" * width]
+        if self.caller is not None:
+            lines += ["  inlined here:", self.caller.show()]
+        return "\n".join(lines)
+
+
+class CutileError(Exception):
+    """The root of cutile's exceptions."""
+
+
+class KernelError(CutileError):
+    """An error in a kernel's source: a message, the place, and a remedy."""
+
+    def __init__(self, message: str, location: Location | None = None, remedy: str = "") -> None:
+        self.message = message
+        self.location = location
+        self.remedy = remedy
+        parts = [message]
+        if location is not None:
+            parts.append(location.show())
+        if remedy:
+            parts.append(remedy)
+        super().__init__("\n".join(parts))
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class KernelSyntaxError(KernelError, SyntaxError):
+    """The kernel uses Python that cutile does not compile."""
+
+
+class KernelNameError(KernelError, NameError):
+    """A name in the kernel means nothing there."""
+
+
+class KernelTypeError(KernelError, TypeError):
+    """Types, dtypes or shapes in the kernel do not fit together."""
+
+
+class ArgumentError(CutileError, ValueError):
+    """A launch argument has the wrong rank, extent, partition shape or value."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """A launch argument has the wrong type or dtype."""
+
+
+class LaunchError(CutileError, ValueError):
+    """The grid is missing or empty, or parts of the launch contradict one another."""
+
+
+class GenericsError(CutileError, ValueError):
+    """Generics are missing, too many, or contradict the arguments."""
+
+
+class CompilationError(CutileError, RuntimeError):
+    """Numba, NVVM or the linker refused generated code."""
+
+
+class IRError(CutileError, ValueError):
+    """IR that breaks its own rules. A fault in cutile itself: please report it with the dump."""
+
+
+class UnsupportedTargetError(CutileError, ValueError):
+    """No backend serves this, or the architecture is unknown."""

@@ -1,0 +1,1 @@
+"""What a program is: types, values, operations, blocks. Knows no operation family and no target."""

@@ -1,0 +1,61 @@
+"""`Builder`: the only way to make operations. It checks operands, infers result types, and appends."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from cutile.dtypes import DTypeLike, i32
+from cutile.errors import Location
+from cutile.ir.constant import Constant
+from cutile.ir.control import Yield
+from cutile.ir.core import Block, Op, Value
+
+
+class Builder:
+    """Appends operations to a block; nested blocks are opened with `block`."""
+
+    def __init__(self, body: Block) -> None:
+        self._blocks = [body]
+        self.location: Location | None = None
+
+    @property
+    def current(self) -> Block:
+        """The block being appended to."""
+        return self._blocks[-1]
+
+    def add(self, op: Op, name: str = "") -> Op:
+        """Check and append `op`; its results come into being here.
+
+        Raises:
+            KernelTypeError: the operands do not fit.
+        """
+        op.check()
+        op.results = tuple(Value(type, name) for type in op.infer())
+        if op.location is None:
+            op.location = self.location
+        self.current.operations.append(op)
+        return op
+
+    def value(self, op: Op, name: str = "") -> Value:
+        """`add`, and return the only result."""
+        return self.add(op, name).result
+
+    @contextmanager
+    def block(self, *arguments: Value) -> Generator[Block]:
+        """Open a nested block; operations go there until the `with` ends."""
+        block = Block(arguments)
+        self._blocks.append(block)
+        try:
+            yield block
+        finally:
+            self._blocks.pop()
+
+    def yield_(self, *values: Value) -> None:
+        """End the current block."""
+        self.add(Yield(values=values))
+
+    def constant(self, value: Any, dtype: DTypeLike = i32, shape: tuple[int, ...] = ()) -> Value:
+        """A constant; a convenience that every pass needs."""
+        return self.value(Constant(value=value, dtype=dtype, shape=shape))

@@ -1,0 +1,30 @@
+"""`Constant`: the one operation beside control flow that the IR itself knows, since builders and passes make constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Op, attribute
+from cutile.ir.types import TileType, Type
+
+
+class Constant(Op, name="constant"):
+    """A tile whose elements are all `value`.
+
+    Examples:
+        >>> Constant(value=2.0, dtype=f32, shape=(2,)).reference()
+        array([2., 2.], dtype=float32)
+    """
+
+    value: bool | int | float = attribute()
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute(())
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.dtype, self.shape),)
+
+    def reference(self) -> Any:
+        return np.full(self.shape, np.asarray(self.value).astype(self.dtype.numpy), self.dtype.numpy)

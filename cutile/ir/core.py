@@ -1,0 +1,325 @@
+"""Values, operations, blocks and functions: SSA with structured control flow.
+
+An operation class declares its fields; from them come its constructor, its accessors, its printed form and its
+verification:
+
+    class Exp2(Op, name="exp2"):
+        x: Value = operand(FLOAT_TILE)
+        flush_to_zero: bool = attribute(False)
+
+IR is a value once built: `Builder` makes it, `Rewriter` makes a changed copy, nothing else touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, dataclass_transform
+
+from cutile.errors import IRError, KernelTypeError, Location
+from cutile.ir.effects import Effect
+from cutile.ir.types import MutType, TensorType, TileType, Type
+
+Attribute = Any
+"""A compile-time fact: int, float, bool, str, None, a dtype, or a tuple of these."""
+
+
+class Value:
+    """One SSA value: the result of an operation, or an argument of a block."""
+
+    __slots__ = ("name", "type")
+
+    def __init__(self, type: Type, name: str = "") -> None:
+        self.type = type
+        self.name = name  # the user's name where there is one; names need not be unique
+
+    @property
+    def tile(self) -> TileType:
+        """The type, which must be a tile's."""
+        if not isinstance(self.type, TileType):
+            raise IRError(f"%{self.name} is a {self.type}, not a tile")
+        return self.type
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of the tensor behind a tensor or `Mut` parameter."""
+        if isinstance(self.type, MutType):
+            return self.type.tensor
+        if isinstance(self.type, TensorType):
+            return self.type
+        raise IRError(f"%{self.name} is a {self.type}, not a tensor")
+
+    @property
+    def mut(self) -> MutType:
+        """The type, which must be a `Mut` parameter's."""
+        if not isinstance(self.type, MutType):
+            raise IRError(f"%{self.name} is a {self.type}, not a Mut")
+        return self.type
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '_'}: {self.type}"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What an operand must be: a sentence for the error, and the test."""
+
+    what: str
+    accepts: Callable[[Type], bool]
+
+
+ANY_TILE = Constraint("a tile", lambda t: isinstance(t, TileType))
+SCALAR_INT = Constraint(
+    "an integer scalar", lambda t: isinstance(t, TileType) and t.is_scalar and t.dtype.kind in ("int", "uint")
+)
+FLOAT_TILE = Constraint("a tile of floats", lambda t: isinstance(t, TileType) and t.dtype.kind == "float")
+INT_TILE = Constraint("a tile of integers", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint"))
+BITS_TILE = Constraint("a tile of integers or bools", lambda t: isinstance(t, TileType) and t.dtype.kind != "float")
+NUMBER_TILE = Constraint("a tile of numbers", lambda t: isinstance(t, TileType) and t.dtype.kind != "bool")
+BOOL_TILE = Constraint("a tile of bools", lambda t: isinstance(t, TileType) and t.dtype.kind == "bool")
+ANY_TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType | MutType))
+ANY_MUT = Constraint("a Mut tensor", lambda t: isinstance(t, MutType))
+
+
+@dataclass
+class _Field:
+    kind: str  # operand, operands, attribute, region
+    constraint: Constraint | None = None
+    default: Any = None
+    required: bool = True
+    name: str = ""
+    index: int = 0
+
+    def __get__(self, op: Op | None, owner: type[Op]) -> Any:
+        if op is None:
+            return self
+        if self.kind == "operand":
+            return op.operands[self.index]
+        if self.kind == "operands":
+            return tuple(op.operands[self.index :])
+        if self.kind == "attribute":
+            return op.attributes[self.name]
+        return op.regions[self.index]
+
+
+def operand(constraint: Constraint = ANY_TILE) -> Any:
+    """Declare one operand."""
+    return _Field("operand", constraint)
+
+
+def operands(constraint: Constraint | None = None) -> Any:
+    """Declare the trailing operands, any number of them. At most one such field, after all `operand`s."""
+    return _Field("operands", constraint)
+
+
+_REQUIRED = object()
+
+
+def attribute(default: Any = _REQUIRED) -> Any:
+    """Declare a compile-time fact."""
+    return _Field("attribute", default=default, required=default is _REQUIRED)
+
+
+def region() -> Any:
+    """Declare a nested block."""
+    return _Field("region")
+
+
+class Block:
+    """Arguments, then operations in order. The last operation of a nested block is a terminator."""
+
+    __slots__ = ("arguments", "operations")
+
+    def __init__(self, arguments: Sequence[Value] = (), operations: Sequence[Op] = ()) -> None:
+        self.arguments = tuple(arguments)
+        self.operations: list[Op] = list(operations)
+
+    @property
+    def terminator(self) -> Op:
+        """The last operation."""
+        return self.operations[-1]
+
+    def walk(self) -> Iterator[Op]:
+        """Every operation here and in nested blocks, outer before inner."""
+        for op in self.operations:
+            yield op
+            for nested in op.regions:
+                yield from nested.walk()
+
+
+@dataclass_transform(field_specifiers=(operand, operands, attribute, region))
+class Op:
+    """One operation. Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`."""
+
+    name: ClassVar[str] = ""
+    effect_of: ClassVar[Effect] = Effect.NONE
+    terminates: ClassVar[bool] = False
+    fields: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(
+        cls, name: str = "", effect: Effect | None = None, terminates: bool | None = None, **kwargs: Any
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        fields: dict[str, _Field] = dict(cls.fields)
+        own = {key: each for key, each in vars(cls).items() if isinstance(each, _Field)}
+        fields.update(own)
+        counts = {"operand": 0, "region": 0}
+        for key, each in fields.items():
+            each.name = key
+            if each.kind in counts:
+                each.index = counts[each.kind]
+                counts[each.kind] += 1
+        for each in fields.values():
+            if each.kind == "operands":
+                each.index = counts["operand"]
+        cls.fields = fields
+        if name:
+            cls.name = name
+        if effect is not None:
+            cls.effect_of = effect
+        if terminates is not None:
+            cls.terminates = terminates
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.operands: tuple[Value, ...] = ()
+        self.attributes: dict[str, Attribute] = {}
+        self.regions: tuple[Block, ...] = ()
+        self.results: tuple[Value, ...] = ()
+        self.location: Location | None = None
+        given = dict(zip(self.fields, args, strict=False)) | kwargs
+        if len(args) > len(self.fields) or not given.keys() <= self.fields.keys():
+            raise IRError(f"{self.name}: unexpected fields {sorted(given.keys() - self.fields.keys())}")
+        singles: list[Value] = []
+        trailing: tuple[Value, ...] = ()
+        regions: list[Block] = []
+        for key, each in self.fields.items():
+            if each.kind == "attribute":
+                if each.required and key not in given:
+                    raise IRError(f"{self.name}: attribute {key!r} is missing")
+                self.attributes[key] = given.get(key, each.default)
+            elif each.kind == "operands":
+                trailing = tuple(given.get(key, ()))
+            elif key not in given:
+                raise IRError(f"{self.name}: {each.kind} {key!r} is missing")
+            elif each.kind == "operand":
+                singles.append(given[key])
+            else:
+                regions.append(given[key])
+        self.operands = (*singles, *trailing)
+        self.regions = tuple(regions)
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    @property
+    def effect(self) -> Effect:
+        """This operation's effect, nested blocks included."""
+        nested = (op.effect for block in self.regions for op in block.operations)
+        return max((self.effect_of, *nested))
+
+    def operand_fields(self) -> Iterator[tuple[str, Constraint | None, Value]]:
+        """Each operand with its field's name and constraint."""
+        for key, each in self.fields.items():
+            if each.kind == "operand":
+                yield key, each.constraint, self.operands[each.index]
+            elif each.kind == "operands":
+                for position, value in enumerate(self.operands[each.index :]):
+                    yield f"{key}[{position}]", each.constraint, value
+
+    def check(self) -> None:
+        """Check the operands against their constraints.
+
+        Raises:
+            KernelTypeError: an operand is not what its field declares.
+        """
+        for key, constraint, value in self.operand_fields():
+            if constraint is not None and not constraint.accepts(value.type):
+                raise KernelTypeError(f"{self.name}: operand {key!r} must be {constraint.what}, got {value.type}")
+
+    def infer(self) -> tuple[Type, ...]:
+        """The types of the results. Raises KernelTypeError where the operands do not fit together."""
+        raise NotImplementedError(f"{type(self).__name__}.infer")
+
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
+        """What the operation means, on NumPy arrays: one array for one result."""
+        raise NotImplementedError(f"{type(self).__name__}.reference")
+
+    def copy_with(self, operands: Sequence[Value], regions: Sequence[Block], results: Sequence[Value]) -> Op:
+        """A copy that differs in operands, regions and results."""
+        made = object.__new__(type(self))
+        made.operands = tuple(operands)
+        made.attributes = dict(self.attributes)
+        made.regions = tuple(regions)
+        made.results = tuple(results)
+        made.location = self.location
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {', '.join(map(repr, self.operands))} {self.attributes or ''}>"
+
+
+@dataclass
+class Function:
+    """A kernel as IR.
+
+    Attributes:
+        name: the user's name of the kernel.
+        body: its arguments are the kernel's parameters, in order.
+        source: the user's source lines, by line number, for the comments in generated code.
+        file: where the kernel was written.
+        stage: which rules it obeys: "ir", or the backend that lowered it.
+        facts: decisions of a backend's `lower` about the whole kernel (threads, shared bytes); printable attributes.
+    """
+
+    name: str
+    body: Block
+    source: dict[int, str] = field(default_factory=dict[int, str])
+    file: str = ""
+    stage: str = "ir"
+    facts: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """The kernel's parameters."""
+        return self.body.arguments
+
+    def walk(self) -> Iterator[Op]:
+        """Every operation, outer before inner."""
+        return self.body.walk()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Function):
+            return NotImplemented
+        same = (self.name, self.stage, self.facts) == (other.name, other.stage, other.facts)
+        return same and _same_block(self.body, other.body, {})
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Value]) -> bool:
+    """Pair up newly defined values."""
+    if len(a) != len(b) or any(x.type != y.type for x, y in zip(a, b, strict=True)):
+        return False
+    pairs.update(zip(a, b, strict=True))
+    return True
+
+
+def _same_block(a: Block, b: Block, pairs: dict[Value, Value]) -> bool:
+    """Whether two blocks are the same program, whatever the names and places."""
+    if not _same_values(a.arguments, b.arguments, pairs) or len(a.operations) != len(b.operations):
+        return False
+    for x, y in zip(a.operations, b.operations, strict=True):
+        if type(x) is not type(y) or repr(x.attributes) != repr(y.attributes):  # repr: NaN equals itself
+            return False
+        if len(x.operands) != len(y.operands) or len(x.regions) != len(y.regions):
+            return False
+        if any(pairs.get(p) is not q for p, q in zip(x.operands, y.operands, strict=True)):
+            return False
+        if not all(_same_block(p, q, pairs) for p, q in zip(x.regions, y.regions, strict=True)):
+            return False
+        if not _same_values(x.results, y.results, pairs):
+            return False
+    return True

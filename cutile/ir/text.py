@@ -1,0 +1,279 @@
+"""IR as text, and back: `parse(print_function(f), OPS) == f`.
+
+    func @saxpy(%y: mut<f32[?], strides [1], align 16, tile [256]>, %a: f32, %x: tensor<f32[?], strides [1], align 16>) {
+      %i = tile_block_id() {axis = 0} : i32  // 12
+      %t = load_tile(%x, %i) {shape = [256]} : f32<256>
+      ...
+    }
+
+The number behind `//` is the user's line; it is not read back.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cutile.dtypes import BY_NAME, DTypeMeta
+from cutile.errors import IRError
+from cutile.ir.core import Attribute, Block, Function, Op, Value
+from cutile.ir.types import MutType, TensorType, TileType, Type
+
+
+class _Names:
+    """Gives each value a name of its own: the user's, then `x_1`, `x_2`; numbers for what has none."""
+
+    def __init__(self) -> None:
+        self._names: dict[Value, str] = {}
+        self._taken: set[str] = set()
+
+    def __getitem__(self, value: Value) -> str:
+        if value not in self._names:
+            stem = value.name or str(len(self._names))
+            name, count = stem, 0
+            while name in self._taken:
+                count += 1
+                name = f"{stem}_{count}"
+            self._taken.add(name)
+            self._names[value] = name
+        return "%" + self._names[value]
+
+
+def _attribute(value: Attribute) -> str:
+    if isinstance(value, tuple | list):
+        items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        return "[" + ", ".join(map(_attribute, items)) + "]"
+    if isinstance(value, DTypeMeta):
+        return "!" + repr(value)
+    return repr(value)
+
+
+def _attributes(attributes: dict[str, Attribute]) -> str:
+    if not attributes:
+        return ""
+    return " {" + ", ".join(f"{key} = {_attribute(value)}" for key, value in attributes.items()) + "}"
+
+
+def print_function(function: Function) -> str:
+    """The text of a function."""
+    names = _Names()
+    parameters = ", ".join(f"{names[value]}: {value.type}" for value in function.parameters)
+    head = f"func @{function.name}({parameters}) stage {function.stage}{_attributes(function.facts)} {{"
+    return "\n".join([head, *_print_block(function.body, names, "  "), "}"]) + "\n"
+
+
+def _print_block(block: Block, names: _Names, indent: str) -> Iterator[str]:
+    for op in block.operations:
+        results = ", ".join(names[value] for value in op.results)
+        operands = ", ".join(names[value] for value in op.operands)
+        types = ", ".join(str(value.type) for value in op.results)
+        line = f"{indent}{results + ' = ' if results else ''}{op.name}({operands}){_attributes(op.attributes)}"
+        line += f" : {types}" if types else ""
+        place = f"  // {op.location.line}" if op.location else ""
+        if not op.regions:
+            yield line + place
+            continue
+        yield line + " {" + place
+        for position, nested in enumerate(op.regions):
+            if position:
+                yield indent + "} {"
+            arguments = ", ".join(f"{names[value]}: {value.type}" for value in nested.arguments)
+            yield f"{indent}^({arguments}):"
+            yield from _print_block(nested, names, indent + "  ")
+        yield indent + "}"
+
+
+_TOKEN = re.compile(
+    r"\s+|//[^\n]*|(?P<string>'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")|(?P<name>[%@!]?[A-Za-z_][\w.]*|%\d+(?:_\d+)?)"
+    r"|(?P<number>-?(?:inf|\d+\.?\d*(?:e[+-]?\d+)?))|(?P<mark>[(){}\[\]<>:,=^?-])"
+)
+
+
+class _Parser:
+    """A recursive-descent parser over the printed form."""
+
+    def __init__(self, text: str, operations: Mapping[str, type[Op]]) -> None:
+        self._operations = operations
+        self._tokens: list[str] = []
+        position = 0
+        while position < len(text):
+            found = _TOKEN.match(text, position)
+            if found is None:
+                raise IRError(f"IR text: cannot read {text[position : position + 20]!r}")
+            if found.lastgroup:
+                self._tokens.append(found.group())
+            position = found.end()
+        self._tokens.append("")
+        self._at = 0
+        self._values: dict[str, Value] = {}
+
+    @property
+    def _next(self) -> str:
+        return self._tokens[self._at]
+
+    def _take(self, expected: str | None = None) -> str:
+        token = self._next
+        if expected is not None and token != expected:
+            before = " ".join(self._tokens[max(0, self._at - 8) : self._at])
+            raise IRError(f"IR text: expected {expected!r}, got {token!r} after {before!r}")
+        self._at += 1
+        return token
+
+    def _accept(self, token: str) -> bool:
+        if self._next == token:
+            self._at += 1
+            return True
+        return False
+
+    def function(self) -> Function:
+        self._take("func")
+        name = self._take()[1:]
+        self._take("(")
+        parameters = self._parameters()
+        self._take("stage")
+        stage = self._take()
+        # `{` opens the facts when `key =` or `}` `{` follows, else the body
+        facts = self._dictionary() if self._opens_dictionary() else {}
+        self._take("{")
+        body = self._block(parameters)
+        self._take("}")
+        self._take("")
+        return Function(name, body, stage=stage, facts=facts)
+
+    def _opens_dictionary(self) -> bool:
+        return (
+            self._next == "{" and self._tokens[self._at + 2] == "=" and not self._tokens[self._at + 1].startswith("%")
+        )
+
+    def _parameters(self) -> list[Value]:
+        values: list[Value] = []
+        while not self._accept(")"):
+            name = self._take()
+            self._take(":")
+            values.append(self._define(name, self._type()))
+            self._accept(",")
+        return values
+
+    def _define(self, name: str, type: Type) -> Value:
+        stem = re.sub(r"^%", "", name)
+        value = Value(type, "" if stem[0].isdigit() else stem)
+        self._values[name] = value
+        return value
+
+    def _list(self, item: Any) -> tuple[Any, ...]:
+        self._take("[")
+        items: list[Any] = []
+        while not self._accept("]"):
+            items.append(item())
+            self._accept(",")
+        return tuple(items)
+
+    def _extent(self) -> int | None:
+        return None if self._accept("?") else int(self._take())
+
+    def _described(self) -> TensorType:
+        dtype = BY_NAME[self._take()]
+        shape = self._list(self._extent)
+        self._take(",")
+        self._take("strides")
+        strides = self._list(self._extent)
+        self._take(",")
+        self._take("align")
+        return TensorType(dtype, shape, strides, int(self._take()))
+
+    def _type(self) -> Type:
+        head = self._take()
+        if head in ("tensor", "mut"):
+            self._take("<")
+            tensor = self._described()
+            made: Type = tensor
+            if head == "mut":
+                self._take(",")
+                self._take("tile")
+                made = MutType(tensor, self._list(lambda: int(self._take())))
+            self._take(">")
+            return made
+        shape: tuple[int, ...] = ()
+        if self._accept("<"):
+            words = ""
+            while not self._accept(">"):
+                words += self._take()
+            shape = tuple(int(word) for word in words.split("x"))
+        return TileType(BY_NAME[head], shape)
+
+    def _dictionary(self) -> dict[str, Attribute]:
+        entries: dict[str, Attribute] = {}
+        self._take("{")
+        while not self._accept("}"):
+            key = self._take()
+            self._take("=")
+            entries[key] = self._attribute()
+            self._accept(",")
+        return entries
+
+    def _attribute(self) -> Attribute:
+        if self._next == "[":
+            return self._list(self._attribute)
+        token = self._take()
+        if token.startswith("!"):
+            return BY_NAME[token[1:]]
+        if token[0] in "'\"":
+            return ast.literal_eval(token)
+        words = {"True": True, "False": False, "None": None, "nan": float("nan"), "inf": float("inf")}
+        if token in words:
+            return words[token]
+        return float(token) if re.search(r"[.e]|inf", token) else int(token)
+
+    def _block(self, arguments: list[Value]) -> Block:
+        operations: list[Op] = []
+        while self._next != "}":
+            operations.append(self._operation())
+        return Block(arguments, operations)
+
+    def _operation(self) -> Op:
+        names: list[str] = []
+        while self._next.startswith("%"):
+            names.append(self._take())
+            self._accept(",")
+        if names:
+            self._take("=")
+        name = self._take()
+        if name not in self._operations:
+            raise IRError(f"IR text: there is no operation {name!r}")
+        self._take("(")
+        operands: list[Value] = []
+        while not self._accept(")"):
+            operands.append(self._values[self._take()])
+            self._accept(",")
+        attributes = self._dictionary() if self._opens_dictionary() else {}
+        types: list[Type] = []
+        if self._accept(":"):
+            types.append(self._type())
+            while self._accept(","):
+                types.append(self._type())
+        regions: list[Block] = []
+        while self._accept("{"):
+            self._take("^")
+            self._take("(")
+            inner = self._parameters()
+            self._take(":")
+            regions.append(self._block(inner))
+            self._take("}")
+        made = object.__new__(self._operations[name])
+        made.operands = tuple(operands)
+        made.attributes = attributes
+        made.regions = tuple(regions)
+        made.results = tuple(self._define(each, type) for each, type in zip(names, types, strict=True))
+        made.location = None
+        return made
+
+
+def parse(text: str, operations: Mapping[str, type[Op]]) -> Function:
+    """The function that `text` describes; `operations` says which there are (`cutile.ops.OPS`).
+
+    Raises:
+        IRError: the text is no IR; says what was expected where.
+    """
+    return _Parser(text, operations).function()

@@ -1,0 +1,109 @@
+"""The types of IR values. Frozen, hashable, and printable in the form that `text.py` parses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cutile.dtypes import DTypeLike
+
+
+def _extent(extent: int | None) -> str:
+    return "?" if extent is None else str(extent)
+
+
+def _list(items: tuple[int | None, ...]) -> str:
+    return "[" + ", ".join(_extent(item) for item in items) + "]"
+
+
+@dataclass(frozen=True)
+class TileType:
+    """A tile in flight: a dtype and a shape. A scalar is the tile of shape `()`."""
+
+    dtype: DTypeLike
+    shape: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the shape is `()`."""
+        return self.shape == ()
+
+    def with_dtype(self, dtype: DTypeLike) -> TileType:
+        """The same shape with another element type."""
+        return TileType(dtype, self.shape)
+
+    def with_shape(self, shape: tuple[int, ...]) -> TileType:
+        """The same element type with another shape."""
+        return TileType(self.dtype, shape)
+
+    def __str__(self) -> str:
+        return self.dtype.name + ("<" + "x".join(map(str, self.shape)) + ">" if self.shape else "")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor in memory, read by any tile block.
+
+    Attributes:
+        dtype: the element type.
+        shape: extents; None is dynamic (a launch argument).
+        strides: in elements; 1 is known at compile time, None is a launch argument.
+        alignment: bytes that divide the base address and every stride that is not 1. A promise by the launch.
+    """
+
+    dtype: DTypeLike
+    shape: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+    alignment: int
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def unit_axis(self) -> int | None:
+        """The axis whose stride is known to be 1 (the last such one), or None."""
+        found = [axis for axis, stride in enumerate(self.strides) if stride == 1]
+        return found[-1] if found else None
+
+    def describe(self) -> str:
+        """The parts between the angle brackets."""
+        return f"{self.dtype.name}{_list(self.shape)}, strides {_list(self.strides)}, align {self.alignment}"
+
+    def __str__(self) -> str:
+        return f"tensor<{self.describe()}>"
+
+
+@dataclass(frozen=True)
+class MutType:
+    """A tensor cut into tiles: each tile block owns the tile at its own index, and alone reads and writes it."""
+
+    tensor: TensorType
+    tile: tuple[int, ...]
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The element type."""
+        return self.tensor.dtype
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return self.tensor.rank
+
+    @property
+    def tile_type(self) -> TileType:
+        """The type of the block's own tile."""
+        return TileType(self.tensor.dtype, self.tile)
+
+    def __str__(self) -> str:
+        return f"mut<{self.tensor.describe()}, tile {_list(self.tile)}>"
+
+
+Type = TileType | TensorType | MutType

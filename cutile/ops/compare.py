@@ -1,0 +1,117 @@
+"""Comparisons, which give tiles of bool, and selection by them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cutile.dtypes import bool_
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TILE, BOOL_TILE, Op, Value, operand
+from cutile.ir.types import Type
+from cutile.ops.elementwise import require_same
+
+
+class Compare(Op):
+    """Two tiles of one type in, a tile of bool out. `function` is the NumPy function that it means."""
+
+    function: ClassVar[Any]
+    x: Value = operand(ANY_TILE)
+    y: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (require_same(self.name, x=self.x, y=self.y).with_dtype(bool_),)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return np.asarray(type(self).function(x, y)).astype(np.bool_)
+
+
+class Eq(Compare, name="eq"):
+    """`x == y`; false where either is NaN.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x == y, x, -x), [1.0, 2.0], [1.0, 3.0])
+        [1.0, -2.0]
+    """
+
+    function = staticmethod(np.equal)
+
+
+class Ne(Compare, name="ne"):
+    """`x != y`; true where either is NaN, as in NumPy.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x != y, x, -x), [1.0, 2.0], [1.0, 3.0])
+        [-1.0, 2.0]
+    """
+
+    function = staticmethod(np.not_equal)
+
+
+class Lt(Compare, name="lt"):
+    """`x < y`; false where either is NaN.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x < y, x, y), [1.0, 4.0], [2.0, 3.0])
+        [1.0, 3.0]
+    """
+
+    function = staticmethod(np.less)
+
+
+class Le(Compare, name="le"):
+    """`x <= y`; false where either is NaN.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x <= y, x, -x), [1.0, 4.0], [1.0, 3.0])
+        [1.0, -4.0]
+    """
+
+    function = staticmethod(np.less_equal)
+
+
+class Gt(Compare, name="gt"):
+    """`x > y`; false where either is NaN.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x > y, x, y), [1.0, 4.0], [2.0, 3.0])
+        [2.0, 4.0]
+    """
+
+    function = staticmethod(np.greater)
+
+
+class Ge(Compare, name="ge"):
+    """`x >= y`; false where either is NaN.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x >= y, x, -x), [1.0, 4.0], [1.0, 5.0])
+        [1.0, -4.0]
+    """
+
+    function = staticmethod(np.greater_equal)
+
+
+class Select(Op, name="select"):
+    """`x` where `condition` is true, else `y`; element by element.
+
+    Examples:
+        >>> run(lambda x, y: ct.select(x > 1.0, x, y), [1.0, 4.0], [2.0, 3.0])
+        [2.0, 4.0]
+    """
+
+    condition: Value = operand(BOOL_TILE)
+    x: Value = operand(ANY_TILE)
+    y: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        result = require_same(self.name, x=self.x, y=self.y)
+        if self.condition.tile.shape != result.shape:
+            raise KernelTypeError(
+                f"select: the condition has the shape {self.condition.tile.shape}, the values {result.shape}"
+            )
+        return (result,)
+
+    def reference(self, condition: Any, x: Any, y: Any) -> Any:
+        return np.where(condition, x, y)  # pyright: ignore[reportUnknownVariableType]

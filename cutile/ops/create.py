@@ -1,0 +1,32 @@
+"""Tiles from nothing. (`constant` stands in `cutile/ir`, since builders and passes make constants.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike, i32
+from cutile.errors import KernelTypeError
+from cutile.ir.core import Op, attribute
+from cutile.ir.types import TileType, Type
+
+
+class Iota(Op, name="iota"):
+    """`0, 1, ..., length - 1`.
+
+    Examples:
+        >>> run(lambda x: x + ct.convert_tile(ct.iota((4,)), x.dtype), [10.0, 10.0, 10.0, 10.0])
+        [10.0, 11.0, 12.0, 13.0]
+    """
+
+    length: int = attribute()
+    dtype: DTypeLike = attribute(i32)
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.dtype.kind not in ("int", "uint"):
+            raise KernelTypeError(f"iota: the dtype must be an integer's, got {self.dtype}")
+        return (TileType(self.dtype, (self.length,)),)
+
+    def reference(self) -> Any:
+        return np.arange(self.length).astype(self.dtype.numpy)

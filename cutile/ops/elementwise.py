@@ -1,0 +1,103 @@
+"""The shapes that element-wise operations come in: one, two or three tiles of one type. Not a family of its own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TILE, BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, Value, operand
+from cutile.ir.types import TileType, Type
+
+
+def require_same(op: str, **values: Value) -> TileType:
+    """The one type of several operands.
+
+    Raises:
+        KernelTypeError: they differ; names both types.
+    """
+    (first_name, first), *rest = values.items()
+    for name, value in rest:
+        if value.type != first.type:
+            raise KernelTypeError(
+                f"{op}: operands {first_name!r} and {name!r} must have one type, got {first.type} and {value.type}",
+                remedy="Convert one with ct.convert_tile, or reshape it so that the shapes broadcast.",
+            )
+    return first.tile
+
+
+def rounded(function: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`function(x)` computed in at least f32 and rounded once to the dtype of `x`."""
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    return np.asarray(function(wide)).astype(x.dtype)
+
+
+class Unary(Op):
+    """One tile in, the same type out."""
+
+    x: Value = operand(NUMBER_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class FloatUnary(Op):
+    """One tile of floats in, the same type out. `function` is the NumPy function that it means."""
+
+    function: ClassVar[Any]
+    x: Value = operand(FLOAT_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+    def reference(self, x: Any) -> Any:
+        return rounded(type(self).function, x)
+
+
+class Binary(Op):
+    """Two tiles of one type in, the same type out. `function` is the NumPy function that it means."""
+
+    function: ClassVar[Any]
+    x: Value = operand(NUMBER_TILE)
+    y: Value = operand(NUMBER_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (require_same(self.name, x=self.x, y=self.y),)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return np.asarray(type(self).function(x, y)).astype(x.dtype)
+
+
+class FloatBinary(Binary):
+    """Two tiles of floats in, the same type out."""
+
+    x: Value = operand(FLOAT_TILE)
+    y: Value = operand(FLOAT_TILE)
+
+
+class IntBinary(Binary):
+    """Two tiles of integers in, the same type out."""
+
+    x: Value = operand(INT_TILE)
+    y: Value = operand(INT_TILE)
+
+
+class BitsBinary(Binary):
+    """Two tiles of integers or bools in, the same type out."""
+
+    x: Value = operand(BITS_TILE)
+    y: Value = operand(BITS_TILE)
+
+
+__all__ = (
+    "ANY_TILE",
+    "Binary",
+    "BitsBinary",
+    "FloatBinary",
+    "FloatUnary",
+    "IntBinary",
+    "Unary",
+    "require_same",
+    "rounded",
+)

@@ -1,0 +1,37 @@
+"""Which tile block this is, among how many. The grid is logical: a backend may run blocks in any order."""
+
+from __future__ import annotations
+
+from cutile.dtypes import i32
+from cutile.errors import KernelTypeError
+from cutile.ir.core import Op, attribute
+from cutile.ir.types import TileType, Type
+
+
+class GridQuery(Op):
+    """One axis (0, 1 or 2) of a fact about the grid, as an i32 scalar."""
+
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.axis not in (0, 1, 2):
+            raise KernelTypeError(f"{self.name}: the grid has the axes 0, 1 and 2, not {self.axis}")
+        return (TileType(i32),)
+
+
+class TileBlockId(GridQuery, name="tile_block_id"):
+    """This tile block's index along an axis of the grid.
+
+    Examples:
+        >>> run(lambda x: x + ct.convert_tile(ct.get_tile_block_id()[0], x.dtype), [1.0, 2.0])
+        [1.0, 2.0]
+    """
+
+
+class NumTileBlocks(GridQuery, name="num_tile_blocks"):
+    """The extent of the grid along an axis.
+
+    Examples:
+        >>> run(lambda x: x + ct.convert_tile(ct.get_num_tile_blocks()[0], x.dtype), [1.0, 2.0])
+        [2.0, 3.0]
+    """

@@ -1,0 +1,134 @@
+"""Functions of one float tile. f16 and bf16 compute in f32 and round once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutile.ops.elementwise import FloatUnary
+
+
+class Exp(FloatUnary, name="exp"):
+    """`e ** x`.
+
+    Examples:
+        >>> run(lambda x: ct.exp(x), [0.0, float("-inf")])
+        [1.0, 0.0]
+    """
+
+    function = staticmethod(np.exp)
+
+
+class Exp2(FloatUnary, name="exp2"):
+    """`2 ** x`.
+
+    Examples:
+        >>> run(lambda x: ct.exp2(x), [0.0, 1.0, 3.0])
+        [1.0, 2.0, 8.0]
+    """
+
+    function = staticmethod(np.exp2)
+
+
+class Log(FloatUnary, name="log"):
+    """The natural logarithm; NaN below zero, -inf at zero.
+
+    Examples:
+        >>> run(lambda x: ct.log(x), [1.0, 0.0])
+        [0.0, -inf]
+    """
+
+    function = staticmethod(np.log)
+
+
+class Log2(FloatUnary, name="log2"):
+    """The logarithm to base 2; NaN below zero, -inf at zero.
+
+    Examples:
+        >>> run(lambda x: ct.log2(x), [1.0, 8.0])
+        [0.0, 3.0]
+    """
+
+    function = staticmethod(np.log2)
+
+
+class Sqrt(FloatUnary, name="sqrt"):
+    """The square root, rounded to nearest; NaN below zero.
+
+    Examples:
+        >>> run(lambda x: ct.sqrt(x), [4.0, 9.0])
+        [2.0, 3.0]
+    """
+
+    function = staticmethod(np.sqrt)
+
+
+def _rsqrt(x: Any) -> Any:
+    return (1.0 / np.sqrt(x.astype(np.float64))).astype(x.dtype)
+
+
+class Rsqrt(FloatUnary, name="rsqrt"):
+    """`1 / sqrt(x)`.
+
+    Examples:
+        >>> run(lambda x: ct.rsqrt(x), [4.0, 16.0])
+        [0.5, 0.25]
+    """
+
+    function = staticmethod(_rsqrt)
+
+
+class Sin(FloatUnary, name="sin"):
+    """The sine of `x` radians.
+
+    Examples:
+        >>> run(lambda x: ct.sin(x), [0.0])
+        [0.0]
+    """
+
+    function = staticmethod(np.sin)
+
+
+class Cos(FloatUnary, name="cos"):
+    """The cosine of `x` radians.
+
+    Examples:
+        >>> run(lambda x: ct.cos(x), [0.0])
+        [1.0]
+    """
+
+    function = staticmethod(np.cos)
+
+
+class Tanh(FloatUnary, name="tanh"):
+    """The hyperbolic tangent.
+
+    Examples:
+        >>> run(lambda x: ct.tanh(x), [0.0, float("inf")])
+        [0.0, 1.0]
+    """
+
+    function = staticmethod(np.tanh)
+
+
+class Floor(FloatUnary, name="floor"):
+    """The largest whole number that is not above `x`.
+
+    Examples:
+        >>> run(lambda x: ct.floor(x), [1.5, -1.5])
+        [1.0, -2.0]
+    """
+
+    function = staticmethod(np.floor)
+
+
+class Ceil(FloatUnary, name="ceil"):
+    """The smallest whole number that is not below `x`.
+
+    Examples:
+        >>> run(lambda x: ct.ceil(x), [1.5, -1.5])
+        [2.0, -1.0]
+    """
+
+    function = staticmethod(np.ceil)

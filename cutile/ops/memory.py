@@ -1,0 +1,90 @@
+"""Tiles from and to memory. Loads pad with zeros past the edge, stores drop what lies past it.
+
+A tile index counts in tiles: index `i` with extent `t` covers the elements `i * t` to before `(i + 1) * t`.
+"""
+
+from __future__ import annotations
+
+from cutile.dtypes import i32
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType, Type
+
+
+class TensorDim(Op, name="tensor_dim"):
+    """The extent of a tensor along an axis, as an i32 scalar.
+
+    Examples:
+        >>> run(lambda x, y: x + y, [1.0], [2.0])
+        [3.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rank = self.x.tensor.rank
+        if not 0 <= self.axis < rank:
+            raise KernelTypeError(f"axis {self.axis} of a tensor with {rank} axes")
+        return (TileType(i32),)
+
+
+class LoadTile(Op, name="load_tile", effect=Effect.READ):
+    """The tile of `shape` at the tile index `index` (one i32 scalar per axis); zeros past the edges, at any index.
+
+    Examples:
+        >>> run(lambda x: x + x, [1.0, 2.0])
+        [2.0, 4.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    shape: tuple[int, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rank = self.x.tensor.rank
+        if len(self.shape) != rank or len(self.index) != rank:
+            raise KernelTypeError(
+                f"load: a tensor of rank {rank} takes a tile of rank {rank} and {rank} indices, "
+                f"got a tile of shape {self.shape} and {len(self.index)} indices"
+            )
+        return (TileType(self.x.tensor.dtype, self.shape),)
+
+
+class LoadMut(Op, name="load_mut", effect=Effect.READ):
+    """This block's own tile; zeros past the edges.
+
+    Examples:
+        >>> run(lambda x: x * x, [2.0, 3.0])
+        [4.0, 9.0]
+    """
+
+    x: Value = operand(ANY_MUT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.mut.tile_type,)
+
+
+class StoreMut(Op, name="store_mut", effect=Effect.WRITE):
+    """Write this block's own tile; what lies past the edges is dropped.
+
+    Examples:
+        >>> run(lambda x: -x, [2.0, 3.0])
+        [-2.0, -3.0]
+    """
+
+    x: Value = operand(ANY_MUT)
+    value: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        wanted = self.x.mut.tile_type
+        if self.value.type != wanted:
+            same_shape = self.value.tile.shape == wanted.shape
+            remedy = (
+                f"Convert it: ct.convert_tile(value, {self.x.name or 'y'}.dtype)."
+                if same_shape
+                else "Reshape or broadcast it to the partition's shape."
+            )
+            raise KernelTypeError(f"store: the tile must be {wanted}, got {self.value.type}", remedy=remedy)
+        return ()

@@ -1,0 +1,41 @@
+"""Name to operation class: what the parser, the coverage tests and the documentation read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutile.errors import IRError
+from cutile.ir import constant, control
+from cutile.ir.core import Op
+from cutile.ops import arith, cast, compare, create, grid, math, matmul, memory, reduce, shape
+
+FAMILIES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (arith, cast, compare, create, grid, math, matmul, memory, reduce, shape, constant, control)
+}
+
+
+def _collect() -> Iterator[tuple[str, type[Op]]]:
+    for module in FAMILIES.values():
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, Op) and each.name and each.__module__ == module.__name__:
+                if not each.__doc__:
+                    raise IRError(f"operation {each.name!r} has no docstring")
+                yield each.name, each
+
+
+def _build() -> dict[str, type[Op]]:
+    ops: dict[str, type[Op]] = {}
+    for name, each in _collect():
+        if name in ops:
+            raise IRError(f"two operations are named {name!r}: {ops[name].__module__} and {each.__module__}")
+        ops[name] = each
+    return ops
+
+
+OPS: dict[str, type[Op]] = _build()
+
+
+def family(op: type[Op]) -> str:
+    """The family an operation belongs to: the last part of its module's name."""
+    return op.__module__.rpartition(".")[2]

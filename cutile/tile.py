@@ -1,0 +1,156 @@
+"""`Tile`: the type of every value a kernel computes with, as a type checker sees it.
+
+A tile is an array of fixed shape held by one tile block. A scalar is the tile of shape `()`. Kernels are compiled from
+their source, so nothing here runs: calling a method outside a kernel raises and says so. Operators mean what NumPy
+means: `//` and `%` floor, `!=` is true for NaN, axes of size 1 broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+def outside_kernel(what: str) -> NoReturn:
+    """Raise: `what` means something only in a function that a kernel is compiled from."""
+    raise TypeError(
+        f"{what} was called on the host. It means something only inside a kernel: put it into a function decorated "
+        "with @cutile.entry, and launch that."
+    )
+
+
+class Tile:
+    """A tile inside a kernel: a dtype, a shape known at compile time, and operators.
+
+    Example:
+        >>> import cutile as ct
+        >>> @ct.entry
+        ... def double(y: ct.Mut):
+        ...     t = y.load()          # a Tile
+        ...     y.store(t + t)
+    """
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as a class such as `cutile.f32`."""
+        outside_kernel("Tile.dtype")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents, constants at compile time."""
+        outside_kernel("Tile.shape")
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        outside_kernel("Tile.ndim")
+
+    def reshape(self, shape: tuple[int, ...]) -> Tile:
+        """The same elements in row-major order under another shape; see `cutile.reshape`."""
+        outside_kernel("Tile.reshape")
+
+    def broadcast(self, shape: tuple[int, ...]) -> Tile:
+        """Axes of size 1 repeated to `shape`; see `cutile.broadcast`."""
+        outside_kernel("Tile.broadcast")
+
+    def transpose(self) -> Tile:
+        """The transpose of a tile of rank 2; see `cutile.transpose`."""
+        outside_kernel("Tile.transpose")
+
+    def astype(self, dtype: Any) -> Tile:
+        """The elements converted to `dtype`; see `cutile.convert_tile`."""
+        outside_kernel("Tile.astype")
+
+    def __add__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile +")
+
+    def __radd__(self, other: float) -> Tile:
+        outside_kernel("Tile +")
+
+    def __sub__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile -")
+
+    def __rsub__(self, other: float) -> Tile:
+        outside_kernel("Tile -")
+
+    def __mul__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile *")
+
+    def __rmul__(self, other: float) -> Tile:
+        outside_kernel("Tile *")
+
+    def __truediv__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile /")
+
+    def __rtruediv__(self, other: float) -> Tile:
+        outside_kernel("Tile /")
+
+    def __floordiv__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile //")
+
+    def __rfloordiv__(self, other: float) -> Tile:
+        outside_kernel("Tile //")
+
+    def __mod__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile %")
+
+    def __rmod__(self, other: float) -> Tile:
+        outside_kernel("Tile %")
+
+    def __and__(self, other: Tile | int) -> Tile:
+        outside_kernel("Tile &")
+
+    def __rand__(self, other: int) -> Tile:
+        outside_kernel("Tile &")
+
+    def __or__(self, other: Tile | int) -> Tile:
+        outside_kernel("Tile |")
+
+    def __ror__(self, other: int) -> Tile:
+        outside_kernel("Tile |")
+
+    def __xor__(self, other: Tile | int) -> Tile:
+        outside_kernel("Tile ^")
+
+    def __rxor__(self, other: int) -> Tile:
+        outside_kernel("Tile ^")
+
+    def __lshift__(self, other: Tile | int) -> Tile:
+        outside_kernel("Tile <<")
+
+    def __rshift__(self, other: Tile | int) -> Tile:
+        outside_kernel("Tile >>")
+
+    def __neg__(self) -> Tile:
+        outside_kernel("-Tile")
+
+    def __pos__(self) -> Tile:
+        outside_kernel("+Tile")
+
+    def __invert__(self) -> Tile:
+        outside_kernel("~Tile")
+
+    def __abs__(self) -> Tile:
+        outside_kernel("abs(Tile)")
+
+    def __lt__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile <")
+
+    def __le__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile <=")
+
+    def __gt__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile >")
+
+    def __ge__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile >=")
+
+    def __eq__(self, other: object) -> Tile:  # type: ignore[override]  # as in NumPy: element-wise, a tile of bool
+        outside_kernel("Tile ==")
+
+    def __ne__(self, other: object) -> Tile:  # type: ignore[override]  # as in NumPy: element-wise, a tile of bool
+        outside_kernel("Tile !=")
+
+    def __matmul__(self, other: Tile) -> Tile:
+        outside_kernel("Tile @")
+
+    __hash__ = object.__hash__
