@@ -5,7 +5,8 @@ bits of the tile's index: each bit has a basis, a vector of one number per axis,
 the bases of its set bits. The repetition stacks the core along the axes, any number of times, in further registers, so
 a tile of 96 x 80 is 3 x 5 cores of 32 x 16, and none of its extents need be a power of two.
 
-A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may stand out over the
+Every basis here is a power of two along one axis, so XOR is addition, and a register's element lies a fixed step from
+its thread's first. A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may stand out over the
 tile's edge: what lies there is nobody's, and neither loaded nor stored nor reduced.
 
 Nothing here knows of dtypes, of LLVM or of a device; `placement.py` chooses among the layouts made here.
@@ -67,6 +68,9 @@ class Layout:
             raise ValueError(f"every basis of a layout of {self.shape} has {self.rank} components")
         if any(not any(basis) for basis in self.register):
             raise ValueError("a register bit is never free: its two registers would hold the same element")
+        found = [basis for basis in bases if any(basis)]
+        if any(sum(map(bool, basis)) != 1 or max(basis) & (max(basis) - 1) for basis in found) or len(set(found)) < len(found):
+            raise ValueError("each basis of a layout is a power of two on one axis, and none occurs twice")
         for axis, extent in enumerate(self.shape):
             if self.cover[axis] < extent:
                 raise ValueError(f"the layout covers {self.cover} of a tile of {self.shape}")
@@ -175,13 +179,11 @@ class Layout:
 
     def collapse(self, axis: int) -> Layout:
         """The layout of a reduction along `axis` that keeps the axis with extent 1."""
-        keep = unit(self.rank, axis, 0)
         mask = tuple(0 if a == axis else -1 for a in range(self.rank))
 
         def flat(basis: Basis) -> Basis:
             return tuple(c & m for c, m in zip(basis, mask, strict=True))
 
-        del keep
         return Layout(
             shape=tuple(1 if a == axis else e for a, e in enumerate(self.shape)),
             register=tuple(b for b in map(flat, self.register) if any(b)),

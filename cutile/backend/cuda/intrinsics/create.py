@@ -1,0 +1,38 @@
+"""Fragments from nothing: constants, and counting along an axis."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
+from cutile.backend.cuda.intrinsics.llvm import number, register_type
+from cutile.backend.cuda.layout import Layout
+from cutile.dtypes import DTypeLike
+
+
+def constant(value: bool | int | float, dtype: DTypeLike, n: int) -> Any:
+    """`f()`: every element is `value`."""
+
+    def generate(b: Any, _: list[Any]) -> Any:
+        return pack(b, [number(dtype, value)] * max(n, 1), n)
+
+    return intrinsic("constant", frag(dtype, n), [], generate)
+
+
+@cache
+def iota(dtype: DTypeLike, layout: Layout) -> Any:
+    """`f()`: every element is its own index, in a tile of one axis."""
+
+    def generate(b: Any, _: list[Any]) -> Any:
+        at = Coordinates(b, layout)
+        made = [at.element(register, 0) for register in range(layout.registers)]
+        wanted = register_type(dtype)
+        if dtype.bits < 32:
+            made = [b.trunc(each, wanted) for each in made]
+        elif dtype.bits > 32:
+            made = [b.zext(each, wanted) for each in made]
+        return pack(b, made, layout.registers)
+
+    return intrinsic("iota", frag(dtype, layout.registers), [], generate)

@@ -1,0 +1,112 @@
+"""`Frag`: a tile in registers as a Numba type, and how an intrinsic on fragments is made.
+
+A fragment is the elements that one thread holds, as one LLVM array; NVVM takes it apart into registers. Which element
+of the tile each one is stands in the layout, which the intrinsics close over. A count of 0 stands for a scalar, which
+every thread holds and which is a plain Numba number, so that loops and conditions are plain Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.llvm import const, ir, register_type
+from cutile.dtypes import DTypeLike
+
+types: Any = importlib.import_module("numba.cuda").types
+_extending: Any = importlib.import_module("numba.cuda.extending")
+_models: Any = importlib.import_module("numba.cuda.datamodel").models
+_register_model: Any = importlib.import_module("numba.cuda.models").register_model
+
+POINTER: Any = types.voidptr
+"""A tensor's base address."""
+
+_SCALARS: dict[str, Any] = {
+    "bool": types.boolean,
+    "i8": types.int8,
+    "i16": types.int16,
+    "i32": types.int32,
+    "i64": types.int64,
+    "u8": types.uint8,
+    "u16": types.uint16,
+    "u32": types.uint32,
+    "u64": types.uint64,
+    "f16": types.uint16,
+    "bf16": types.uint16,
+    "f32": types.float32,
+    "f64": types.float64,
+}
+
+
+class Frag(types.Type):
+    """`n` elements per thread."""
+
+    def __init__(self, dtype: DTypeLike, n: int) -> None:
+        self.dtype = dtype
+        self.n = n
+        super().__init__(name=f"Frag({dtype.name}, {n})")
+
+
+class _FragModel(_models.PrimitiveModel):
+    def __init__(self, manager: Any, frag: Frag) -> None:
+        super().__init__(manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
+
+
+_register_model(Frag)(_FragModel)
+
+
+@cache
+def frag(dtype: DTypeLike, n: int) -> Any:
+    """The Numba type of `n` elements per thread; of a scalar where `n` is 0."""
+    return Frag(dtype, n) if n else _SCALARS[dtype.name]
+
+
+def unpack(b: Any, value: Any, n: int) -> list[Any]:
+    """The elements of a fragment; of a scalar, the one."""
+    return [b.extract_value(value, i) for i in range(n)] if n else [value]
+
+
+def pack(b: Any, elements: Sequence[Any], n: int) -> Any:
+    """A fragment of elements; of a scalar, the one."""
+    if not n:
+        return elements[0]
+    made = const(ir.ArrayType(elements[0].type, n), ir.Undefined)
+    for i, each in enumerate(elements):
+        made = b.insert_value(made, each, i)
+    return made
+
+
+Generate = Callable[[Any, list[Any]], Any]
+
+
+def intrinsic(name: str, result: Any, arguments: Sequence[Any], generate: Generate) -> Any:
+    """An intrinsic `name(*arguments) -> result` whose LLVM IR `generate(builder, values)` writes.
+
+    `result` None means that it returns nothing. Numba converts numbers to the declared types.
+    """
+    returned = types.void if result is None else result
+    signature = returned(*arguments)
+
+    def generate_call(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        made = generate(builder, list(values))
+        return context.get_dummy_value() if result is None else made
+
+    # Numba reads the number of parameters from the signature, so each arity needs a function of its own.
+    parameters = "".join(f", a{i}" for i in range(len(arguments)))
+    scope: dict[str, Any] = {"made": (signature, generate_call)}
+    exec(f"def {name}(typing_context{parameters}):\n    return made", scope)
+    return _extending.intrinsic(scope[name])
+
+
+def elementwise(name: str, dtypes: Sequence[DTypeLike], result: DTypeLike, n: int, one: Callable[..., Any]) -> Any:
+    """An intrinsic that applies `one(builder, *elements)` to each element."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        columns = [unpack(b, value, n) for value in values]
+        return pack(b, [one(b, *row) for row in zip(*columns, strict=True)], n)
+
+    return intrinsic(name, frag(result, n), [frag(dtype, n) for dtype in dtypes], generate)
+
+

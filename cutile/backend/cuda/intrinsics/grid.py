@@ -1,0 +1,24 @@
+"""Where a tile block is. The launch is one row of blocks; the logical grid `(x, y, z)` is decoded from the number."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
+from cutile.backend.cuda.intrinsics.llvm import block
+from cutile.dtypes import i32
+
+
+@cache
+def tile_block_id(axis: int) -> Any:
+    """`f(grid_y, grid_z)`: block `b` has the index `(b // (y*z), b // z % y, b % z)`."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        y, z = values
+        number = block(b)
+        if axis == 0:
+            return b.udiv(number, b.mul(y, z))
+        return b.urem(number, z) if axis == 2 else b.urem(b.udiv(number, z), y)
+
+    return intrinsic(f"tile_block_id_{axis}", frag(i32, 0), [frag(i32, 0)] * 2, generate)

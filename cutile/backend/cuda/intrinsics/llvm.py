@@ -1,0 +1,175 @@
+"""LLVM IR as these intrinsics write it: types per element type, constants, inline PTX, calls of NVVM and libdevice.
+
+The one place that imports llvmlite, which ships no types: its objects are `Any` from here on.
+
+Two dialects read what is written here: LLVM 7 below compute capability 10.0 (typed pointers, no `fneg`, no `bfloat`),
+and a recent LLVM from there on. f16 and bf16 are therefore 16 bits of integer in registers and in memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from cutile.dtypes import DTypeLike, bf16, bool_, f16, f32, f64
+
+ir: Any = importlib.import_module("llvmlite.ir")
+
+I1: Any = ir.IntType(1)
+I8: Any = ir.IntType(8)
+I16: Any = ir.IntType(16)
+I32: Any = ir.IntType(32)
+I64: Any = ir.IntType(64)
+F16: Any = ir.HalfType()
+F32: Any = ir.FloatType()
+F64: Any = ir.DoubleType()
+VOID: Any = ir.VoidType()
+
+GLOBAL, SHARED = 1, 3
+"""Address spaces."""
+
+HALVES = (f16, bf16)
+
+
+def register_type(dtype: DTypeLike) -> Any:
+    """The LLVM type of an element in a register."""
+    if dtype is bool_:
+        return I1
+    if dtype is f32:
+        return F32
+    return F64 if dtype is f64 else ir.IntType(dtype.bits)
+
+
+def memory_type(dtype: DTypeLike) -> Any:
+    """The LLVM integer type of an element's bits in memory."""
+    return ir.IntType(dtype.bits)
+
+
+def const(type: Any, value: Any) -> Any:
+    """A constant."""
+    return ir.Constant(type, value)
+
+
+def i32c(value: int) -> Any:
+    """A 32-bit constant."""
+    return ir.Constant(I32, value)
+
+
+def number(dtype: DTypeLike, value: Any) -> Any:
+    """The constant `value` as an element in a register."""
+    if dtype in HALVES:
+        return const(I16, int.from_bytes(dtype.numpy.type(value).tobytes(), "little"))
+    if dtype in (f32, f64):
+        return const(register_type(dtype), float(dtype.numpy.type(value)))
+    if dtype is bool_:
+        return const(I1, int(bool(value)))
+    return const(register_type(dtype), int(value))
+
+
+def asm(
+    b: Any, result: Any, operands: Sequence[Any], text: str, constraints: str, *, effect: bool = False, convergent: bool = False
+) -> Any:
+    """Inline PTX. `effect` keeps it in place and in order; `convergent` keeps the warp together."""
+    made = ir.InlineAsm(ir.FunctionType(result, [each.type for each in operands]), text, constraints, side_effect=effect)
+    return b.call(made, operands, attrs=("convergent",) if convergent else ())
+
+
+def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent: bool = False) -> Any:
+    """Call an NVVM intrinsic or a libdevice function, declared on first use."""
+    made = b.module.globals.get(name)
+    if made is None:
+        made = ir.Function(b.module, ir.FunctionType(result, [each.type for each in operands]), name)
+    return b.call(made, operands, attrs=("convergent",) if convergent else ())
+
+
+def barrier(b: Any) -> None:
+    """All threads of the block arrive, and see each other's shared and global memory."""
+    call(b, "llvm.nvvm.barrier0", VOID, [], convergent=True)
+
+
+def thread(b: Any) -> Any:
+    """The thread's number in the block."""
+    return call(b, "llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
+
+
+def block(b: Any) -> Any:
+    """The block's number in the launch."""
+    return call(b, "llvm.nvvm.read.ptx.sreg.ctaid.x", I32, [])
+
+
+def shuffle_xor(b: Any, bits: Any, mask: int) -> Any:
+    """The 32 bits of the lane whose number differs by `mask`."""
+    operands = [i32c(-1), bits, i32c(mask), i32c(31)]
+    return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
+
+
+def shared(b: Any, offset: Any) -> Any:
+    """A byte pointer into the block's dynamic shared memory. `offset` is an int or an i32 value.
+
+    Bytes, whatever is stored there: LLVM 7 drops stores to a typed shared array through another type.
+    """
+    module, name = b.module, "cutile_shared"
+    array = module.globals.get(name)
+    if array is None:
+        array = ir.GlobalVariable(module, ir.ArrayType(I8, 0), name, addrspace=SHARED)
+        array.linkage = "external"
+        array.align = 1024
+    where = i32c(offset) if isinstance(offset, int) else offset
+    return b.gep(array, [i32c(0), where], inbounds=True)
+
+
+def pointer(b: Any, bytes_: Any, element: Any, space: int) -> Any:
+    """A byte pointer as a pointer to `element`."""
+    return b.bitcast(bytes_, ir.PointerType(element, space))
+
+
+def to_memory(b: Any, dtype: DTypeLike, value: Any) -> Any:
+    """An element's bits as they are in memory."""
+    if dtype is bool_:
+        return b.zext(value, I8)
+    return b.bitcast(value, memory_type(dtype)) if dtype in (f32, f64) else value
+
+
+def from_memory(b: Any, dtype: DTypeLike, bits: Any) -> Any:
+    """An element from its bits in memory."""
+    if dtype is bool_:
+        return b.icmp_unsigned("!=", bits, const(I8, 0))
+    return b.bitcast(bits, register_type(dtype)) if dtype in (f32, f64) else bits
+
+
+def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:
+    """An f16 or bf16 as an f32; other floats stay."""
+    if dtype is f16:
+        return b.fpext(b.bitcast(value, F16), F32)
+    if dtype is bf16:
+        return b.bitcast(b.shl(b.zext(value, I32), i32c(16)), F32)
+    return value
+
+
+def narrow(b: Any, dtype: DTypeLike, value: Any) -> Any:
+    """An f32 rounded to f16 or bf16, to nearest even; other floats stay."""
+    if dtype is f16:
+        return b.bitcast(b.fptrunc(value, F16), I16)
+    if dtype is bf16:
+        return asm(b, I16, [value], "cvt.rn.bf16.f32 $0, $1;", "=h,f")
+    return value
+
+
+def float_type(dtype: DTypeLike) -> Any:
+    """The LLVM type that floats of this dtype are computed in."""
+    return F64 if dtype is f64 else F32
+
+
+def select_lanes(b: Any, value: Any, mask: int) -> Any:
+    """The bits of the i32 `value` under `mask`, pushed together."""
+    out: Any = None
+    shift = 0
+    for bit in range(32):
+        if mask >> bit & 1:
+            part = b.and_(b.lshr(value, i32c(bit - shift)), i32c(1 << shift))
+            out = part if out is None else b.or_(out, part)
+            shift += 1
+    return i32c(0) if out is None else out
+
+

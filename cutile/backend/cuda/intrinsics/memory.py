@@ -1,0 +1,305 @@
+"""Tiles between global memory and registers.
+
+A tile wholly inside the tensor takes the fast path, wide accesses without a test; which path a block takes is the same
+for all its threads. At the tensor's edge each element is tested by itself: loads give zeros there, stores drop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    GLOBAL,
+    I8,
+    I16,
+    I32,
+    I64,
+    VOID,
+    asm,
+    const,
+    from_memory,
+    i32c,
+    ir,
+    memory_type,
+    pointer,
+    to_memory,
+)
+from cutile.backend.cuda.layout import Layout
+from cutile.dtypes import DTypeLike, i32, i64
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of a tensor at compile time.
+
+    Attributes:
+        dtype: the element type.
+        shape: the extents; None is an argument of each access.
+        strides: in elements; None is an argument of each access.
+    """
+
+    dtype: DTypeLike
+    shape: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+
+    def arguments(self) -> list[Any]:
+        """The Numba types of an access's arguments: base, dynamic extents, dynamic strides, tile indices."""
+        dynamic_shape = [frag(i32, 0) for each in self.shape if each is None]
+        dynamic_strides = [frag(i64, 0) for each in self.strides if each is None]
+        return [POINTER, *dynamic_shape, *dynamic_strides, *[frag(i32, 0)] * len(self.shape)]
+
+
+class _Access:
+    """The addresses and the tests of one access, as LLVM values."""
+
+    def __init__(self, b: Any, view: View, layout: Layout, values: Sequence[Any]) -> None:
+        self.b, self.view, self.layout = b, view, layout
+        taken = iter(values)
+        base = next(taken)
+        self.extents = [i32c(each) if each is not None else next(taken) for each in view.shape]
+        self.strides = [const(I64, each) if each is not None else next(taken) for each in view.strides]
+        self.at = Coordinates(b, layout)
+        self.origin: list[Any] = []
+        interior: Any = None
+        self.started: Any = None
+        self.limits: list[Any] = []
+        start: Any = None  # of this thread's first element, in elements
+        for axis, extent in enumerate(layout.shape):
+            origin = b.mul(next(taken), i32c(extent))
+            self.origin.append(origin)
+            not_before = b.icmp_signed(">=", origin, i32c(0))
+            not_after = b.icmp_signed("<=", origin, b.sub(self.extents[axis], i32c(extent)))
+            interior = both(b, both(b, interior, not_before), not_after)
+            self.started = both(b, self.started, not_before)
+            end = b.add(origin, i32c(extent))
+            self.limits.append(b.select(b.icmp_signed("<", end, self.extents[axis]), end, self.extents[axis]))
+            first = b.sext(b.add(origin, self.at.thread_part(axis)), I64)
+            step = b.mul(first, self.strides[axis])
+            start = step if start is None else b.add(start, step)
+        self.interior = as_flag(interior)
+        size = const(I64, view.dtype.bits // 8)
+        space = ir.PointerType(I8, GLOBAL)
+        base = b.addrspacecast(base, space)
+        self.base = base if start is None else b.gep(base, [b.mul(start, size)])
+        self._steps: dict[tuple[int, ...], Any] = {}
+        self._tests: dict[tuple[int, int], Any] = {}
+
+    def address(self, register: int) -> Any:
+        """A byte pointer to a register's element."""
+        b, offset = self.b, self.layout.offsets[register]
+        size = self.view.dtype.bits // 8
+        still = 0
+        moving: Any = None
+        for axis, count in enumerate(offset):
+            stride = self.view.strides[axis]
+            if stride is not None:
+                still += count * stride * size
+            elif count:
+                step = self._step(axis, count * size)
+                moving = step if moving is None else b.add(moving, step)
+        made = self.base if moving is None else b.gep(self.base, [moving])
+        return b.gep(made, [const(I64, still)]) if still else made
+
+    def _step(self, axis: int, count: int) -> Any:
+        key = (axis, count)
+        if key not in self._steps:
+            self._steps[key] = self.b.mul(self.strides[axis], const(I64, count))
+        return self._steps[key]
+
+    def inside(self, register: int) -> Any:
+        """Whether a register's element lies in the tile and in the tensor."""
+        b, found = self.b, self.started
+        for axis, offset in enumerate(self.layout.offsets[register]):
+            key = (axis, offset)
+            if key not in self._tests:
+                where = b.add(self.origin[axis], self.at.element(register, axis))
+                self._tests[key] = b.icmp_signed("<", where, self.limits[axis])
+            found = both(b, found, self._tests[key])
+        return as_flag(found)
+
+
+_REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32), 64: ("l", "b64", I64)}
+"""By bits: the constraint, the PTX type and the LLVM type of a single access."""
+
+
+def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any) -> Any:
+    """An element where `condition` holds, else zero bits. Nothing is read where it does not."""
+    letter, kind, wide = _REGISTERS[dtype.bits]
+    zero = {"u8": "b32"}.get(kind, kind)
+    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{zero} $0, 0; @p ld.global.{kind} $0, [$1];}}"
+    bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"={letter},l,r", effect=True)
+    return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
+
+
+def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: Any) -> None:
+    """Write an element where `condition` holds."""
+    letter, kind, wide = _REGISTERS[dtype.bits]
+    bits = to_memory(b, dtype, value)
+    bits = b.zext(bits, wide) if dtype.bits == 8 else bits
+    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p st.global.{kind} [$1], $0;}}"
+    asm(b, VOID, [bits, address, b.zext(condition, I32)], text, f"{letter},l,r,~{{memory}}", effect=True)
+
+
+def _vector_type(dtype: DTypeLike, width: int) -> Any:
+    """The LLVM type of one wide access: 32-bit words where there are any, since 8- and 16-bit vectors split up."""
+    bits = dtype.bits * width
+    if bits < 32 or bits == 32:
+        return ir.IntType(bits)
+    word = 64 if dtype.bits == 64 else 32
+    return ir.VectorType(ir.IntType(word), bits // word)
+
+
+def _split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
+    """The elements of one wide access."""
+    element = memory_type(dtype)
+    if width == 1:
+        return [from_memory(b, dtype, loaded)]
+    vector = b.bitcast(loaded, ir.VectorType(element, width))
+    return [from_memory(b, dtype, b.extract_element(vector, i32c(i))) for i in range(width)]
+
+
+def _join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
+    """One wide access's worth of elements."""
+    width = len(elements)
+    if width == 1:
+        return to_memory(b, dtype, elements[0])
+    vector = const(ir.VectorType(memory_type(dtype), width), ir.Undefined)
+    for i, each in enumerate(elements):
+        vector = b.insert_element(vector, to_memory(b, dtype, each), i32c(i))
+    return b.bitcast(vector, _vector_type(dtype, width))
+
+
+_NO_ALLOCATE = {1: "b32", 2: "v2.b32", 4: "v4.b32"}
+
+
+def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, streaming: bool) -> list[Any]:
+    """`width` neighbouring elements in one access. `constant`: nothing writes there during the launch."""
+    kind = _vector_type(dtype, width)
+    words = dtype.bits * width // 32
+    if streaming and constant and words in _NO_ALLOCATE and dtype.bits * width % 32 == 0:
+        registers = ", ".join(f"${i}" for i in range(words))
+        registers = f"{{{registers}}}" if words > 1 else registers
+        text = f"ld.global.nc.L1::no_allocate.{_NO_ALLOCATE[words]} {registers}, [${words}];"
+        result = ir.LiteralStructType([I32] * words) if words > 1 else I32
+        found = asm(b, result, [address], text, ",".join(["=r"] * words) + ",l")
+        if words > 1:
+            vector = const(ir.VectorType(I32, words), ir.Undefined)
+            for i in range(words):
+                vector = b.insert_element(vector, b.extract_value(found, i), i32c(i))
+            found = vector
+        return _split(b, dtype, b.bitcast(found, kind), width)
+    loaded = b.load(pointer(b, address, kind, GLOBAL))
+    loaded.align = dtype.bits * width // 8
+    if constant:
+        loaded.set_metadata("invariant.load", b.module.add_metadata([]))
+    return _split(b, dtype, loaded, width)
+
+
+def _groups(layout: Layout, axis: int | None, width: int) -> list[list[int]]:
+    """The registers, in groups that one access serves."""
+    if width > 1 and (axis is None or layout.vector(axis) < width):
+        raise ValueError(f"no {width} consecutive registers hold neighbours along axis {axis} in {layout}")
+    return [list(range(first, first + width)) for first in range(0, layout.registers, width)]
+
+
+@cache
+def load(
+    view: View, layout: Layout, *, vector: tuple[int, int] | None = None, constant: bool = False, streaming: bool = False
+) -> Any:
+    """`f(base, *dynamic extents, *dynamic strides, *tile index)`: a tile, zeros past the tensor's edges.
+
+    Args:
+        vector: (axis, width) of a wide access along an axis of stride 1; base, strides and tile extent allow it.
+        constant: nothing writes to the tensor during the launch.
+        streaming: read once, so keep it out of L1. Only beside `constant`.
+    """
+    dtype, count = view.dtype, layout.registers
+    axis, width = vector or (None, 1)
+    groups = _groups(layout, axis, width)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        access = _Access(b, view, layout, values)
+
+        def fast() -> list[Any]:
+            found: list[Any] = []
+            for group in groups:
+                test = access.at.inside(group[0])
+                address = access.address(group[0])
+                if test is None:
+                    found += _load_wide(b, dtype, address, width, constant, streaming)
+                else:  # beyond the tile's edge: nobody's element, any value will do
+                    found += [_load_one(b, dtype, access.address(each), test) for each in group]
+            return found
+
+        def edge() -> list[Any]:
+            return [_load_one(b, dtype, access.address(r), access.inside(r)) for r in range(count)]
+
+        return pack(b, _either(b, access.interior, fast, edge), count)
+
+    return intrinsic("load", frag(dtype, count), view.arguments(), generate)
+
+
+def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]]) -> list[Any]:
+    """The values of one of two branches."""
+    first, second = b.append_basic_block("inside"), b.append_basic_block("edge")
+    join = b.append_basic_block("loaded")
+    b.cbranch(condition, first, second)
+    found: list[tuple[list[Any], Any]] = []
+    for where, make in ((first, then), (second, orelse)):
+        b.position_at_end(where)
+        made = make()
+        found.append((made, b.block))
+        b.branch(join)
+    b.position_at_end(join)
+    (ones, one), (others, other) = found
+    merged: list[Any] = []
+    for x, y in zip(ones, others, strict=True):
+        phi = b.phi(x.type)
+        phi.add_incoming(x, one)
+        phi.add_incoming(y, other)
+        merged.append(phi)
+    return merged
+
+
+@cache
+def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) -> Any:
+    """`f(tile, base, *dynamic extents, *dynamic strides, *tile index)`: write a tile, but for what lies past an edge."""
+    dtype, count = view.dtype, layout.registers
+    axis, width = vector or (None, 1)
+    groups = _groups(layout, axis, width)
+
+    def generate(b: Any, values: list[Any]) -> None:
+        tile, *rest = values
+        elements = unpack(b, tile, count)
+        access = _Access(b, view, layout, rest)
+        owner = access.at.owner()
+        done = b.append_basic_block("stored")
+        if owner is not None:
+            mine = b.append_basic_block("owner")
+            b.cbranch(owner, mine, done)
+            b.position_at_end(mine)
+        fast, edge = b.append_basic_block("inside"), b.append_basic_block("edge")
+        b.cbranch(access.interior, fast, edge)
+        b.position_at_end(fast)
+        for group in groups:
+            test = access.at.inside(group[0])
+            if test is None:
+                bits = _join(b, dtype, [elements[each] for each in group])
+                made = b.store(bits, pointer(b, access.address(group[0]), bits.type, GLOBAL))
+                made.align = dtype.bits * width // 8
+            else:
+                for each in group:
+                    _store_one(b, dtype, elements[each], access.address(each), test)
+        b.branch(done)
+        b.position_at_end(edge)
+        for register in range(count):
+            _store_one(b, dtype, elements[register], access.address(register), access.inside(register))
+        b.branch(done)
+        b.position_at_end(done)
+
+    return intrinsic("store", None, [frag(dtype, count), *view.arguments()], generate)

@@ -1,0 +1,163 @@
+"""Reductions along an axis: within each thread, then across lanes by shuffles, then across warps in shared memory.
+
+f16 and bf16 are reduced in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.arith import BINARY
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    I32,
+    SHARED,
+    barrier,
+    const,
+    float_type,
+    i32c,
+    ir,
+    narrow,
+    number,
+    pointer,
+    register_type,
+    select_lanes,
+    shared,
+    shuffle_xor,
+    thread,
+    widen,
+)
+from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64
+
+KINDS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min"}
+
+
+def _identity(name: str, dtype: DTypeLike) -> Any:
+    """What changes nothing. For floats' extremes a NaN, which is dropped beside any number."""
+    if name in ("reduce_sum", "reduce_prod"):
+        return number(dtype, int(name == "reduce_prod"))
+    if dtype.kind == "float":
+        return const(float_type(dtype), float("nan"))
+    bits = dtype.bits - (dtype.kind == "int")
+    low = -(1 << bits) if dtype.kind == "int" else 0
+    return number(dtype, low if name == "reduce_max" else (1 << bits) - 1)
+
+
+def _exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
+    """The element of the lane whose number differs by `mask`."""
+    kind = value.type
+    if dtype.bits == 64:
+        pair = b.bitcast(value, ir.VectorType(I32, 2))
+        made = const(ir.VectorType(I32, 2), ir.Undefined)
+        for half in range(2):
+            made = b.insert_element(made, shuffle_xor(b, b.extract_element(pair, i32c(half)), mask), i32c(half))
+        return b.bitcast(made, kind)
+    if dtype is f32:
+        return b.bitcast(shuffle_xor(b, b.bitcast(value, I32), mask), kind)
+    if dtype.bits == 32:
+        return shuffle_xor(b, value, mask)
+    return b.trunc(shuffle_xor(b, b.zext(value, I32), mask), kind)
+
+
+def scratch(layout: Layout, axis: int, dtype: DTypeLike) -> int:
+    """The bytes of shared memory that a reduction needs."""
+    if not _warp_mask(layout, axis):
+        return 0
+    lanes = 1 << (LANE_BITS - _lane_mask(layout, axis).bit_count())
+    size = 4 if dtype in (f16, bf16) else dtype.bits // 8
+    return layout.collapse(axis).registers * layout.warps * lanes * size
+
+
+def _lane_mask(layout: Layout, axis: int) -> int:
+    return sum(1 << bit for bit, basis in enumerate(layout.lane) if basis[axis])
+
+
+def _warp_mask(layout: Layout, axis: int) -> int:
+    return sum(1 << bit for bit, basis in enumerate(layout.warp) if basis[axis])
+
+
+@cache
+def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, fence: bool) -> Any:
+    """`f(x)`: the reduction of a tile of `layout` along `axis`, in the registers of `layout.collapse(axis)`.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
+    """
+    target = layout.collapse(axis)
+    operation = BINARY[KINDS[name]]
+    wide = f32 if dtype in (f16, bf16) else dtype
+    where = {each: register for register, each in enumerate(target.offsets)}
+    keep = tuple(int(a != axis) for a in range(layout.rank))
+    slots = [where[tuple(o * k for o, k in zip(each, keep, strict=True))] for each in layout.offsets]
+    lane_mask, warp_mask = _lane_mask(layout, axis), _warp_mask(layout, axis)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        identity = _identity(name, wide)
+        at = Coordinates(b, layout)
+        partial: list[Any] = [None] * target.registers
+        for register, element in enumerate(unpack(b, values[0], layout.registers)):
+            value = widen(b, dtype, element)
+            if axis in layout.edge_axes(register):
+                inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
+                value = b.select(inside, value, identity)
+            slot = slots[register]
+            held = partial[slot]
+            partial[slot] = value if held is None else operation(b, wide, held, value)
+        for bit in range(LANE_BITS):
+            if lane_mask >> bit & 1:
+                partial = [operation(b, wide, each, _exchange(b, wide, each, 1 << bit)) for each in partial]
+        if warp_mask:
+            partial = _across_warps(b, wide, partial, operation, lane_mask, warp_mask, layout.warps, offset, fence)
+        return pack(b, [narrow(b, dtype, each) for each in partial], target.registers)
+
+    return intrinsic(name, frag(dtype, target.registers), [frag(dtype, layout.registers)], generate)
+
+
+def _across_warps(
+    b: Any,
+    dtype: DTypeLike,
+    partial: list[Any],
+    operation: Any,
+    lane_mask: int,
+    warp_mask: int,
+    warps: int,
+    offset: int,
+    fence: bool,
+) -> list[Any]:
+    """Each warp writes its partial results; after the barrier each thread combines those of the warps it lacks."""
+    number_ = thread(b)
+    lane, warp = b.and_(number_, i32c(31)), b.lshr(number_, i32c(LANE_BITS))
+    others = 31 & ~lane_mask
+    lanes = 1 << others.bit_count()
+    slot = select_lanes(b, lane, others)
+    kind = register_type(dtype)
+    size = dtype.bits // 8
+
+    def address(register: int, which: Any) -> Any:
+        index = b.add(b.mul(which, i32c(lanes)), b.add(slot, i32c(register * warps * lanes)))
+        return pointer(b, shared(b, b.add(b.mul(index, i32c(size)), i32c(offset))), kind, SHARED)
+
+    if fence:
+        barrier(b)
+    for register, value in enumerate(partial):  # lanes that hold the same write the same
+        b.store(value, address(register, warp))
+    barrier(b)
+    choices = [0]
+    for bit in range(warp_mask.bit_length()):
+        if warp_mask >> bit & 1:
+            choices += [each | 1 << bit for each in choices]
+    rest = b.and_(warp, i32c(~warp_mask & (warps - 1)))
+    found: list[Any] = []
+    for register in range(len(partial)):
+        total: Any = None
+        for choice in choices:  # in one order for all threads, so that all get the same bits
+            value = b.load(address(register, b.or_(rest, i32c(choice))))
+            total = value if total is None else operation(b, dtype, total, value)
+        found.append(total)
+    return found
+
+

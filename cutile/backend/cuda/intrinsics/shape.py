@@ -1,0 +1,116 @@
+"""The same elements in other registers, or in other threads' registers: through shared memory where they must move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    SHARED,
+    barrier,
+    from_memory,
+    i32c,
+    memory_type,
+    pointer,
+    shared,
+    to_memory,
+)
+from cutile.backend.cuda.layout import Layout, register_map
+from cutile.dtypes import DTypeLike
+
+
+@cache
+def take(dtype: DTypeLike, n: int, registers: tuple[int, ...]) -> Any:
+    """`f(x)`: register `i` of the result is register `registers[i]` of `x`: a permutation, a broadcast, or both."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], n)
+        return pack(b, [elements[each] for each in registers], len(registers))
+
+    return intrinsic("take", frag(dtype, len(registers)), [frag(dtype, n)], generate)
+
+
+@cache
+def splat(dtype: DTypeLike, n: int) -> Any:
+    """`f(x)`: every element is the scalar `x`."""
+    return intrinsic("splat", frag(dtype, n), [frag(dtype, 0)], lambda b, values: pack(b, values * max(n, 1), n))
+
+
+@cache
+def first(dtype: DTypeLike, n: int) -> Any:
+    """`f(x)`: the scalar in a tile of one element."""
+    return intrinsic("first", frag(dtype, 0), [frag(dtype, n)], lambda b, values: unpack(b, values[0], n)[0])
+
+
+@cache
+def synchronize() -> Any:
+    """`f()`: all threads of the block arrive, and see each other's stores."""
+    return intrinsic("synchronize", None, [], lambda b, _: barrier(b))
+
+
+def flat_index(b: Any, at: Coordinates, register: int, strides: Sequence[int]) -> Any:
+    """The row-major number of a register's element in a tile that has these strides."""
+    found: Any = None
+    for axis, stride in enumerate(strides):
+        part = b.mul(at.element(register, axis), i32c(stride))
+        found = part if found is None else b.add(found, part)
+    return i32c(0) if found is None else found
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense tile."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+@cache
+def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
+    """`f(x)`: a tile of `source` in the registers of `target`, by row-major order where the shapes differ.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
+    """
+    kind = memory_type(dtype)
+    size = dtype.bits // 8
+
+    def address(b: Any, at: Coordinates, register: int, strides: Sequence[int]) -> Any:
+        where = b.mul(flat_index(b, at, register, strides), i32c(size))
+        return pointer(b, shared(b, b.add(where, i32c(offset))), kind, SHARED)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], source.registers)
+        if fence:
+            barrier(b)
+        at = Coordinates(b, source)
+        strides = row_major(source.shape)
+        for register in range(source.registers):
+            inside = at.inside(register)
+            # threads with the same element write the same value
+            if inside is None:
+                b.store(to_memory(b, dtype, elements[register]), address(b, at, register, strides))
+            else:
+                with b.if_then(inside):
+                    b.store(to_memory(b, dtype, elements[register]), address(b, Coordinates(b, source), register, strides))
+        barrier(b)
+        at = Coordinates(b, target)
+        strides = row_major(target.shape)
+        found: list[Any] = []
+        for register in range(target.registers):
+            inside = at.inside(register)
+            where = flat_index(b, at, register, strides)
+            if inside is not None:  # nobody's element: read any other
+                where = b.select(inside, where, i32c(0))
+            where = b.add(b.mul(where, i32c(size)), i32c(offset))
+            found.append(from_memory(b, dtype, b.load(pointer(b, shared(b, where), kind, SHARED))))
+        return pack(b, found, target.registers)
+
+    return intrinsic("move", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)
+
+
+def permutation(source: Layout, target: Layout) -> tuple[int, ...] | None:
+    """The registers to `take`, where no element moves between threads."""
+    return register_map(source, target)

@@ -1,0 +1,75 @@
+"""The architectures this backend compiles for, and their limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cutile.errors import UnsupportedTargetError
+
+KNOWN = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
+"""Architectures whose code is tested by compiling; others of compute capability 8.0 and up are accepted."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture and its limits.
+
+    Attributes:
+        major: the compute capability's first number.
+        minor: its second.
+        suffix: "a" for code that uses this architecture's own instructions, "f" for its family's, else "".
+        shared_bytes: the most shared memory that one block may have.
+        registers: registers of one multiprocessor.
+        max_threads: threads of one block.
+    """
+
+    major: int
+    minor: int
+    suffix: str
+    shared_bytes: int
+    registers: int = 65536
+    max_threads: int = 1024
+
+    @property
+    def name(self) -> str:
+        """As compilers spell it: `sm_90a`."""
+        return f"sm_{self.major}{self.minor}{self.suffix}"
+
+    @property
+    def capability(self) -> tuple[int, ...] | tuple[int, int, str]:
+        """As Numba takes it: `(9, 0, "a")`."""
+        return (self.major, self.minor, self.suffix) if self.suffix else (self.major, self.minor)
+
+
+_SHARED_KILOBYTES = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture named `sm_90a` and the like.
+
+    Raises:
+        UnsupportedTargetError: no such architecture, or one before sm_80, which lacks bf16 and `mma.sync.m16n8k16`.
+
+    Example:
+        >>> architecture("sm_90a").capability
+        (9, 0, 'a')
+    """
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", name)
+    if found is None:
+        raise UnsupportedTargetError(f"{name!r} is no CUDA architecture; expected a name such as sm_80, sm_90a or sm_100a")
+    major, minor, suffix = int(found[1]), int(found[2]), found[3]
+    if major < 8:
+        raise UnsupportedTargetError(f"{name} is too old: kernels need sm_80 (Ampere) or later; use the cpu backend")
+    kilobytes = _SHARED_KILOBYTES.get((major, minor), 99)
+    return Architecture(major, minor, suffix, kilobytes * 1024)
+
+
+def for_capability(major: int, minor: int) -> str:
+    """The name of the architecture to compile for on a device of this compute capability.
+
+    Example:
+        >>> for_capability(9, 0), for_capability(8, 6)
+        ('sm_90a', 'sm_86')
+    """
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
