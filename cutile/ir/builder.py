@@ -45,7 +45,12 @@ class Builder:
     @contextmanager
     def block(self, *arguments: Value) -> Generator[Block]:
         """Open a nested block; operations go there until the `with` ends."""
-        block = Block(arguments)
+        with self.within(Block(arguments)) as block:
+            yield block
+
+    @contextmanager
+    def within(self, block: Block) -> Generator[Block]:
+        """Append to `block` until the `with` ends."""
         self._blocks.append(block)
         try:
             yield block

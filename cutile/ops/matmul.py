@@ -26,7 +26,7 @@ class Mma(Op, name="mma"):
     products, not tf32), f64 in f64, i8 and u8 in i32.
 
     Examples:
-        >>> run(lambda x: ct.mma(x.reshape((2, 2)), x.reshape((2, 2)), ct.zeros((2, 2), ct.f32)).reshape((4,)),
+        >>> run(lambda x: ct.mma(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
         ...     [1.0, 2.0, 3.0, 4.0])
         [7.0, 10.0, 15.0, 22.0]
     """

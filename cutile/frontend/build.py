@@ -1,0 +1,68 @@
+"""A kernel's source, the types of its parameters and the values of its generics, to tile IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.frontend.expressions import evaluate
+from cutile.frontend.frame import Frame
+from cutile.frontend.names import Captures
+from cutile.frontend.source import FunctionSource
+from cutile.frontend.statements import execute
+from cutile.frontend.values import MutRef, TensorRef
+from cutile.ir.builder import Builder
+from cutile.ir.core import Block, Function, Value
+from cutile.ir.types import MutType, TensorType, Type
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel as IR, with the outside names that were compiled in."""
+
+    function: Function
+    captures: Captures
+
+
+def build(
+    function: Callable[..., Any],
+    source: FunctionSource,
+    parameters: Mapping[str, Type],
+    generics: Mapping[str, Any],
+) -> Program:
+    """Compile a kernel's source to IR.
+
+    Args:
+        function: the Python function, for the names around it.
+        source: its source text, taken when it was decorated.
+        parameters: the type of each launch parameter, in order.
+        generics: the value of each compile-time parameter: an int, or an element type.
+
+    Raises:
+        KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
+    """
+    values = {name: Value(type, name) for name, type in parameters.items()}
+    body = Block(tuple(values.values()))
+    captures = Captures()
+    frame = Frame(
+        function=function,
+        source=source,
+        builder=Builder(body),
+        captures=captures,
+        evaluate=evaluate,
+        execute=execute,
+        is_entry=True,
+    )
+    for name, value in values.items():
+        match value.type:
+            case MutType():
+                frame.variables[name] = MutRef(value)
+            case TensorType():
+                frame.variables[name] = TensorRef(value)
+            case _:
+                frame.variables[name] = value
+    frame.variables.update(generics)
+    execute(frame, source.tree.body)
+    made = Function(source.name, body, source=dict(source.lines), file=source.file)
+    return Program(made, captures)

@@ -1,0 +1,55 @@
+"""Calls of plain Python functions: their bodies are compiled in place, in a frame of their own."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+import weakref
+from typing import Any
+
+from cutile.errors import KernelSyntaxError
+from cutile.frontend.frame import MAX_INLINE_DEPTH, NOT_RETURNED, Frame
+from cutile.frontend.source import FunctionSource, take_source
+
+_sources: weakref.WeakKeyDictionary[types.FunctionType, FunctionSource] = weakref.WeakKeyDictionary()
+
+
+def source_of(function: types.FunctionType) -> FunctionSource:
+    """The source of a helper, read when it is first met."""
+    if function not in _sources:
+        _sources[function] = take_source(function)
+    return _sources[function]
+
+
+def inline(frame: Frame, function: types.FunctionType, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Compile the body of `function` here; what it returns.
+
+    Raises:
+        KernelSyntaxError: it calls itself, or has no source.
+        KernelTypeError: the arguments do not fit its signature.
+    """
+    if frame.depth >= MAX_INLINE_DEPTH:
+        raise KernelSyntaxError(
+            f"{function.__name__!r}: calls are nested more than {MAX_INLINE_DEPTH} deep",
+            frame.locate(node),
+            "Recursion is not compiled; write a loop.",
+        )
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        frame.type_error(f"{function.__name__}(): {error}", node)
+    bound.apply_defaults()
+    inner = Frame(
+        function=function,
+        source=source_of(function),
+        builder=frame.builder,
+        captures=frame.captures,
+        evaluate=frame.evaluate,
+        execute=frame.execute,
+        variables=dict(bound.arguments),
+        caller=frame.locate(node),
+        depth=frame.depth + 1,
+    )
+    inner.execute(inner, inner.source.tree.body)
+    return None if inner.returned is NOT_RETURNED else inner.returned

@@ -1,0 +1,290 @@
+"""Operators: weak Python scalars, broadcasting, and the operation each spelling means.
+
+Python numbers are weakly typed beside a tile: `2.0 * f16_tile` is f16. Tiles of different dtypes do not mix.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
+from cutile.frontend.frame import Frame
+from cutile.frontend.values import describe, is_tile
+from cutile.ir.constant import Constant
+from cutile.ir.core import Op, Value
+from cutile.ops import arith, compare
+from cutile.ops.shape import Broadcast, Reshape
+
+PYTHON: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
+
+SPELLING: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+    ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
+}  # fmt: skip
+
+TILE_BINARY: dict[type[ast.AST], type[Op]] = {
+    ast.Add: arith.Add,
+    ast.Sub: arith.Sub,
+    ast.Mult: arith.Mul,
+    ast.Div: arith.Div,
+    ast.FloorDiv: arith.FloorDiv,
+    ast.Mod: arith.Mod,
+    ast.BitAnd: arith.And,
+    ast.BitOr: arith.Or,
+    ast.BitXor: arith.Xor,
+    ast.LShift: arith.Shl,
+    ast.RShift: arith.Shr,
+}
+
+TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
+    ast.Eq: compare.Eq,
+    ast.NotEq: compare.Ne,
+    ast.Lt: compare.Lt,
+    ast.LtE: compare.Le,
+    ast.Gt: compare.Gt,
+    ast.GtE: compare.Ge,
+}
+
+MAX_UNROLLED_POWER = 16
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a compile-time number."""
+    return isinstance(value, bool | int | float)
+
+
+def default_dtype(value: float) -> DTypeLike:
+    """The dtype of a compile-time number that nothing else decides: bool, i32 (i64 if it needs it), f32."""
+    if isinstance(value, bool):
+        return bool_
+    if isinstance(value, int):
+        return i32 if -(2**31) <= value < 2**31 else i64
+    return f32
+
+
+def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape: tuple[int, ...] = ()) -> Value:
+    """A tile for `value`: itself, or a constant of `dtype` for a compile-time number.
+
+    Raises:
+        KernelTypeError: a number that `dtype` cannot mean, or nothing that could be a tile.
+    """
+    if is_tile(value):
+        return value
+    if not is_number(value):
+        frame.type_error(f"expected a tile or a number, got {describe(value)}")
+    kind = dtype.kind if dtype is not None else ""
+    wanted = dtype or default_dtype(value)
+    if isinstance(value, float) and kind in ("int", "uint", "bool"):
+        frame.type_error(
+            f"the number {value!r} does not fit beside a tile of {wanted}",
+            remedy="Convert the tile to a float dtype first: ct.convert_tile(tile, ct.f32).",
+        )
+    if kind == "bool" and not isinstance(value, bool):
+        frame.type_error(f"the number {value!r} does not fit beside a tile of bool")
+    if kind in ("int", "uint"):
+        info = np.iinfo(wanted.numpy)
+        if not info.min <= value <= info.max:
+            frame.type_error(f"the number {value} does not fit {wanted} ({info.min} to {info.max})")
+    if kind == "float":
+        value = float(value)
+    return frame.emit(Constant(value=value, dtype=wanted, shape=shape))
+
+
+def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> tuple[int, ...]:
+    """The shape that `shapes` broadcast to, by NumPy's rule."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        named = " and ".join(map(str, shapes))
+        frame.type_error(
+            f"{what}: the shapes {named} do not broadcast",
+            remedy="Axes are aligned from the right; sizes must be equal or 1.",
+        )
+
+
+def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
+    """`value` repeated to `shape`, axes of size 1 added on the left as in NumPy."""
+    have = value.tile.shape
+    if have == shape:
+        return value
+    if have and len(have) < len(shape):
+        value = frame.emit(Reshape(x=value, shape=(1,) * (len(shape) - len(have)) + have))
+        if value.tile.shape == shape:
+            return value
+    return frame.emit(Broadcast(x=value, shape=shape))
+
+
+def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = None) -> list[Value]:
+    """Tiles of one type for `values`: numbers take the tiles' dtype, shapes broadcast.
+
+    Raises:
+        KernelTypeError: the tiles have different dtypes; names both.
+    """
+    tiles = [value for value in values if is_tile(value)]
+    for value in values:
+        if not is_tile(value) and not is_number(value):
+            frame.type_error(f"{what}: expected a tile or a number, got {describe(value)}")
+    if dtype is None and tiles:
+        dtype = tiles[0].tile.dtype
+    for tile in tiles:
+        if tile.tile.dtype is not dtype:
+            frame.type_error(
+                f"{what}: tiles of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
+                remedy=f"Convert one: ct.convert_tile(tile, ct.{dtype}).",
+            )
+    shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
+    made: list[Value] = []
+    for value in values:
+        if is_tile(value):
+            made.append(broadcast_to(frame, value, shape))
+        else:
+            made.append(materialize(frame, value, dtype, shape))
+    return made
+
+
+def _power(frame: Frame, base: Any, exponent: Any) -> Any:
+    if not (isinstance(exponent, int) and 1 <= exponent <= MAX_UNROLLED_POWER and not isinstance(exponent, bool)):
+        frame.type_error(
+            f"**: the exponent must be a constant integer from 1 to {MAX_UNROLLED_POWER}, got {describe(exponent)}",
+            remedy="Use ct.exp2(ct.log2(x) * y) for other powers.",
+        )
+    result = None
+    square = base
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else binary(frame, ast.Mult, result, square)
+        exponent >>= 1
+        if exponent:
+            square = binary(frame, ast.Mult, square, square)
+    return result
+
+
+def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+    """`left <op> right`."""
+    spelling = SPELLING[kind]
+    if not is_tile(left) and not is_tile(right):
+        return _fold(frame, kind, left, right)
+    if kind is ast.Pow:
+        return _power(frame, left, right)
+    if kind is ast.MatMult:
+        frame.type_error("@ between tiles has no accumulator", remedy="Use ct.mma(a, b, acc).")
+    x, y = unify(frame, [left, right], spelling)
+    dtype = x.tile.dtype
+    if kind is ast.Div and dtype.kind != "float":
+        frame.type_error(
+            f"/: the tiles are {dtype}, and / divides floats",
+            remedy="Use // to divide integers, or convert with ct.convert_tile.",
+        )
+    if kind in (ast.FloorDiv, ast.Mod) and dtype.kind == "float":
+        return _float_floor(frame, kind, x, y)
+    if kind in (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift) and dtype.kind == "float":
+        frame.type_error(f"{spelling}: bit operations take integers or bools, got {dtype}")
+    if dtype.kind == "bool" and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
+        frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
+    return frame.emit(TILE_BINARY[kind](x=x, y=y))
+
+
+def _float_floor(frame: Frame, kind: type[ast.AST], x: Value, y: Value) -> Value:
+    """`//` and `%` of floats, by their definition: floor(x / y), and x - floor(x / y) * y."""
+    from cutile.ops.math import Floor
+
+    quotient = frame.emit(Floor(x=frame.emit(arith.Div(x=x, y=y))))
+    if kind is ast.FloorDiv:
+        return quotient
+    return frame.emit(arith.Sub(x=x, y=frame.emit(arith.Mul(x=quotient, y=y))))
+
+
+def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
+    """Python's own meaning, on compile-time values."""
+    if kind not in PYTHON:
+        frame.type_error(f"{SPELLING[kind]} is not compiled")
+    for value in values:
+        if not isinstance(value, bool | int | float | str | tuple | type(None) | type) and kind not in (
+            ast.Eq,
+            ast.NotEq,
+            ast.Is,
+            ast.IsNot,
+        ):
+            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}")
+    try:
+        return PYTHON[kind](*values)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        frame.type_error(f"{SPELLING[kind]}: {error}")
+
+
+def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
+    """`<op> value`."""
+    if not is_tile(value):
+        return _fold(frame, kind, value)
+    if kind is ast.UAdd:
+        return value
+    if kind is ast.USub:
+        return frame.emit(arith.Neg(x=value))
+    if kind is ast.Not:
+        if not value.tile.is_scalar:
+            frame.type_error("`not` of a tile", remedy="Use ~ for each element.")
+        return frame.emit(arith.Not(x=truth(frame, value)))
+    if value.tile.dtype.kind == "float":
+        frame.type_error(f"~: bit operations take integers or bools, got {value.tile.dtype}")
+    return frame.emit(arith.Not(x=value))
+
+
+def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+    """`left <op> right`, a bool or a tile of bool."""
+    if not is_tile(left) and not is_tile(right):
+        return _fold(frame, kind, left, right)
+    if kind not in TILE_COMPARE:
+        frame.type_error(f"`{SPELLING[kind]}` of a tile", remedy="Compare the elements with == or !=.")
+    x, y = unify(frame, [left, right], SPELLING[kind])
+    return frame.emit(TILE_COMPARE[kind](x=x, y=y))
+
+
+def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
+    """`value` as a condition: a Python bool, or a bool scalar."""
+    if not isinstance(value, Value):
+        if is_number(value) or isinstance(value, str | tuple | type(None)):
+            return bool(value)  # pyright: ignore[reportUnknownArgumentType]
+        frame.type_error(f"a condition must be a bool, got {describe(value)}", node)
+    if not value.tile.is_scalar:
+        frame.type_error(
+            f"a condition must be a scalar, got a tile of shape {value.tile.shape}",
+            node,
+            "Use ct.select(condition, a, b) to choose element by element.",
+        )
+    if value.tile.dtype is bool_:
+        return value
+    zero = materialize(frame, 0, value.tile.dtype)
+    return frame.emit(compare.Ne(x=value, y=zero))

@@ -1,0 +1,215 @@
+"""A kernel's signature, read from the annotations in its syntax tree: parameters, and generics in declared order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cutile.dtypes import DType, DTypeLike, DTypeMeta
+from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
+from cutile.frontend.names import MISSING, lookup
+from cutile.frontend.source import FunctionSource
+from cutile.language import Const, Dyn, Mut, Tensor
+
+REQUIRED: Any = object()
+Extent = int | str | None  # a constant, a generic's name, or dynamic
+
+
+@dataclass(frozen=True)
+class Generic:
+    """A compile-time parameter: an integer or an element type."""
+
+    name: str
+    kind: Literal["const", "dtype"]
+    default: Any
+    location: Location
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A launch parameter.
+
+    Attributes:
+        kind: "tensor", "mut" or "scalar".
+        dtype: the element type, a generic's name, or None for the argument's own.
+        extents: the declared extents, or None where nothing is declared.
+    """
+
+    name: str
+    kind: Literal["tensor", "mut", "scalar"]
+    dtype: DTypeLike | str | None
+    extents: tuple[Extent, ...] | None
+    location: Location
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Parameters and generics of a kernel."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    generics: tuple[Generic, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names."""
+        return tuple(each.name for each in self.parameters)
+
+
+class _Reader:
+    def __init__(self, function: Callable[..., Any], source: FunctionSource) -> None:
+        self._function = function
+        self._source = source
+        self._generics: dict[str, Generic] = {}
+
+    def read(self) -> Signature:
+        tree = self._source.tree
+        arguments = tree.args
+        for refused, what in ((arguments.vararg, "*args"), (arguments.kwarg, "**kwargs")):
+            if refused is not None:
+                raise self._syntax(refused, f"{what} in a kernel's signature", "Name each parameter.")
+        if arguments.defaults:
+            raise self._syntax(
+                arguments.defaults[0],
+                "a default value of a launch parameter",
+                "Only keyword-only generics (after `*`) may have defaults.",
+            )
+        for each in getattr(tree, "type_params", ()):
+            self._type_parameter(each)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            self._keyword(each, default)
+        parameters = tuple(self._parameter(each) for each in (*arguments.posonlyargs, *arguments.args))
+        return Signature(self._source.name, parameters, tuple(self._generics.values()))
+
+    def _syntax(self, node: ast.AST, what: str, remedy: str) -> KernelSyntaxError:
+        return KernelSyntaxError(f"kernel {self._source.name!r}: {what}", self._source.locate(node), remedy)
+
+    def _type_parameter(self, node: Any) -> None:
+        bound = self._resolve(node.bound) if getattr(node, "bound", None) is not None else None
+        self._add_generic(node, node.name, bound, REQUIRED)
+
+    def _keyword(self, node: ast.arg, default: ast.expr | None) -> None:
+        if node.annotation is None:
+            raise self._syntax(node, f"generic {node.arg!r} has no annotation", f"Write `{node.arg}: Const`.")
+        value: Any = REQUIRED
+        if default is not None:
+            try:
+                value = ast.literal_eval(default)
+            except ValueError:
+                value = self._resolve(default)
+        self._add_generic(node, node.arg, self._resolve(node.annotation), value)
+
+    def _add_generic(self, node: ast.AST, name: str, bound: Any, default: Any) -> None:
+        if bound is Const or bound is int:
+            kind: Literal["const", "dtype"] = "const"
+        elif bound is DType:
+            kind = "dtype"
+        else:
+            raise self._syntax(node, f"generic {name!r} is neither a Const nor a DType", f"Write `{name}: Const`.")
+        self._generics[name] = Generic(name, kind, default, self._source.locate(node))
+
+    def _parameter(self, node: ast.arg) -> Parameter:
+        place = self._source.locate(node)
+        if node.annotation is None:
+            raise KernelTypeError(
+                f"kernel {self._source.name!r}: parameter {node.arg!r} has no annotation",
+                place,
+                "Annotate it: Mut (a partition, written), Tensor (read), or a dtype such as f32 for a scalar.",
+            )
+        annotation = self._unquote(node.annotation)
+        subscript: ast.expr | None = None
+        if isinstance(annotation, ast.Subscript):
+            annotation, subscript = annotation.value, annotation.slice
+        if isinstance(annotation, ast.Name) and annotation.id in self._generics:
+            return Parameter(node.arg, "scalar", annotation.id, None, place)
+        head = self._resolve(annotation)
+        if isinstance(head, DTypeMeta) and head is not DType:
+            return Parameter(node.arg, "scalar", head, None, place)  # type: ignore[arg-type]
+        if head not in (Mut, Tensor):
+            raise KernelTypeError(
+                f"kernel {self._source.name!r}: parameter {node.arg!r} is annotated with {ast.unparse(annotation)}",
+                self._source.locate(node.annotation),
+                "Expected Mut, Tensor, or a dtype such as f32.",
+            )
+        if head is Mut and subscript is not None:
+            inner = self._unquote(subscript)
+            if isinstance(inner, ast.Subscript) and self._resolve(inner.value) is Tensor:
+                subscript = inner.slice
+            elif isinstance(inner, ast.Name) and self._try_resolve(inner) is Tensor:
+                subscript = None
+        dtype, extents = self._facts(subscript) if subscript is not None else (None, None)
+        return Parameter(node.arg, "mut" if head is Mut else "tensor", dtype, extents, place)
+
+    def _facts(self, node: ast.expr) -> tuple[DTypeLike | str | None, tuple[Extent, ...] | None]:
+        items = list(node.elts) if isinstance(node, ast.Tuple) else [node]
+        dtype = self._element(self._unquote(items[0]))
+        extents = tuple(self._extent(self._unquote(item)) for item in items[1:])
+        return dtype, extents if len(items) > 1 else None
+
+    def _element(self, node: ast.expr) -> DTypeLike | str:
+        if isinstance(node, ast.Name) and node.id in self._generics:
+            return node.id
+        found = self._resolve(node)
+        if isinstance(found, DTypeMeta) and found is not DType:
+            return found  # type: ignore[return-value]
+        raise self._syntax(node, f"{ast.unparse(node)} is no element type", "The first fact is a dtype, such as f32.")
+
+    def _extent(self, node: ast.expr) -> Extent:
+        if isinstance(node, ast.Name) and node.id in self._generics:
+            return node.id
+        try:
+            value = ast.literal_eval(node)
+        except ValueError:
+            value = self._resolve(node)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return None if value == Dyn else value
+        raise self._syntax(
+            node, f"{ast.unparse(node)} is no extent", "An extent is an integer, Dyn, or the name of a generic."
+        )
+
+    def _unquote(self, node: ast.expr) -> ast.expr:
+        """The expression in a string annotation, placed where the string stands."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            inner = ast.parse(node.value, mode="eval").body
+            for each in ast.walk(inner):
+                ast.copy_location(each, node)
+            return inner
+        return node
+
+    def _try_resolve(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Name):
+            return lookup(self._function, node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._try_resolve(node.value)
+            return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
+        return MISSING
+
+    def _resolve(self, node: ast.expr) -> Any:
+        """What a name or dotted name in an annotation means. Annotations are looked up, never evaluated."""
+        node = self._unquote(node)
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        found = self._try_resolve(node)
+        if found is MISSING:
+            raise KernelNameError(
+                f"kernel {self._source.name!r}: the annotation {ast.unparse(node)!r} means nothing here",
+                self._source.locate(node),
+                "Import it: from cutile import Const, Mut, Tensor, f32.",
+            )
+        return found
+
+
+def read_signature(function: Callable[..., Any], source: FunctionSource) -> Signature:
+    """Read the signature of a kernel.
+
+    Raises:
+        KernelSyntaxError, KernelNameError, KernelTypeError: an annotation cannot be understood.
+    """
+    return _Reader(function, source).read()

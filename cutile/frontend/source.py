@@ -1,0 +1,80 @@
+"""The source text of a function, taken once: its file, its lines, its syntax tree, and places in it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutile.errors import KernelSyntaxError, Location
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """The text of one function as it was when this was made; later edits of the file change nothing.
+
+    Attributes:
+        name: the function's name.
+        file: where it was written.
+        lines: its source lines by line number in that file.
+        tree: its definition, with columns counted in the dedented text.
+        margin: how far the text was indented.
+        first_line: the line number of the text's first line.
+    """
+
+    name: str
+    file: str
+    lines: dict[int, str]
+    tree: ast.FunctionDef
+    margin: int
+    first_line: int
+    cache: dict[int, Location] = field(default_factory=dict[int, Location], compare=False)
+
+    def locate(self, node: ast.AST, caller: Location | None = None) -> Location:
+        """The place of a node; `caller` is where this function was inlined."""
+        line = getattr(node, "lineno", 1) + self.first_line - 1
+        start = getattr(node, "col_offset", 0) + self.margin
+        end = getattr(node, "end_col_offset", None)
+        text = self.lines.get(line, "")
+        single = getattr(node, "end_lineno", None) == getattr(node, "lineno", None)
+        stop = end + self.margin if end is not None and single else len(text)
+        return Location(self.file, line, start, stop, text, self.name, caller)
+
+
+def take_source(function: Callable[..., Any]) -> FunctionSource:
+    """Read the source of `function` now: from its file, a notebook cell, or `linecache`.
+
+    Raises:
+        KernelSyntaxError: there is no source text, or it is not a plain `def`.
+    """
+    name = getattr(function, "__name__", repr(function))
+    code = getattr(function, "__code__", None)
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        where = code.co_filename if code else "?"
+        raise KernelSyntaxError(
+            f"kernel {name!r}: its source text cannot be found (it says it was defined in {where!r})",
+            remedy="Define it in a file or a notebook cell. For text run with exec(), compile it under a file name and "
+            "register that in linecache first: linecache.cache[name] = (len(text), None, text.splitlines(True), name).",
+        ) from error
+    text = textwrap.dedent("".join(lines))
+    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    try:
+        (tree,) = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise KernelSyntaxError(
+            f"kernel {name!r}: its source text cannot be read on its own: {error}",
+            remedy="Write it as a plain `def` statement.",
+        ) from error
+    if not isinstance(tree, ast.FunctionDef):
+        what = "an async function" if isinstance(tree, ast.AsyncFunctionDef) else "a lambda or expression"
+        raise KernelSyntaxError(f"kernel {name!r} is {what}", remedy="Write it as a plain `def` statement.")
+    file = code.co_filename if code else "<unknown>"
+    numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines)}
+    linecache.getlines(file)  # keep the text for tracebacks, whatever happens to the file
+    return FunctionSource(name, file, numbered, tree, margin, first_line)

@@ -1,0 +1,123 @@
+"""The annotations of kernel parameters. They are read from the source text and never evaluated.
+
+x: Tensor                    any dtype, rank and layout; taken from the argument
+x: Tensor[f32, Dyn, K]       facts that the launch checks; `Dyn` (or -1) is a dynamic extent, `K` a generic
+y: Mut                       a partitioned tensor, one tile per tile block, written by it alone
+y: Mut[Tensor[E, BM, BN]]    the same with facts; the extents are the partition's
+a: f32                       a scalar
+*, BK: Const = 64            a compile-time constant
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cutile.tile import Tile, outside_kernel
+
+Dyn: Final = -1
+"""A dynamic extent: a launch argument, so a change of it does not recompile."""
+
+if TYPE_CHECKING:
+    Const = int
+else:
+
+    class Const:
+        """A compile-time integer. `BM: Const` as a type parameter or keyword-only parameter declares a generic."""
+
+
+class _Subscriptable:
+    """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated: it means itself."""
+
+    def __class_getitem__(cls, facts: Any) -> type:
+        return cls
+
+
+class Partition:
+    """A tensor seen as a grid of tiles, inside a kernel.
+
+    Example:
+        >>> @ct.entry
+        ... def copy(y: ct.Mut, x: ct.Tensor):
+        ...     part = x.partition(y.shape)
+        ...     y.store(part.load(ct.get_tile_block_id()[: y.ndim]))
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of one tile."""
+        outside_kernel("Partition.shape")
+
+    @property
+    def dtype(self) -> Any:
+        """The element type."""
+        outside_kernel("Partition.dtype")
+
+    def load(self, index: tuple[int, ...] | int) -> Tile:
+        """The tile at a tile index; zeros past the edges of the tensor."""
+        outside_kernel("Partition.load")
+
+
+class Tensor(_Subscriptable):
+    """A read-only tensor parameter: `x: Tensor`.
+
+    Example:
+        >>> @ct.entry
+        ... def double(y: ct.Mut, x: ct.Tensor):
+        ...     y.store(2.0 * ct.load_tile_like(x, y))
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents: constants where declared so, else i32 scalars."""
+        outside_kernel("Tensor.shape")
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as a class such as `cutile.f32`."""
+        outside_kernel("Tensor.dtype")
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        outside_kernel("Tensor.ndim")
+
+    def partition(self, shape: tuple[int, ...]) -> Partition:
+        """The tensor as a grid of tiles of `shape`."""
+        outside_kernel("Tensor.partition")
+
+    def load_tile(self, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile:
+        """The tile of `shape` at a tile index; zeros past the edges."""
+        outside_kernel("Tensor.load_tile")
+
+
+class Mut(_Subscriptable):
+    """A partitioned tensor parameter: this tile block's own tile of it, to read and write.
+
+    Example:
+        >>> @ct.entry
+        ... def increment(y: ct.Mut):
+        ...     y.store(y.load() + 1)
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The partition's shape: constants."""
+        outside_kernel("Mut.shape")
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as a class such as `cutile.f32`."""
+        outside_kernel("Mut.dtype")
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        outside_kernel("Mut.ndim")
+
+    def load(self) -> Tile:
+        """This block's tile; zeros past the edges of the tensor."""
+        outside_kernel("Mut.load")
+
+    def store(self, value: Tile) -> None:
+        """Write this block's tile; what lies past the edges of the tensor is dropped."""
+        outside_kernel("Mut.store")
