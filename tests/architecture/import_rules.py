@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "language": _LEAF,
     "ir": _LEAF,
     "ops": _LEAF | {"ir"},
-    "frontend": _LEAF | {"ir", "ops"},
+    "frontend": _LEAF | {"language", "ir", "ops"},
     "passes": _LEAF | {"ir", "ops"},
     "backend": _LEAF | {"ir", "ops", "passes"},
     "compile": _LEAF | {"ir", "ops", "frontend", "passes", "backend"},
@@ -34,9 +34,7 @@ SIBLINGS = {  # folder -> parts of it that must not know one another
 }
 KNOWS_ALL_SIBLINGS = frozenset({"cutile.backend.registry", "cuda_async.driver", "cuda_async.driver.registry"})
 
-PUBLIC_MODULES = frozenset(
-    {"cutile", "cuda_async", "cuda_async.graph", "cuda_async.unsafe", "cuda_async.testing"}
-)
+PUBLIC_MODULES = frozenset({"cutile", "cuda_async", "cuda_async.graph", "cuda_async.unsafe", "cuda_async.testing"})
 
 
 def part(name: str) -> str:

@@ -1,0 +1,77 @@
+"""The main job, end to end: `python -m kernels` runs every kernel on this machine's best device.
+
+Each is checked against NumPy in float64 and timed beside NumPy (and torch, where it is installed); then handwritten
+digits are classified with them. Exits with 1 when a result is wrong.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from cuda_async import Device
+from kernels.digits import Outcome, classify
+from kernels.measure import Row, measure
+from kernels.sizes import demo_sizes
+from kernels.timing import DeviceClock
+
+REMEDY = "the demo needs {}; install them with: pip install -e '.[demo]'"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; return the exit status."""
+    options = parse(arguments)
+    missing = [name for name, module in (("rich", "rich"), ("scikit-learn", "sklearn")) if not find_spec(module)]
+    if missing:
+        print(REMEDY.format(" and ".join(missing)), file=sys.stderr)
+        return 1
+    device = Device.parse(options.device) if options.device else Device.best()
+    rows, outcome = run(device, quick=options.quick)
+    return report(device, rows, outcome)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m kernels", description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", help="cpu, cuda or cuda:1; this machine's best one by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes: a check, not a measurement")
+    return parser.parse_args(arguments)
+
+
+def run(device: Device, *, quick: bool) -> tuple[list[Row], Outcome]:
+    """Run everything on `device`, with a progress bar."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    sizes = demo_sizes(device, quick=quick)
+    columns = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    rows: list[Row] = []
+    with device, Progress(*columns) as progress:
+        task = progress.add_task("", total=len(sizes) + 1)
+        clock = DeviceClock(device)
+        for example, case in sizes:
+            progress.update(task, description=f"{example.name} {case}")
+            rows.append(measure(example, case, clock, budget_s=0.02 if quick else 1.0))
+            progress.advance(task)
+        progress.update(task, description="digits by nearest neighbours")
+        outcome = classify()
+        progress.update(task, description="done", advance=1)
+    return rows, outcome
+
+
+def report(device: Device, rows: Sequence[Row], outcome: Outcome) -> int:
+    """Print the table and the digits' accuracy; return the exit status."""
+    from rich.console import Console
+
+    from kernels.table import table
+
+    console = Console()
+    console.print(table(f"{device.name} ({device.arch})", rows))
+    console.print(f"digits: {outcome.held_out} held-out images by nearest neighbours, {outcome.accuracy:.1%} right")
+    failures = [row.wrong for row in rows if row.wrong] + ([outcome.wrong] if outcome.wrong else [])
+    for failure in failures:
+        console.print(f"WRONG: {failure}", style="bold red")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""`make bench`: measure the kernels beside NumPy, torch and a plain copy, and keep the figures.
+
+Every figure is a median of interleaved runs on random inputs, of a result that was checked first. They go, with what
+is needed to judge them (machine, versions, number of runs), into one JSON file for each kind of device.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cuda_async import Device
+from kernels.first_launch import Launches, first_launches
+from kernels.measure import Row, measure
+from kernels.sizes import bench_sizes
+from kernels.table import table
+from kernels.timing import DeviceClock
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "torch")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write; return 1 when a result was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", help="cpu, cuda or cuda:1; this machine's best one by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes, written nowhere unless --out says so")
+    parser.add_argument("--only", nargs="*", metavar="KERNEL", help="these kernels only")
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each who is timed (default 2)")
+    parser.add_argument("--out", type=Path, help="the JSON file; docs/benchmarks/<device>.json by default")
+    options = parser.parse_args(arguments)
+
+    device = Device.parse(options.device) if options.device else Device.best()
+    console = Console()
+    rows = list(measured(device, options))
+    console.print(table(f"{device.name} ({device.arch})", rows))
+    launches = first_launches("cpu" if device.kind == "host" else f"cuda:{device.ordinal}")
+    for state, seconds in launches.items():
+        console.print(f"first kernel of a process, {state}: {seconds.first:.3f} s, next {seconds.second:.3f} s")
+    out: Path | None = options.out or (None if options.quick else FOLDER / f"{slug(device.name)}.json")
+    if out is not None:
+        write(out, device, rows, launches)
+        console.print(f"written to {out}")
+    wrong = [row.wrong for row in rows if row.wrong]
+    for each in wrong:
+        console.print(f"WRONG: {each}", style="bold red")
+    return 1 if wrong else 0
+
+
+def measured(device: Device, options: argparse.Namespace) -> Sequence[Row]:
+    """Measure every kernel that was asked for."""
+    with device:
+        clock = DeviceClock(device)
+        return [
+            measure(example, case, clock, budget_s=0.02 if options.quick else options.budget, copy=True)
+            for example, case in bench_sizes(device, quick=options.quick)
+            if not options.only or example.name in options.only
+        ]
+
+
+def write(out: Path, device: Device, rows: Sequence[Row], launches: dict[str, Launches]) -> None:
+    """Write the figures and what is needed to judge them."""
+    record: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "device": {"name": device.name, "arch": device.arch, "kind": device.kind},
+        "host": {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "versions": {name: found for name in LIBRARIES if (found := installed(name))},
+        "rows": [asdict(row) for row in rows],
+        "first_launch_s": {state: asdict(seconds) for state, seconds in launches.items()},
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def installed(library: str) -> str:
+    """Return the installed version, or an empty string."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""
+
+
+def slug(name: str) -> str:
+    """Return a device's name as a file name.
+
+    Example:
+        >>> slug("NVIDIA H200")
+        'nvidia_h200'
+    """
+    return "".join(char if char.isalnum() else "_" for char in name.lower()).strip("_")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""What the kernels of this folder have in common: cases, problems, and how a result is judged.
+
+Not a test framework and not a timer: it makes random inputs, runs the op, and says how far the result is from the
+same computation in float64. `timing.py` measures, `peers.py` knows NumPy and torch.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cuda_async import Device, DeviceOp
+from cutile import Tensor, api, bf16, f16, f32, f64
+
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]
+Tensors = tuple[Tensor, ...]
+
+# The largest error allowed, relative to the largest element of the result: rounding of the result's dtype, and for
+# f32 and f64 the rounding of sums of a few thousand terms.
+TOLERANCE = {f16: 1e-3, bf16: 8e-3, f32: 2e-5, f64: 1e-12}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem size.
+
+    Attributes:
+        shape: the extents that define the problem; each kernel says which.
+        dtype: the element type of the tensors.
+        tile: the shape of the output's partition; None leaves it to the host function.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any = f32
+    tile: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        tile = "" if self.tile is None else " tile " + "x".join(map(str, self.tile))
+        return f"{'x'.join(map(str, self.shape))} {self.dtype.name}{tile}"
+
+    def random(self, rng: np.random.Generator, *shape: int) -> Array:
+        """Return standard normal numbers of the case's dtype."""
+        return rng.standard_normal(shape, dtype=np.float32).astype(self.dtype.numpy, copy=False)
+
+    def poison(self, *shape: int) -> Array:
+        """Return an output to be written: NaN everywhere, so that an element left out is seen."""
+        return np.full(shape, np.nan, self.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Host arrays: what goes in, and what the outputs hold before (poison, or the input of an in-place kernel)."""
+
+    outputs: Arrays
+    inputs: Arrays
+
+
+@dataclass(frozen=True)
+class Example:
+    """A kernel with all that is needed to run, judge and time it.
+
+    Attributes:
+        name: the kernel's name.
+        problem: random arrays for a case.
+        launch: the op that computes a case; yields the output tensors.
+        reference: the same results by NumPy, in float64.
+        nbytes: bytes read and written when each operand is touched once.
+        flops: floating-point operations; 0 where bandwidth is what counts.
+        cases: small and awkward sizes, which the tests run on every backend.
+    """
+
+    name: str
+    problem: Callable[[Case, np.random.Generator], Problem]
+    launch: Callable[[Case, Tensors, Tensors], DeviceOp[Tensors]]
+    reference: Callable[[Problem], Arrays]
+    nbytes: Callable[[Case], int]
+    flops: Callable[[Case], int]
+    cases: tuple[Case, ...]
+
+    def run(self, case: Case, problem: Problem) -> Arrays:
+        """Compute `problem` on the default device and return the results."""
+        outputs, inputs = to_device(problem.outputs), to_device(problem.inputs)
+        return to_host(self.launch(case, outputs, inputs).sync())
+
+    def check(self, case: Case, seed: int = 0) -> float:
+        """Run a case on random inputs; return the largest error, relative to the largest element.
+
+        Raises:
+            AssertionError: the error is over what the dtype allows, or something is NaN.
+        """
+        problem = self.problem(case, np.random.default_rng(seed))
+        return self.judge(case, self.run(case, problem), self.reference(problem))
+
+    def judge(self, case: Case, results: Arrays, references: Arrays) -> float:
+        """Return the largest error of `results`; raise `AssertionError` when it is too large."""
+        error = max(relative_error(result, wanted) for result, wanted in zip(results, references, strict=True))
+        if not error <= TOLERANCE[case.dtype]:  # so that NaN fails
+            raise AssertionError(
+                f"{self.name} {case}: wrong result, error {error:.3g}, {TOLERANCE[case.dtype]:.3g} allowed"
+            )
+        return error
+
+    def main(self, arguments: list[str] | None = None) -> None:
+        """Check every case on the best device and print the errors."""
+        parser = argparse.ArgumentParser(description=f"check the kernel {self.name}")
+        parser.add_argument("--device", help="cpu, cuda or cuda:1; the best one by default")
+        chosen = parser.parse_args(arguments).device
+        device = Device.parse(chosen) if chosen else Device.best()
+        with device:
+            for case in self.cases:
+                print(f"{self.name:12} {device.name:24} {case!s:32} error {self.check(case):.2e}")
+
+
+def to_device(arrays: Arrays) -> Tensors:
+    """Copy host arrays to the default device."""
+    return tuple(api.copy_host_to_device(array).sync() for array in arrays)
+
+
+def to_host(tensors: Tensors) -> Arrays:
+    """Copy tensors to the host, shaped."""
+    return tuple(tensor.to_numpy().sync() for tensor in tensors)
+
+
+def relative_error(result: Array, wanted: Array) -> float:
+    """Return the largest difference over the largest magnitude; NaN where either holds one."""
+    if result.shape != wanted.shape:
+        raise AssertionError(f"wrong shape: {result.shape}, expected {wanted.shape}")
+    difference = np.subtract(result, wanted, dtype=np.float64)
+    scale = max(float(np.max(np.abs(wanted))), np.finfo(np.float64).tiny)
+    return float(np.max(np.abs(difference, out=difference))) / scale

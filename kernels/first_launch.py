@@ -1,0 +1,64 @@
+"""How long the first kernels of a process take: compiled from nothing, and taken from the disk cache.
+
+Run as a program it is that process: it launches saxpy, then vector_add, and prints the seconds of each as JSON, imports
+and the making of the device's context not counted. `first_launches` runs it twice over one empty cache folder.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+
+from cuda_async import Device
+from cutile import api, f32
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Seconds from the call to the result: the first kernel of a process, and the next, different one.
+
+    `numba` says whether Numba had been imported by the end.
+    """
+
+    first: float
+    second: float
+    numba: bool
+
+
+def first_launches(device: str) -> dict[str, Launches]:
+    """Return what a process with an empty cache needs (`cold`), and a second one after it (`cached`)."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "CUTILE_CACHE_DIR": folder}
+        command = [sys.executable, "-m", "kernels.first_launch", "--device", device]
+        found: dict[str, Launches] = {}
+        for state in ("cold", "cached"):
+            done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            found[state] = Launches(**json.loads(done.stdout))
+        return found
+
+
+def main() -> None:
+    """Launch two kernels in this process and print how long each took."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--device", required=True)
+    with Device.parse(parser.parse_args().device):
+        x = api.ones((4096,), f32).sync()  # makes the context; compiles a kernel only where the device needs one
+        y = api.ones((4096,), f32).sync()
+        # Imported here, so that what they import lazily counts and what everybody imports does not.
+        from kernels.saxpy import axpy
+        from kernels.vector_add import add
+
+        start = time.perf_counter()
+        axpy(y, 2.0, x).sync()
+        first = time.perf_counter()
+        add(x, y).sync()
+        second = time.perf_counter()
+    print(json.dumps(asdict(Launches(first - start, second - first, "numba" in sys.modules))))
+
+
+if __name__ == "__main__":
+    main()

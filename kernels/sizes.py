@@ -1,0 +1,35 @@
+"""At which sizes the kernels are shown and measured: real ones, and small ones for a quick look."""
+
+from cuda_async import Device
+from cutile import bf16, f16
+from kernels import gemm, row_min, saxpy, softmax, vector_add
+from kernels.example import Case, Example
+
+EXAMPLES = tuple(module.EXAMPLE for module in (saxpy, vector_add, gemm, softmax, row_min))
+
+
+def demo_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, Case], ...]:
+    """Return what `python -m kernels` runs on `device`. With `quick`, sizes that take no time."""
+    if quick:
+        return (
+            (saxpy.EXAMPLE, Case((1 << 14,))),
+            (vector_add.EXAMPLE, Case((1 << 14,))),
+            (gemm.EXAMPLE, Case((128, 128, 128))),
+            (softmax.EXAMPLE, Case((32, 256))),
+            (row_min.EXAMPLE, Case((32, 256))),
+        )
+    half = [(gemm.EXAMPLE, Case((size, size, size), dtype)) for size in (4096, 8192) for dtype in (f16, bf16)]
+    return (
+        (saxpy.EXAMPLE, Case((1 << 26,))),
+        (vector_add.EXAMPLE, Case((1 << 26,))),
+        (gemm.EXAMPLE, Case((2048, 2048, 2048))),
+        *(half if device.kind == "cuda" else ()),
+        (softmax.EXAMPLE, Case((8192, 4096))),
+        (row_min.EXAMPLE, Case((8192, 4096))),
+    )
+
+
+def bench_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, Case], ...]:
+    """Return what `python -m kernels.bench` measures: the demo's sizes, and on a GPU saxpy on a gigabyte."""
+    large = ((saxpy.EXAMPLE, Case((1 << 28,))),) if device.kind == "cuda" and not quick else ()
+    return (*large, *demo_sizes(device, quick=quick))
