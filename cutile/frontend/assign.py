@@ -7,20 +7,20 @@ from typing import Any
 
 from cutile.frontend.frame import Frame
 from cutile.frontend.syntax import refuse
-from cutile.frontend.values import describe
+from cutile.frontend.values import describe, items_of
 from cutile.ir.core import Value
 
 
 def assign(frame: Frame, target: ast.expr, value: Any) -> None:
     if isinstance(target, ast.Name):
-        if isinstance(value, Value) and not value.name:
+        if isinstance(value, Value) and not value.name and target.id != "_":
             value.name = target.id
         frame.variables[target.id] = value
         return
     if isinstance(target, ast.Tuple | ast.List):
         if not isinstance(value, tuple):
             frame.type_error(f"cannot unpack {describe(value)}", target, "Only tuples unpack.")
-        items: tuple[Any, ...] = value
+        items = items_of(value)
         if any(isinstance(each, ast.Starred) for each in target.elts):
             refuse(frame, target, "* in an assignment")
         if len(items) != len(target.elts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from cutile.frontend.operators import (
     materialize,
     unify,
 )
-from cutile.frontend.values import Method, MutRef, PartitionRef, Range, TensorRef, describe, is_tile
+from cutile.frontend.values import Method, MutRef, PartitionRef, Range, TensorRef, describe, is_tile, items_of
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.ops import arith, math
@@ -55,16 +56,16 @@ def _method(owner: type, name: str) -> Callable[[Handler], Handler]:
 
 def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
     """A shape: a tuple of constant positive integers, or one of them."""
-    items = value if isinstance(value, tuple) else (value,)
-    for item in items:  # pyright: ignore[reportUnknownVariableType]
+    items = items_of(value) if isinstance(value, tuple) else (value,)
+    for item in items:
         if not isinstance(item, int) or isinstance(item, bool):
             frame.type_error(
-                f"{what}: the shape must be constant integers, got {describe(item)}",  # pyright: ignore[reportUnknownArgumentType]
+                f"{what}: the shape must be constant integers, got {describe(item)}",
                 remedy="Tile shapes are fixed when a kernel is compiled: use numbers, generics, or the shape of a Mut.",
             )
         if item < 1:
             frame.type_error(f"{what}: the shape {value} has an extent below 1")
-    return tuple(items)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return tuple(items)
 
 
 def constant_int(frame: Frame, value: Any, what: str) -> int:
@@ -161,16 +162,16 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
 
 
 def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:
-    items = index if isinstance(index, tuple) else (index,)
+    items = items_of(index) if isinstance(index, tuple) else (index,)
     rank = value.tensor.rank
     if len(shape) != rank:
         frame.type_error(
             f"{what}: {value.name!r} has {rank} axes, the tile shape {shape} has {len(shape)}",
             remedy="Give the tile one extent per axis of the tensor; reshape the loaded tile if you need fewer.",
         )
-    if len(items) != rank:  # pyright: ignore[reportUnknownArgumentType]
-        frame.type_error(f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices")  # pyright: ignore[reportUnknownArgumentType]
-    scalars = tuple(index_scalar(frame, item, what) for item in items)  # pyright: ignore[reportUnknownVariableType]
+    if len(items) != rank:
+        frame.type_error(f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices")
+    scalars = tuple(index_scalar(frame, item, what) for item in items)
     return frame.emit(LoadTile(x=value, index=scalars, shape=shape))
 
 
@@ -201,7 +202,8 @@ def _partition(frame: Frame, self: TensorRef, shape: Any) -> Any:
     extents = shape_of(frame, shape, "partition")
     if len(extents) != self.value.tensor.rank:
         frame.type_error(
-            f"partition: {self.value.name!r} has {self.value.tensor.rank} axes, the tile shape {extents} has {len(extents)}"
+            f"partition: {self.value.name!r} has {self.value.tensor.rank} axes, "
+            f"the tile shape {extents} has {len(extents)}"
         )
     return PartitionRef(self.value, extents)
 
@@ -270,7 +272,7 @@ def broadcast(frame: Frame, x: Any, shape: Any) -> Any:
 @_operation
 def reshape(frame: Frame, x: Any, shape: Any) -> Any:
     tile = tile_of(frame, x, "reshape")
-    items = list(shape) if isinstance(shape, tuple) else [shape]  # pyright: ignore[reportUnknownArgumentType]
+    items = list(items_of(shape)) if isinstance(shape, tuple) else [shape]
     if items.count(-1) == 1:
         known = 1
         for item in items:
@@ -287,7 +289,7 @@ def permute(frame: Frame, x: Any, axes: Any) -> Any:
     tile = tile_of(frame, x, "permute")
     if not isinstance(axes, tuple):
         frame.type_error(f"permute: the axes must be a tuple of constants, got {describe(axes)}")
-    order = tuple(axis_of(frame, axis, len(tile.tile.shape), "permute") for axis in axes)  # pyright: ignore[reportUnknownVariableType]
+    order = tuple(axis_of(frame, axis, len(tile.tile.shape), "permute") for axis in items_of(axes))
     return frame.emit(Permute(x=tile, axes=order))
 
 
@@ -430,7 +432,7 @@ def _max(frame: Frame, *values: Any) -> Any:
 
 
 def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: Callable[..., Any]) -> Any:
-    items = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
+    items = items_of(values[0]) if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
         frame.type_error(f"{python.__name__} of nothing")
     result = items[0]
@@ -454,7 +456,7 @@ def _int(frame: Frame, x: Any) -> Any:
 
 def _len(frame: Frame, x: Any) -> Any:
     if isinstance(x, tuple):
-        return len(x)  # pyright: ignore[reportUnknownArgumentType]
+        return len(items_of(x))
     frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
 
 
@@ -467,7 +469,7 @@ def handler_of(function: Any) -> Handler | None:
         for owner in type(function.owner).__mro__:
             found = METHODS.get((owner, function.name))
             if found is not None:
-                return lambda frame, *args, **kwargs: found(frame, function.owner, *args, **kwargs)
+                return functools.partial(_call_method, found, function.owner)
         return None
     marker = getattr(function, "__cutile__", None)
     if marker is not None:
@@ -476,6 +478,10 @@ def handler_of(function: Any) -> Handler | None:
         return BUILTINS.get(function)
     except TypeError:  # an unhashable object is no builtin
         return None
+
+
+def _call_method(method: Handler, owner: Any, frame: Frame, *args: Any, **kwargs: Any) -> Any:
+    return method(frame, owner, *args, **kwargs)
 
 
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from cutile.frontend import operators
 from cutile.frontend.assign import assign
 from cutile.frontend.frame import NOT_RETURNED, Frame
 from cutile.frontend.operators import is_number, materialize, truth, unify
-from cutile.frontend.values import Range, Undefined, describe, is_tile
+from cutile.frontend.values import Range, Undefined, describe, is_tile, items_of
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Value
 from cutile.ir.types import TileType
@@ -38,8 +38,7 @@ def _leaves(value: Any) -> list[Any] | None:
         return [value]
     if isinstance(value, tuple):
         found: list[Any] = []
-        items: tuple[Any, ...] = value
-        for item in items:
+        for item in items_of(value):
             inner = _leaves(item)
             if inner is None:
                 return None
@@ -181,8 +180,7 @@ def for_loop(frame: Frame, node: ast.For) -> None:
         frame.syntax_error(node.orelse[0], "`else` of a loop is not compiled in a kernel", "Write it after the loop.")
     iterable = frame.evaluate(frame, node.iter)
     if isinstance(iterable, tuple):
-        items: tuple[Any, ...] = iterable
-        for item in items:
+        for item in items_of(iterable):
             assign(frame, node.target, item)
             frame.execute(frame, node.body)
             if frame.returned is not NOT_RETURNED:

@@ -15,7 +15,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.inline import inline
 from cutile.frontend.operators import is_number
 from cutile.frontend.syntax import refuse
-from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile
+from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
 from cutile.ops.arith import And, Or
 
@@ -46,7 +46,7 @@ def _tuple(frame: Frame, node: ast.Tuple) -> Any:
             value = evaluate(frame, each.value)
             if not isinstance(value, tuple):
                 frame.type_error(f"* takes a tuple, got {describe(value)}", each)
-            items.extend(value)  # pyright: ignore[reportUnknownArgumentType]
+            items.extend(items_of(value))
         else:
             items.append(evaluate(frame, each))
     return tuple(items)
@@ -143,7 +143,7 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.Attribute) -> Any:
 def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner = evaluate(frame, node.value)
     if isinstance(owner, tuple):
-        items: tuple[Any, ...] = owner
+        items = items_of(owner)
         if isinstance(node.slice, ast.Slice):
             bounds = [None if each is None else evaluate(frame, each) for each in _bounds(node.slice)]
             if all(each is None or isinstance(each, int) for each in bounds):
@@ -182,7 +182,7 @@ def _call(frame: Frame, node: ast.Call) -> Any:
         return call(frame, handler, name, args, kwargs)
     if isinstance(function, types.FunctionType):
         return inline(frame, function, node, args, kwargs)
-    if isinstance(function, Callable) and hasattr(function, "__wrapped_kernel__"):
+    if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
     frame.type_error(
         f"{name} ({describe(function)}) cannot be called in a kernel",

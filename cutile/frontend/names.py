@@ -1,4 +1,4 @@
-"""What a name in a kernel means: a local, a variable of an enclosing function, a global, a builtin. Captures are recorded."""
+"""What a name in a kernel means: a local, a variable of an enclosing function, a global, a builtin."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import numpy as np
 
 from cutile.dtypes import DTypeMeta
 from cutile.errors import KernelTypeError
+from cutile.frontend.values import items_of
 
 MISSING: Any = object()
+_CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enum.Enum, np.dtype)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Capture:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return isinstance(a, int | float | str | tuple | bool) and repr(a) == repr(b)
+    return isinstance(a, int | float | str | tuple | bool) and repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
 
 
 @dataclass
@@ -54,9 +56,9 @@ def lookup(function: Callable[..., Any], name: str) -> Any:
     """What `name` means in the scope around `function`; MISSING if nothing."""
     code: types.CodeType = function.__code__  # type: ignore[attr-defined]
     if name in code.co_freevars:
-        cell = function.__closure__[code.co_freevars.index(name)]  # type: ignore[attr-defined]
+        cell: Any = function.__closure__[code.co_freevars.index(name)]  # type: ignore[attr-defined]
         try:
-            return cell.cell_contents
+            return cell.cell_contents  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         except ValueError:
             return MISSING
     scope: dict[str, Any] = function.__globals__  # type: ignore[attr-defined]
@@ -71,15 +73,12 @@ def compile_time(value: Any, name: str) -> Any:
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
-    if value is None or isinstance(value, bool | int | float | str | DTypeMeta | types.ModuleType | type | enum.Enum):
+    if value is None or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.dtype):
-        return value
+        return value.item()  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        return tuple(compile_time(item, name) for item in items)
+        return tuple(compile_time(item, name) for item in items_of(value))
     if callable(value):
         return value
     raise KernelTypeError(

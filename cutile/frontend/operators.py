@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false
+# (the operator module is typed with protocols whose parameters are unknown)
 """Operators: weak Python scalars, broadcasting, and the operation each spelling means.
 
 Python numbers are weakly typed beside a tile: `2.0 * f16_tile` is f16. Tiles of different dtypes do not mix.

@@ -6,7 +6,7 @@ Compile-time values are plain Python objects: numbers, strings, tuples, dtypes, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
@@ -65,7 +65,7 @@ def items_of(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def is_tile(value: Any) -> bool:
+def is_tile(value: Any) -> TypeGuard[Value]:
     """Whether `value` is a tile (or scalar) known only when the kernel runs."""
     return isinstance(value, Value) and isinstance(value.type, TileType)
 

@@ -36,7 +36,7 @@ def get_num_tile_blocks() -> tuple[int, int, int]:
 
 @_operation
 def num_tiles(view: Partition | Mut, axis: int) -> int:
-    """How many tiles cover the tensor along a constant `axis`: the extent over the tile's, rounded up; an i32 scalar."""
+    """How many tiles cover the tensor along a constant `axis`: the extent over the tile's, rounded up."""
     outside_kernel("num_tiles")
 
 
