@@ -1,0 +1,68 @@
+"""Every Python block of the README and of docs/ runs; the README's passes ruff and strict pyright as it stands."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import FILES, ROOT, blocks, program, run
+
+WITH_CODE = [path for path in FILES if blocks(path)]
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_blocks_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(path)
+    printed = capsys.readouterr().out
+    promised = re.findall(r"# prints: (.*)", program(path))
+    assert [line for line in promised if line.strip() not in printed] == []
+
+
+@pytest.fixture(scope="module")
+def readme(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("readme") / "readme.py"
+    path.write_text(program(README), encoding="utf-8")
+    return path
+
+
+def test_the_readme_passes_ruff(readme: Path) -> None:
+    # Line numbers are the README's, so the blank lines between blocks are not the reader's; E30x is not selected.
+    command = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), str(readme)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_readme_passes_strict_pyright(readme: Path) -> None:
+    settings = {
+        "include": [readme.name],
+        "typeCheckingMode": "strict",
+        "reportMissingTypeStubs": "none",
+        "extraPaths": [str(ROOT)],
+    }
+    (readme.parent / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "-p", str(readme.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in FILES
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+        if "://" not in target and not (path.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_a_block_keeps_its_line_numbers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n```python\nx = 1\n```\n\ntext\n\n```python\ny = x + 1\n```\n\n```text\nno code\n```\n")
+    assert [block.line for block in blocks(page)] == [4, 10]
+    assert program(page).splitlines()[9] == "y = x + 1"
+    assert run(page)["y"] == 2

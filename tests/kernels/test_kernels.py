@@ -1,0 +1,59 @@
+"""Every kernel, every case, on the best device of this machine, beside float64; and what a wrong result does."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import Device
+from kernels import gemm, row_min, saxpy, softmax, vector_add
+from kernels.example import Case, Example, relative_error
+
+MODULES: tuple[Any, ...] = (saxpy, vector_add, gemm, softmax, row_min)
+ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
+
+
+@pytest.mark.parametrize(("example", "case"), ROWS, ids=[f"{example.name} {case}" for example, case in ROWS])
+def test_a_kernel_agrees_with_float64(example: Example, case: Case) -> None:
+    with Device.host():
+        example.check(case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("example", "case"), ROWS, ids=[f"{example.name} {case}" for example, case in ROWS])
+def test_a_kernel_agrees_with_float64_on_a_gpu(example: Example, case: Case) -> None:
+    with Device(0):
+        example.check(case)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.EXAMPLE.name)
+def test_main_prints_a_line_for_each_case(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    module.main(["--device", "cpu"])
+    assert len(capsys.readouterr().out.splitlines()) == len(module.CASES)
+
+
+def test_a_wrong_element_is_an_error() -> None:
+    problem = softmax.EXAMPLE.problem(Case((4, 8)), np.random.default_rng(0))
+    wanted = softmax.reference(problem)
+    spoiled = wanted[0].copy()
+    spoiled[2, 3] += 0.01
+    with pytest.raises(AssertionError, match=r"softmax 4x8 f32: wrong result, error 0\.0"):
+        softmax.EXAMPLE.judge(Case((4, 8)), (spoiled,), wanted)
+
+
+def test_an_element_that_was_not_written_is_an_error() -> None:
+    problem = softmax.EXAMPLE.problem(Case((4, 8)), np.random.default_rng(0))
+    wanted = softmax.reference(problem)
+    missed = wanted[0].copy()
+    missed[3, 7] = problem.outputs[0][3, 7]  # the poison
+    with pytest.raises(AssertionError, match="error nan"):
+        softmax.EXAMPLE.judge(Case((4, 8)), (missed,), wanted)
+
+
+def test_the_error_is_relative_to_the_largest_element() -> None:
+    assert relative_error(np.array([1.0, -9.0]), np.array([1.0, -10.0])) == pytest.approx(0.1)
+
+
+def test_a_wrong_shape_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="wrong shape"):
+        relative_error(np.zeros(3), np.zeros((3, 1)))
