@@ -1,0 +1,94 @@
+"""Asynchronous work on GPUs and on the CPU: lazy operations, streams, awaitable results.
+
+    from cuda_async import Device, value, zip
+
+    op = value(20).map(lambda x: x + 1).then(lambda x: value(2 * x))     # nothing has run
+    op.sync()                                                            # 42; or: await op
+
+See `op.py` for how to write an operation, `policy.py` for who chooses the stream and who waits.
+"""
+
+from cuda_async.combinators import empty, value, with_context
+from cuda_async.combinators import zip as zip
+from cuda_async.context import ExecutionContext
+from cuda_async.device import Device, default_device, device_count, set_default_device
+from cuda_async.errors import (
+    ContextError,
+    DependencyError,
+    DeviceError,
+    DeviceLostError,
+    DriverError,
+    InternalError,
+    KernelCacheError,
+    LaunchError,
+    NoDeviceError,
+    NotReadyError,
+    OutOfMemoryError,
+    OwnershipError,
+    ReentrancyError,
+    SchedulingError,
+    WouldBlockError,
+)
+from cuda_async.event import Event
+from cuda_async.future import DeviceFuture, FutureState
+from cuda_async.lease import Lease, Use
+from cuda_async.op import DeviceOp, UnrunOperationWarning, into_op
+from cuda_async.pending import Pending
+from cuda_async.policy import (
+    SchedulingPolicy,
+    SingleStream,
+    StreamPoolRoundRobin,
+    global_policy,
+    set_global_policy,
+)
+from cuda_async.shared import SharedDeviceOp, shared, unzip
+from cuda_async.site import register_internal_package
+from cuda_async.storage import Storage
+from cuda_async.stream import Stream
+
+# `zip` is public but not in __all__: `from cuda_async import *` must not hide Python's.
+__all__ = (
+    "ContextError",
+    "DependencyError",
+    "Device",
+    "DeviceError",
+    "DeviceFuture",
+    "DeviceLostError",
+    "DeviceOp",
+    "DriverError",
+    "Event",
+    "ExecutionContext",
+    "FutureState",
+    "InternalError",
+    "KernelCacheError",
+    "LaunchError",
+    "Lease",
+    "NoDeviceError",
+    "NotReadyError",
+    "OutOfMemoryError",
+    "OwnershipError",
+    "Pending",
+    "ReentrancyError",
+    "SchedulingError",
+    "SchedulingPolicy",
+    "SharedDeviceOp",
+    "SingleStream",
+    "Storage",
+    "Stream",
+    "StreamPoolRoundRobin",
+    "UnrunOperationWarning",
+    "Use",
+    "WouldBlockError",
+    "default_device",
+    "device_count",
+    "empty",
+    "global_policy",
+    "into_op",
+    "register_internal_package",
+    "set_default_device",
+    "set_global_policy",
+    "shared",
+    "unzip",
+    "value",
+    "with_context",
+)

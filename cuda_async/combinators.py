@@ -1,0 +1,258 @@
+"""Operations made of operations: value, then, map, inspect, zip, first, last.
+
+Each runs its parts on its own stream, left to right, and stops at the first error. Closures are
+called at submission, with handles. What several consumers share is in `shared.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast, overload
+
+from cuda_async.context import ExecutionContext
+from cuda_async.op import DeviceOp, into_op
+
+__all__ = ("Inspect", "Map", "Select", "Then", "Value", "Zip", "empty", "value", "with_context", "zip")
+
+T = TypeVar("T")
+U = TypeVar("U")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+class Value(DeviceOp[T]):
+    """Yields a value; enqueues nothing."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, item: T) -> None:
+        super().__init__()
+        self._value = item
+
+    def execute(self, context: ExecutionContext) -> T:
+        return self._value
+
+
+def value(item: T) -> DeviceOp[T]:
+    """An operation that yields `item` and enqueues nothing.
+
+    >>> value(7).sync()
+    7
+    """
+    return Value(item)
+
+
+class _Step(DeviceOp[U]):
+    """An operation that does something with the result of another."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self, parent: DeviceOp[Any]) -> None:
+        super().__init__()
+        parent.claim()
+        self.parent = parent
+
+    def parts(self) -> Iterable[DeviceOp[Any]]:
+        return (self.parent,)
+
+    def warns(self) -> bool:
+        return _root(self).warns()
+
+    def execute(self, context: ExecutionContext) -> U:
+        # A chain of ten thousand steps is a loop here, not ten thousand frames.
+        steps: list[_Step[Any]] = [self]
+        parent = self.parent
+        while isinstance(parent, _Step):
+            parent.begin(composed=True)
+            steps.append(parent)
+            parent = parent.parent
+        result: Any = context.execute(parent)
+        for step in reversed(steps):
+            try:
+                result = step.apply(context, result)
+            except BaseException:
+                if step is not self:
+                    context.run.trail.append(step)
+                raise
+        return result
+
+    def apply(self, context: ExecutionContext, result: Any) -> U:
+        """What this step makes of its parent's result."""
+        raise NotImplementedError
+
+
+def _root(op: DeviceOp[Any]) -> DeviceOp[Any]:
+    while isinstance(op, _Step):
+        op = op.parent
+    return op
+
+
+class Then(_Step[U]):
+    """Runs the operation that a function makes of the parent's result."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, parent: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> None:
+        super().__init__(parent)
+        self._function = function
+
+    def apply(self, context: ExecutionContext, result: Any) -> U:
+        return context.execute(_checked(self._function(result), "then"))
+
+
+def _checked(op: object, method: str) -> DeviceOp[Any]:
+    if isinstance(op, DeviceOp):
+        return cast("DeviceOp[Any]", op)
+    if inspect.iscoroutine(op):
+        op.close()  # else Python warns that it was never awaited
+        raise TypeError(
+            f"{method}: the function returned a coroutine; it is called while the operation is submitted and "
+            "cannot wait. Pass a plain function that returns an operation, and await the whole."
+        )
+    raise TypeError(
+        f"{method}: the function must return an operation (DeviceOp), got {type(op).__name__}. "
+        "Return value(...) to yield it as it is, or use map()."
+    )
+
+
+class Map(_Step[U]):
+    """Transforms the parent's result on the host."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, parent: DeviceOp[T], function: Callable[[T], U]) -> None:
+        super().__init__(parent)
+        self._function = function
+
+    def apply(self, context: ExecutionContext, result: Any) -> U:
+        mapped: Any = self._function(result)
+        if inspect.iscoroutine(mapped):
+            mapped.close()
+            raise TypeError(
+                "map: the function returned a coroutine; it is called while the operation is submitted and "
+                "cannot wait. Pass a plain function, and await the whole."
+            )
+        if isinstance(mapped, DeviceOp):
+            raise TypeError("map: the function returned an operation, which would never run; use then().")
+        return mapped
+
+
+class Inspect(_Step[T]):
+    """Calls a function with the parent's result and passes the result on."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, parent: DeviceOp[T], function: Callable[[T], object]) -> None:
+        super().__init__(parent)
+        self._function = function
+
+    def apply(self, context: ExecutionContext, result: Any) -> T:
+        self._function(result)
+        return result
+
+
+class Select(_Step[U]):
+    """One element of the tuple that the parent yields."""
+
+    __slots__ = ("_index",)
+
+    def __init__(self, parent: DeviceOp[tuple[U, ...]], index: int) -> None:
+        super().__init__(parent)
+        self._index = index
+
+    def label(self) -> str:
+        return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
+
+    def apply(self, context: ExecutionContext, result: Any) -> U:
+        if not isinstance(result, tuple) or not result:
+            raise TypeError(
+                f"{self.label()}: expected an operation that yields a tuple, "
+                f"got {type(result).__name__} from {self.parent!r}"
+            )
+        return cast("tuple[U, ...]", result)[self._index]
+
+
+class Zip(DeviceOp[tuple[Any, ...]]):
+    """Runs operations from left to right on one stream; yields the tuple of their results."""
+
+    __slots__ = ("_parts", "arity")
+
+    def __init__(self, parts: tuple[DeviceOp[Any], ...]) -> None:
+        super().__init__()
+        for done, part in enumerate(parts):
+            try:
+                part.claim()
+            except BaseException:
+                for claimed in parts[:done]:
+                    claimed.discard()
+                raise
+        self._parts = parts
+        self.arity = len(parts)
+
+    def parts(self) -> Iterable[DeviceOp[Any]]:
+        return self._parts
+
+    def execute(self, context: ExecutionContext) -> tuple[Any, ...]:
+        return tuple([context.execute(part) for part in self._parts])
+
+
+@overload
+def zip(a: DeviceOp[A] | A, b: DeviceOp[B] | B, /) -> DeviceOp[tuple[A, B]]: ...
+@overload
+def zip(a: DeviceOp[A] | A, b: DeviceOp[B] | B, c: DeviceOp[C] | C, /) -> DeviceOp[tuple[A, B, C]]: ...
+@overload
+def zip(
+    a: DeviceOp[A] | A, b: DeviceOp[B] | B, c: DeviceOp[C] | C, d: DeviceOp[D] | D, /
+) -> DeviceOp[tuple[A, B, C, D]]: ...
+@overload
+def zip(*ops: DeviceOp[T] | T) -> DeviceOp[tuple[T, ...]]: ...
+def zip(*ops: Any) -> DeviceOp[Any]:
+    """Run operations from left to right on one stream and yield the tuple of their results.
+
+    Anything that is no operation counts as `value(it)`. Any number of them; one gives a 1-tuple.
+
+    Raises:
+        OwnershipError: one of them was used before.
+
+    >>> from cuda_async import value, zip
+    >>> zip(value(1), value("a"), 2.5).sync()
+    (1, 'a', 2.5)
+    """
+    return Zip(tuple(into_op(op) for op in ops))
+
+
+class _WithContext(DeviceOp[T]):
+    """Runs the operation that a function makes of the context."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[ExecutionContext], DeviceOp[T]]) -> None:
+        super().__init__()
+        self._function = function
+
+    def label(self) -> str:
+        return "with_context"
+
+    def execute(self, context: ExecutionContext) -> T:
+        return context.execute(_checked(self._function(context), "with_context"))
+
+
+def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
+    """An operation built, when it runs, by a function that sees the stream it runs on.
+
+    >>> with_context(lambda context: value(context.device.kind)).sync_on(Device.host().new_stream())
+    'host'
+    """
+    return _WithContext(function)
+
+
+def empty(function: Callable[[], DeviceOp[T]]) -> DeviceOp[T]:
+    """An operation built by `function` only when it runs.
+
+    >>> empty(lambda: value(3)).sync()
+    3
+    """
+    return _WithContext(lambda context: function())

@@ -1,0 +1,67 @@
+"""Every `CUDA_ASYNC_*` environment variable, read once into one frozen record.
+
+    CUDA_ASYNC_DEVICE           default device: `cpu`, `cuda` or `cuda:1`   (best one found)
+    CUDA_ASYNC_WORKERS          worker threads of the host driver           (cores this process may use)
+    CUDA_ASYNC_SPIN_BUDGET_US   longest spin before an await suspends       (20)
+    CUDA_ASYNC_POOL_BYTES       freed memory a pool keeps for reuse         (unset: the driver's choice)
+    CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)
+
+The only module of the package that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+__all__ = ("Config", "config", "usable_cores")
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may run on (its affinity where the system has one)."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of this process."""
+
+    device: str | None
+    workers: int
+    spin_budget_us: float
+    pool_bytes: int | None
+    exit_limit_s: float
+
+
+def _number(name: str, default: float, least: float) -> float:
+    text = os.environ.get(name)
+    if text is None or not text.strip():
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r}: expected a number") from None
+    if not number >= least:
+        raise ValueError(f"{name}={text!r}: expected a number of at least {least:g}")
+    return number
+
+
+@cache
+def config() -> Config:
+    """Return the settings, read from the environment at the first call.
+
+    Raises:
+        ValueError: a variable holds something other than a number in its range.
+    """
+    pool = _number("CUDA_ASYNC_POOL_BYTES", -1, -1)
+    return Config(
+        device=os.environ.get("CUDA_ASYNC_DEVICE") or None,
+        # Two at least: two streams then make progress at once even on one core.
+        workers=int(_number("CUDA_ASYNC_WORKERS", max(2, usable_cores()), 1)),
+        spin_budget_us=_number("CUDA_ASYNC_SPIN_BUDGET_US", 20, 0),
+        pool_bytes=None if pool < 0 else int(pool),
+        exit_limit_s=_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0),
+    )

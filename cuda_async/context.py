@@ -1,0 +1,77 @@
+"""`ExecutionContext`: what `DeviceOp.execute` may use: a device, a stream, memory, the run's books.
+
+context.stream                          enqueue here
+context.execute(inner_op)               run an inner operation on the same stream; its result
+context.allocate(nbytes) -> Storage     memory in stream order
+context.keep(object)                    held until the run has completed
+context.on_complete(function)           called once the run has succeeded, before it hands out its result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cuda_async.op import DeviceOp
+from cuda_async.storage import Storage
+
+if TYPE_CHECKING:
+    from cuda_async.device import Device
+    from cuda_async.run import Run
+    from cuda_async.stream import Stream
+
+__all__ = ("ExecutionContext",)
+
+T = TypeVar("T")
+
+
+class ExecutionContext:
+    """One submission on one stream. Made by whoever runs an operation; not kept beyond `execute`."""
+
+    __slots__ = ("run", "stream")
+
+    def __init__(self, stream: Stream, run: Run[Any]) -> None:
+        self.stream = stream
+        self.run = run
+
+    @property
+    def device(self) -> Device:
+        """The stream's device."""
+        return self.stream.device
+
+    def execute(self, op: DeviceOp[T]) -> T:
+        """Run an inner operation on this stream and return what it yields (handles).
+
+        Raises:
+            OwnershipError: the operation was used before.
+        """
+        leases = op.begin(composed=True)
+        run = self.run
+        try:
+            result = op.execute(self)
+        except BaseException:
+            run.trail.append(op)
+            raise
+        finally:
+            if leases:
+                run.adopt(leases)
+        return result
+
+    def allocate(self, nbytes: int) -> Storage:
+        """Allocate memory on this stream.
+
+        Raises:
+            ValueError: `nbytes` is not positive.
+            OutOfMemoryError: it does not fit.
+        """
+        storage = Storage.allocate(self.stream, nbytes)
+        self.run.storages.append(storage)
+        return storage
+
+    def keep(self, item: object) -> None:
+        """Hold `item` until the device has finished this run."""
+        self.run.kept.append(item)
+
+    def on_complete(self, function: Callable[[], None]) -> None:
+        """Have `function` called, on some host thread, once the device has finished this run well."""
+        self.run.callbacks.append(function)

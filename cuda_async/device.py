@@ -1,0 +1,246 @@
+"""`Device`: a GPU, or this machine's CPU, behind one face. Interned: one object for one device.
+
+It owns the driver and the list of things to give back. Finalizers only append to that list (no
+lock, no driver call: they run wherever the garbage collector does); it is emptied at the next
+submission or by the completion thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cuda_async.config import config
+from cuda_async.defaults import DeviceToken, current_device
+from cuda_async.driver import registry
+from cuda_async.driver.interface import (
+    DeviceKind,
+    DeviceProperties,
+    Driver,
+    DriverEvent,
+    MemoryInfo,
+)
+from cuda_async.event import Event
+from cuda_async.stream import Stream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cuda_async.policy import SchedulingPolicy
+
+__all__ = ("Device", "default_device", "device_count", "set_default_device")
+
+_devices: dict[tuple[DeviceKind, int], Device] = {}
+_devices_lock = threading.Lock()
+
+
+class Device:
+    """A GPU (`Device(0)`), or the CPU (`Device.host()`).
+
+    As a context manager it is the default device of the block.
+
+    Args:
+        ordinal: number of the CUDA device.
+
+    Raises:
+        NoDeviceError: there is no such GPU, or no driver; the message says what was looked for.
+
+    Example:
+        >>> from cuda_async import Device
+        >>> cpu = Device.host()
+        >>> cpu.kind, cpu.arch, cpu is Device.host()
+        ('host', 'cpu', True)
+    """
+
+    __slots__ = ("__weakref__", "_events", "_garbage", "_tokens", "driver", "policy", "properties")
+
+    driver: Driver
+    properties: DeviceProperties
+    policy: SchedulingPolicy | None
+    """What `global_policy` returns for this device, once it was asked for."""
+    _garbage: deque[Callable[[], None]]
+    _events: deque[DriverEvent]
+    _tokens: list[DeviceToken]
+
+    def __new__(cls, ordinal: int = 0) -> Device:
+        return cls.of_kind("cuda", ordinal)
+
+    @classmethod
+    def of_kind(cls, kind: DeviceKind, ordinal: int = 0) -> Device:
+        """Return the device of this kind and number."""
+        device = _devices.get((kind, ordinal))
+        if device is None:
+            with _devices_lock:
+                device = _devices.get((kind, ordinal))
+                if device is None:
+                    device = _devices[kind, ordinal] = cls.from_driver(registry.open_driver(kind, ordinal))
+        return device
+
+    @classmethod
+    def from_driver(cls, driver: Driver) -> Device:
+        """Wrap a driver of one's own (a `SimDriver`, say) in a device of its own."""
+        self = object.__new__(cls)
+        self.driver = driver
+        self.properties = driver.properties
+        self.policy = None
+        self._garbage = deque()
+        self._events = deque()
+        self._tokens = []
+        return self
+
+    @classmethod
+    def host(cls) -> Device:
+        """The CPU of this machine."""
+        return cls.of_kind("host")
+
+    @classmethod
+    def best(cls) -> Device:
+        """The first GPU if this machine has one that works, else the CPU."""
+        return cls.of_kind("cuda") if device_count() > 0 else cls.host()
+
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        """Return the device that `text` names: `cpu`, `cuda` or `cuda:1`.
+
+        Raises:
+            ValueError: it names no device.
+            NoDeviceError: this machine has no such device.
+        """
+        name, _, number = text.strip().partition(":")
+        if name in ("cpu", "host") and not number:
+            return cls.host()
+        if name in ("cuda", "gpu") and (not number or number.isdecimal()):
+            return cls.of_kind("cuda", int(number or 0))
+        raise ValueError(f"device {text!r}: expected 'cpu', 'cuda' or 'cuda:<number>'")
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> DeviceKind:
+        """`cuda`, `host` (the CPU) or `sim`."""
+        return self.properties.kind
+
+    @property
+    def ordinal(self) -> int:
+        """Its number among the devices of its kind."""
+        return self.properties.ordinal
+
+    @property
+    def name(self) -> str:
+        """The name that the system gives it."""
+        return self.properties.name
+
+    @property
+    def arch(self) -> str:
+        """The compiler target: `sm_90a` on a Hopper GPU, `cpu` on the host."""
+        return self.properties.arch
+
+    @property
+    def multiprocessor_count(self) -> int:
+        """Streaming multiprocessors of a GPU, usable cores of a CPU."""
+        return self.properties.multiprocessor_count
+
+    @property
+    def l2_cache_bytes(self) -> int:
+        """Bytes of the cache that all of it shares (0 where the system does not say)."""
+        return self.properties.l2_cache_bytes
+
+    def memory_info(self) -> MemoryInfo:
+        """Bytes free, in all, used by us, and kept by the pool for reuse."""
+        return self.driver.memory_info()
+
+    # -- what it makes ------------------------------------------------------------------------
+
+    def new_stream(self) -> Stream:
+        """Make a stream; its work may overlap with that of other streams."""
+        self.collect()
+        return Stream(self, self.driver.create_stream())
+
+    def new_event(self, *, timing: bool = False) -> Event:
+        """Make an event; with `timing` it can be measured from."""
+        return Event(self, timing=timing)
+
+    def synchronize(self) -> None:
+        """Wait for the default policy's streams (others: synchronize them)."""
+        from cuda_async.policy import policy_streams
+
+        for stream in policy_streams(self):
+            stream.synchronize()
+
+    # -- what it gives back -------------------------------------------------------------------
+
+    def defer(self, give_back: Callable[[], None]) -> None:
+        """Have `give_back` called at the next safe moment. For finalizers: takes no lock."""
+        self._garbage.append(give_back)
+
+    def collect(self) -> None:
+        """Give back what finalizers left. Called at each submission; never inside a capture."""
+        garbage = self._garbage
+        while garbage:
+            try:
+                give_back = garbage.popleft()
+            except IndexError:
+                return
+            give_back()
+
+    def borrow_event(self) -> DriverEvent:
+        """An event from this device's pool of events, to be returned."""
+        try:
+            return self._events.popleft()
+        except IndexError:
+            return self.driver.create_event()
+
+    def return_event(self, event: DriverEvent) -> None:
+        """Take back an event from `borrow_event` that nobody waits for any more."""
+        self._events.append(event)
+
+    # -- defaults -----------------------------------------------------------------------------
+
+    def __enter__(self) -> Device:
+        self._tokens.append(current_device.set(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current_device.reset(self._tokens.pop())
+
+    def __reduce__(self) -> tuple[Callable[[DeviceKind, int], Device], tuple[DeviceKind, int]]:
+        return Device.of_kind, (self.kind, self.ordinal)
+
+    def __repr__(self) -> str:
+        return "cpu" if self.kind == "host" else f"{self.kind}:{self.ordinal}"
+
+
+_process_default: list[Device] = []
+
+
+def device_count(kind: DeviceKind = "cuda") -> int:
+    """How many devices of this kind can be used. Never raises where there is no driver.
+
+    >>> device_count("host")
+    1
+    """
+    return registry.count(kind)
+
+
+def set_default_device(device: Device | None) -> None:
+    """Set the device of operations that name none; None goes back to the best one found."""
+    _process_default[:] = [] if device is None else [device]
+
+
+def default_device() -> Device:
+    """The device of operations that name none.
+
+    That of the innermost `with device:`; else the one set by `set_default_device`; else what
+    `CUDA_ASYNC_DEVICE` names; else the best one found.
+    """
+    device = current_device.get()
+    if device is not None:
+        return device
+    if not _process_default:
+        named = config().device
+        _process_default.append(Device.parse(named) if named else Device.best())
+    return _process_default[0]

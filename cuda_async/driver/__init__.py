@@ -1,0 +1,1 @@
+"""Drivers: one interface, three siblings (`cuda`, `host`, `sim`)."""

@@ -1,0 +1,7 @@
+"""The CUDA driver. Importing it is free: the bindings are touched only once a driver was found."""
+
+from __future__ import annotations
+
+from cuda_async.driver.cuda.probe import count_devices, open_device, why_none
+
+__all__ = ("count_devices", "open_device", "why_none")

@@ -1,0 +1,159 @@
+"""The host driver: this machine's CPU as a device.
+
+A stream is an ordered queue (`queue.py`); the pool of worker threads (`pool.py`) runs the queues
+of all streams at once and splits each kernel over the workers. Kernels should release the GIL:
+`ctypes` functions do.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from cuda_async.config import config, usable_cores
+from cuda_async.driver.host_memory import HostMemory
+from cuda_async.driver.interface import (
+    DeviceProperties,
+    Driver,
+    DriverEvent,
+    DriverStream,
+    MemoryInfo,
+)
+from cuda_async.driver.pool import WorkerPool, worker_pool
+from cuda_async.driver.queue import Executor, QueueEvent, QueueStream, Ticket, replace_ticket_lock
+from cuda_async.errors import ContextError, LaunchError
+
+__all__ = ("HostDriver",)
+
+
+class _PoolExecutor(Executor):
+    """Runs queues on the process-wide pool, in real time."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self.width = pool.width
+
+    def put(self, task: Callable[[], None]) -> None:
+        self._pool.put(task)
+
+    def pressed(self) -> bool:
+        return self._pool.waiting()
+
+    def wait(self, ticket: Ticket, timeout_s: float) -> bool:
+        gate = threading.Lock()
+        gate.acquire()
+        if not ticket.when_done(gate.release):
+            return True
+        if gate.acquire(timeout=timeout_s):
+            return True
+        ticket.drop(gate.release)
+        return ticket.done
+
+    def enter(self, stream: QueueStream, kind: str, amount: int) -> None:
+        pass
+
+    def now(self, stream: QueueStream) -> float:
+        return time.perf_counter()
+
+    def joined(self, stream: QueueStream, ticket: Ticket) -> None:
+        pass
+
+    def progress(self) -> None:
+        pass
+
+
+class HostDriver(Driver):
+    """The CPU. One object serves the whole process (`Device.host()`)."""
+
+    def __init__(self) -> None:
+        self._memory = HostMemory(config().pool_bytes)
+        self._executor = _PoolExecutor(worker_pool())
+        self._streams: weakref.WeakSet[QueueStream] = weakref.WeakSet()
+        self._properties = DeviceProperties(
+            kind="host",
+            ordinal=0,
+            name=_processor_name(),
+            arch="cpu",
+            multiprocessor_count=usable_cores(),
+            l2_cache_bytes=_last_level_cache(),
+            total_memory_bytes=self._memory.total,
+        )
+        _drivers.add(self)
+
+    @property
+    def properties(self) -> DeviceProperties:
+        return self._properties
+
+    def create_stream(self) -> DriverStream:
+        stream = QueueStream(self._executor, self._memory.allocate, self._memory.free)
+        self._streams.add(stream)
+        return stream
+
+    def create_event(self, *, timing: bool = False) -> DriverEvent:
+        return QueueEvent(self._executor, timing)
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+        raise LaunchError("load_function: the CPU runs no GPU code; compile for the target 'cpu'")
+
+    def pin(self, nbytes: int) -> int:
+        return self._memory.allocate(nbytes)  # a host copy needs no page-locked memory
+
+    def unpin(self, address: int, nbytes: int) -> None:
+        self._memory.free(address)
+
+    def memory_info(self) -> MemoryInfo:
+        return self._memory.info()
+
+    def trim(self, keep_bytes: int = 0) -> None:
+        self._memory.trim(keep_bytes)
+
+    def check(self) -> None:
+        pass
+
+    def after_fork(self) -> None:
+        """Drop what the parent's threads were to do; new threads start with the next work."""
+        error = ContextError(0, "this process was forked while the work was in flight; it goes on in the parent only")
+        self._memory.replace_lock()
+        for stream in self._streams:
+            stream.lose(error)
+
+
+_drivers: weakref.WeakSet[HostDriver] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    replace_ticket_lock()
+    for driver in _drivers:
+        driver.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _processor_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _last_level_cache() -> int:
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 0)
+        if scale and text[:-1].isdecimal():
+            largest = max(largest, int(text[:-1]) * scale)
+    return largest

@@ -1,0 +1,203 @@
+"""What a driver must provide: streams, events, memory, copies, launches.
+
+Three siblings implement it and pass one test suite: `cuda`, `host` (the CPU) and `sim` (virtual
+time, for tests). They never import one another. The rules they share:
+
+- A stream is an ordered queue. Enqueueing never waits, and a stream that waits for an event
+  occupies no thread.
+- `wait_event` waits for the record that is the event's latest when it is called; an event that was
+  never recorded is complete.
+- Memory is ordered by the stream: an address may be used at once by work on the same stream.
+- An error in enqueued work fails the work behind it up to the next `begin_run`, and the work of
+  other streams that waits for it (`DependencyError`). Where a device cannot go on after an error
+  (CUDA), everything fails: `DeviceLostError`.
+
+Ordering between streams that share memory is not a driver's business: see `storage.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = (
+    "DeviceKind",
+    "DeviceProperties",
+    "Driver",
+    "DriverEvent",
+    "DriverStream",
+    "MemoryInfo",
+)
+
+DeviceKind = Literal["cuda", "host", "sim"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What a device is. `arch` is a compiler target: 'sm_90a' on a GPU, 'cpu' otherwise."""
+
+    kind: DeviceKind
+    ordinal: int
+    name: str
+    arch: str
+    multiprocessor_count: int
+    l2_cache_bytes: int
+    total_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Bytes of a device's memory: free to allocate, in all, in use by us, and kept by the pool."""
+
+    free: int
+    total: int
+    used: int
+    reserved: int
+
+
+class DriverEvent(ABC):
+    """A point in a stream that others can wait for."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether the latest record has completed, well or not. Never waits, never raises."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most `timeout_s` for the latest record, without the GIL. Whether it completed."""
+
+    @abstractmethod
+    def failure(self) -> BaseException | None:
+        """The error of the work that the latest record covers; None while it has not completed."""
+
+    @abstractmethod
+    def elapsed_ms(self, end: DriverEvent) -> float:
+        """Milliseconds from this event to `end`; both complete and made with `timing`."""
+
+    @abstractmethod
+    def notify(self, callback: Callable[[], None]) -> bool:
+        """Have `callback` called from a thread of the driver once the latest record completes.
+
+        Returns False where the driver has no thread that may run Python: then poll `query`.
+        Already complete: calls it at once.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the event back. Pending waits for it stay valid."""
+
+
+class DriverStream(ABC):
+    """An ordered queue of work on one device."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def begin_run(self) -> None:
+        """What is enqueued from here on does not fail because of errors before this point, if the device can."""
+
+    @abstractmethod
+    def record(self, event: DriverEvent) -> None:
+        """Make `event` complete when all work enqueued so far has."""
+
+    @abstractmethod
+    def wait_event(self, event: DriverEvent) -> None:
+        """Later work waits, on the device, for the latest record of `event`."""
+
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether everything enqueued has completed, well or not. Never waits, never raises."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> int:
+        """Allocate `nbytes` > 0, aligned to 64 bytes at least; return the address.
+
+        Raises:
+            OutOfMemoryError: it does not fit.
+        """
+
+    @abstractmethod
+    def free(self, address: int) -> None:
+        """Free what `allocate` returned, once the work enqueued so far has completed."""
+
+    @abstractmethod
+    def copy(self, destination: int, source: int, nbytes: int) -> None:
+        """Copy between addresses of this device, or between it and page-locked host memory."""
+
+    @abstractmethod
+    def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
+        """Repeat `pattern` (1, 2 or 4 bytes; a divisor of `nbytes`) over `nbytes` at `destination`."""
+
+    @abstractmethod
+    def call(self, function: Callable[[], None]) -> None:
+        """Call `function` on a host thread, in stream order. It must not call the driver."""
+
+    @abstractmethod
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        """Call `body(start, stop)` over pieces of [0, count), at most `grain` long, on several workers.
+
+        Raises:
+            LaunchError: the device runs no host code (CUDA), or the numbers are not positive.
+        """
+
+    @abstractmethod
+    def launch_function(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> None:
+        """Launch what `Driver.load_function` returned. `parameters` is the address of a `void*` array,
+        read before the call returns.
+
+        Raises:
+            LaunchError: the device runs no GPU code, or the launch shape is refused.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the stream back once its work is done. Does not wait."""
+
+
+class Driver(ABC):
+    """One device."""
+
+    @property
+    @abstractmethod
+    def properties(self) -> DeviceProperties: ...
+
+    @abstractmethod
+    def create_stream(self) -> DriverStream: ...
+
+    @abstractmethod
+    def create_event(self, *, timing: bool = False) -> DriverEvent: ...
+
+    @abstractmethod
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+        """Load machine code (a cubin) and return its function `entry`, allowed `shared_bytes` of
+        dynamic shared memory. The code stays loaded as long as the returned object lives."""
+
+    @abstractmethod
+    def pin(self, nbytes: int) -> int:
+        """Allocate page-locked host memory; return its address."""
+
+    @abstractmethod
+    def unpin(self, address: int, nbytes: int) -> None:
+        """Free what `pin` returned; no work may use it any more."""
+
+    @abstractmethod
+    def memory_info(self) -> MemoryInfo: ...
+
+    @abstractmethod
+    def trim(self, keep_bytes: int = 0) -> None:
+        """Give cached free memory back to the system, down to `keep_bytes`."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what makes this device unusable: it was lost, or this process is a fork of its owner."""

@@ -1,0 +1,113 @@
+"""The pool of worker threads that all host streams share: one for the process.
+
+Daemon threads, started at the first task, as many as the cores this process may use. Tasks do not
+wait for one another (a queue that waits is parked, see `queue.py`), so a fixed number is enough.
+The child of a fork gets new threads; at exit they are joined, with a limit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from cuda_async.config import config
+from cuda_async.errors import ContextError
+
+__all__ = ("WorkerPool", "worker_pool")
+
+Task = Callable[[], None]
+
+
+class WorkerPool:
+    """`width` threads that take tasks from one queue, first in, first out."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew, without threads and tasks: in the child of a fork."""
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def put(self, task: Task) -> None:
+        """Run `task` on some worker.
+
+        Raises:
+            ContextError: the interpreter is exiting.
+        """
+        if not self._threads:
+            self._start()
+        self._tasks.put(task)
+
+    def waiting(self) -> bool:
+        """Whether a task waits for a worker."""
+        return not self._tasks.empty()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise ContextError(0, "the interpreter is exiting; no work can be enqueued any more")
+            while len(self._threads) < self.width:
+                thread = threading.Thread(
+                    target=self._work, name=f"cuda_async-worker-{len(self._threads)}", daemon=True
+                )
+                thread.start()
+                self._threads.append(thread)
+
+    def _work(self) -> None:
+        take = self._tasks.get
+        while True:
+            task = take()
+            if task is None:
+                return
+            try:
+                task()
+            except BaseException as error:
+                # Tasks keep their errors; one that escapes is a bug here, and the worker must live on.
+                sys.excepthook(type(error), error, error.__traceback__)
+
+    def close(self, limit_s: float) -> bool:
+        """Finish what is enqueued and end the threads, within `limit_s`. Whether all ended."""
+        with self._lock:
+            self._closed = True
+            threads, self._threads = self._threads, []
+        for _ in threads:
+            self._tasks.put(None)
+        end = time.monotonic() + limit_s
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+
+_pool: WorkerPool | None = None
+_lock = threading.Lock()
+
+
+def worker_pool() -> WorkerPool:
+    """The pool of this process."""
+    global _pool
+    if _pool is None:
+        with _lock:
+            if _pool is None:
+                _pool = WorkerPool(config().workers)
+                atexit.register(_pool.close, config().exit_limit_s)
+    return _pool
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _pool is not None:
+        _pool.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,36 @@
+"""Kind of device to driver. The only file that names the sibling drivers."""
+
+from __future__ import annotations
+
+from cuda_async.driver.interface import DeviceKind, Driver
+from cuda_async.errors import NoDeviceError
+
+__all__ = ("count", "open_driver")
+
+
+def open_driver(kind: DeviceKind, ordinal: int) -> Driver:
+    """Open device `ordinal` of this kind.
+
+    Raises:
+        NoDeviceError: this machine has no such device.
+    """
+    if kind == "cuda":
+        from cuda_async.driver.cuda import open_device
+
+        return open_device(ordinal)
+    if kind == "host":
+        from cuda_async.driver.host import HostDriver
+
+        if ordinal != 0:
+            raise NoDeviceError(ordinal, f"host device {ordinal} was asked for; there is one, number 0")
+        return HostDriver()
+    raise NoDeviceError(ordinal, "a simulated device is made with cuda_async.testing.SimDriver and Device.from_driver")
+
+
+def count(kind: DeviceKind) -> int:
+    """How many devices of this kind this machine has; 0 where there is no driver."""
+    if kind == "cuda":
+        from cuda_async.driver.cuda import count_devices
+
+        return count_devices()
+    return 1 if kind == "host" else 0

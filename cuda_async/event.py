@@ -1,0 +1,93 @@
+"""`Event`: a point in a stream, to wait for or to measure from. A thin owner of a driver's event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cuda_async.driver.interface import DriverEvent
+
+if TYPE_CHECKING:
+    from cuda_async.device import Device
+    from cuda_async.stream import Stream
+
+__all__ = ("Event", "wait_event")
+
+_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
+
+
+def wait_event(event: DriverEvent) -> None:
+    """Wait for a driver's event in slices, so that Ctrl-C ends it; raise the failure it covers."""
+    while not event.wait(_WAIT_SLICE_S):
+        pass
+    failure = event.failure()
+    if failure is not None:
+        raise failure
+
+
+class Event:
+    """A point in a stream.
+
+    Example:
+        >>> from cuda_async import Device
+        >>> device = Device.host()
+        >>> stream = device.new_stream()
+        >>> start, end = device.new_event(timing=True), device.new_event(timing=True)
+        >>> start.record(stream)
+        >>> stream.call(lambda: None)
+        >>> end.record(stream)
+        >>> end.synchronize()
+        >>> start.elapsed_time(end) >= 0
+        True
+    """
+
+    __slots__ = ("_driver", "device", "timing")
+
+    def __init__(self, device: Device, *, timing: bool = False) -> None:
+        self.device = device
+        self.timing = timing
+        self._driver = device.driver.create_event(timing=timing)
+
+    @property
+    def driver(self) -> DriverEvent:
+        """The driver's event."""
+        return self._driver
+
+    def record(self, stream: Stream) -> None:
+        """Make the event complete when everything enqueued on `stream` so far has.
+
+        Raises:
+            ValueError: `stream` belongs to another device.
+        """
+        if stream.device is not self.device:
+            raise ValueError(f"stream: expected a stream of {self.device}, the event's device; got {stream}")
+        stream.driver.record(self._driver)
+
+    def query(self) -> bool:
+        """Whether the latest record has completed, well or not (never recorded: complete). Does not wait."""
+        return self._driver.query()
+
+    def synchronize(self) -> None:
+        """Wait for the latest record. Ctrl-C ends the wait.
+
+        Raises:
+            DeviceError: the device failed; a host function's exception passes as it is.
+        """
+        wait_event(self._driver)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this event to `end`.
+
+        Raises:
+            ValueError: one of the two was made without `timing=True`.
+        """
+        if not (self.timing and end.timing):
+            raise ValueError("elapsed_time: both events must be made with timing=True")
+        return self._driver.elapsed_ms(end.driver)
+
+    def __del__(self) -> None:
+        driver = getattr(self, "_driver", None)  # absent where __init__ failed
+        if driver is not None:
+            self.device.defer(driver.close)
+
+    def __repr__(self) -> str:
+        return f"<Event on {self.device}>"

@@ -1,0 +1,293 @@
+"""`DeviceOp`: what to enqueue on a stream and what that yields. Lazy: building one runs nothing.
+
+A subclass overrides `execute`:
+
+    class Scale(DeviceOp[Storage]):
+        has_effects = True                                     # dropped unrun: warn
+
+        def __init__(self, storage: Storage, factor: float) -> None:
+            super().__init__()                                 # notes the user's line
+            self._storage, self._factor = storage, factor      # check everything first
+            self.lend(Use("storage", storage, write=True))     # then borrow: all or nothing
+
+        def execute(self, context: ExecutionContext) -> Storage:
+            self._storage.use(context.stream, write=True)      # order behind other streams
+            context.stream.parallel_for(...)                   # or launch_function, copy, fill, call
+            return self._storage                               # a handle: the data come later
+
+`execute` is called at most once, by `ExecutionContext.execute`, on the thread that submits. It
+enqueues on `context.stream` and never waits. Storage that is known only there (the output of an
+inner operation) is lent there, with the same `lend`.
+
+An operation is used once: by running it, or by composing it into another. `.shared()` is for
+several consumers.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from cuda_async.errors import OwnershipError
+from cuda_async.lease import Lease, Use, lend
+from cuda_async.site import Site, format_site, user_site
+
+if TYPE_CHECKING:
+    from cuda_async.context import ExecutionContext
+    from cuda_async.future import DeviceFuture
+    from cuda_async.policy import SchedulingPolicy
+    from cuda_async.shared import SharedDeviceOp
+    from cuda_async.stream import Stream
+
+__all__ = ("DeviceOp", "UnrunOperationWarning", "into_op")
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
+_BUILT, _COMPOSED, _RUN, _DISCARDED = range(4)
+_STATES = ("built", "composed", "run", "discarded")
+
+
+class UnrunOperationWarning(RuntimeWarning):
+    """An operation with effects was dropped without ever running."""
+
+
+class DeviceOp(ABC, Generic[T_co]):
+    """Work for a device that yields a `T_co`, to be run by `.sync()`, `await` or as part of another.
+
+    Example:
+        >>> from cuda_async import value
+        >>> value(20).map(lambda x: x + 1).then(lambda x: value(2 * x)).sync()
+        42
+    """
+
+    __slots__ = ("__weakref__", "_leases", "_state", "_used", "site")
+
+    has_effects: ClassVar[bool] = False
+    """Whether dropping an operation of this class without running it is likely a mistake."""
+
+    arity: int | None = None
+    """The length of the tuple that the operation yields, where it is known before it runs."""
+
+    def __init__(self) -> None:
+        self.site: Site = user_site()
+        self._leases: list[Lease] = []
+        self._state = _BUILT
+        self._used: Site | None = None
+
+    # -- for subclasses -----------------------------------------------------------------------
+
+    @abstractmethod
+    def execute(self, context: ExecutionContext) -> T_co:
+        """Enqueue the work on `context.stream` and return what it yields. Never waits."""
+
+    def lend(self, *uses: Use) -> None:
+        """Borrow arguments until the operation has finished or is discarded: all of them, or none.
+
+        Raises:
+            OwnershipError: a conflicting use is held; what this operation held is given back.
+        """
+        try:
+            self._leases += lend(uses, self, self.site)
+        except OwnershipError:
+            self._give_back()
+            raise
+
+    def parts(self) -> Iterable[DeviceOp[Any]]:
+        """The operations that this one is composed of."""
+        return ()
+
+    def label(self) -> str:
+        """A short name for errors and drawings."""
+        return type(self).__name__.lower()
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Mark the operation as part of another. For combinators.
+
+        Raises:
+            OwnershipError: it was used before.
+        """
+        if self._state != _BUILT:
+            self._refuse()
+        self._state = _COMPOSED
+        self._used = user_site()
+
+    def begin(self, *, composed: bool) -> list[Lease]:
+        """Mark the operation as run and hand out the list of its leases, which `execute` may extend.
+
+        For `ExecutionContext` (`composed`) and `Run`.
+
+        Raises:
+            OwnershipError: it was used before.
+        """
+        if self._state != _BUILT and not (composed and self._state == _COMPOSED):
+            self._refuse()
+        if not composed:
+            self._used = user_site()
+        self._state = _RUN
+        return self._leases
+
+    def unclaim(self) -> None:
+        """Undo `claim`: what the operation was part of is gone, and it has not run."""
+        if self._state == _COMPOSED:
+            self._state = _BUILT
+
+    def discard(self) -> None:
+        """Give up an operation that has not run: what was lent to it is free again."""
+        if self._state in (_BUILT, _COMPOSED):
+            self._state = _DISCARDED
+            self._used = user_site()
+            self._give_back()
+            for part in self.parts():
+                part.discard()
+
+    def _give_back(self) -> None:
+        for lease in self._leases:
+            lease.active = False
+
+    def _refuse(self) -> None:
+        first = f" at {format_site(self._used)}" if self._used is not None else ""
+        done = {_COMPOSED: "made part of another operation", _RUN: "run", _DISCARDED: "discarded"}
+        raise OwnershipError(
+            f"the operation {self.label()} made at {format_site(self.site)} was already "
+            f"{done[self._state]}{first}; an operation is used once. Build it again, or call "
+            ".shared() before its first use to give its result to several consumers."
+        )
+
+    def __del__(self) -> None:
+        state = getattr(self, "_state", _RUN)  # absent where __init__ failed
+        if state in (_RUN, _DISCARDED):
+            return
+        self._give_back()
+        if state == _BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
+            warnings.warn_explicit(
+                f"the operation {self.label()} made here was never run. "
+                "Run it (.sync(), .sync_on(stream), await), or call .discard().",
+                UnrunOperationWarning,
+                *self.site,
+            )
+
+    def warns(self) -> bool:
+        """Whether dropping this operation unrun is likely a mistake: it or a part of it has effects."""
+        return self.has_effects or any(part.warns() for part in self.parts())
+
+    def __repr__(self) -> str:
+        return f"<{self.label()} made at {format_site(self.site)}, {_STATES[self._state]}>"
+
+    # -- composing ----------------------------------------------------------------------------
+
+    def then(self, function: Callable[[T_co], DeviceOp[U]]) -> DeviceOp[U]:
+        """Run this, then the operation that `function` makes of its result, on the same stream.
+
+        `function` is called on the submitting thread, before the device has computed anything: it
+        gets handles, and reading values there raises `NotReadyError`.
+
+        Raises:
+            TypeError: (when run) `function` returned something that is no operation.
+        """
+        from cuda_async.combinators import Then
+
+        return Then(self, function)
+
+    def map(self, function: Callable[[T_co], U]) -> DeviceOp[U]:
+        """Transform the result on the host, at submission: on handles, not on data."""
+        from cuda_async.combinators import Map
+
+        return Map(self, function)
+
+    def inspect(self, function: Callable[[T_co], object]) -> DeviceOp[T_co]:
+        """Call `function` with the result, at submission, and yield the result."""
+        from cuda_async.combinators import Inspect
+
+        return Inspect(self, function)
+
+    def first(self: DeviceOp[tuple[U, ...]]) -> DeviceOp[U]:
+        """The first element of the tuple that this yields."""
+        from cuda_async.combinators import Select
+
+        return Select(self, 0)
+
+    def last(self: DeviceOp[tuple[U, ...]]) -> DeviceOp[U]:
+        """The last element of the tuple that this yields."""
+        from cuda_async.combinators import Select
+
+        return Select(self, -1)
+
+    def unzip(self: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U], ...]:
+        """One operation for each element; this runs once, with the first of them that runs.
+
+        Args:
+            n: the number of elements; may be left out where the operation knows it.
+
+        Raises:
+            ValueError: `n` is needed, or contradicts what the operation knows.
+        """
+        from cuda_async.shared import unzip
+
+        return unzip(self, n)
+
+    def shared(self) -> SharedDeviceOp[T_co]:
+        """An operation that runs once however many clones are run, all of which get its result."""
+        from cuda_async.shared import SharedDeviceOp
+
+        return SharedDeviceOp(self)
+
+    def boxed(self) -> DeviceOp[T_co]:
+        """This operation, with its class forgotten: for a list of operations of several kinds."""
+        return self
+
+    # -- running ------------------------------------------------------------------------------
+
+    def sync(self) -> T_co:
+        """Run on the default device's next stream and wait. Returns the result.
+
+        Raises:
+            OwnershipError: the operation was used before.
+            ReentrancyError: called inside the submission of another operation.
+            DeviceError: the device failed.
+        """
+        from cuda_async.run import sync
+
+        return sync(self)
+
+    def sync_on(self, stream: Stream) -> T_co:
+        """Run on `stream` and wait. Raises as `sync` does."""
+        from cuda_async.run import sync_on
+
+        return sync_on(self, stream)
+
+    def schedule(self, policy: SchedulingPolicy) -> DeviceFuture[T_co]:
+        """Choose the stream now, run when the returned future is first awaited.
+
+        Raises:
+            OwnershipError: the operation was used before.
+            SchedulingError: the policy named no stream.
+        """
+        from cuda_async.future import schedule
+
+        return schedule(self, policy)
+
+    def into_future(self) -> DeviceFuture[T_co]:
+        """Choose the default policy's stream now; what `await op` does first."""
+        from cuda_async.future import into_future
+
+        return into_future(self)
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self.into_future().__await__()
+
+
+def into_op(item: DeviceOp[T] | T) -> DeviceOp[T]:
+    """Return `item` if it is an operation, what its `__device_op__()` makes, else `value(item)`."""
+    from cuda_async.combinators import Value
+
+    if isinstance(item, DeviceOp):
+        return item  # pyright: ignore[reportUnknownVariableType]
+    convert = getattr(item, "__device_op__", None)
+    return Value(item) if convert is None else convert()

@@ -1,0 +1,140 @@
+"""Which stream an operation runs on, and nothing else.
+
+who calls                     who chooses the stream            who waits
+op.sync()                     the default device's policy       the calling thread
+op.sync_on(stream)            the caller                        the calling thread
+await op                      the default device's policy       the task
+op.schedule(policy)           the policy, at this call          whoever awaits the future
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from cuda_async.defaults import current_stream
+from cuda_async.device import Device, default_device
+from cuda_async.errors import SchedulingError
+from cuda_async.stream import Stream
+
+__all__ = (
+    "DEFAULT_STREAM_POOL_SIZE",
+    "SchedulingPolicy",
+    "SingleStream",
+    "StreamPoolRoundRobin",
+    "default_stream",
+    "global_policy",
+    "set_global_policy",
+)
+
+DEFAULT_STREAM_POOL_SIZE = 4
+
+
+@runtime_checkable
+class SchedulingPolicy(Protocol):
+    """Anything that names the next stream; may be called from several threads at once."""
+
+    def next_stream(self) -> Stream: ...
+
+
+class StreamPoolRoundRobin:
+    """`size` streams of one device in turn: 0, 1, 2, 3, 0, ...
+
+    Raises:
+        ValueError: `size` is less than 1.
+
+    Example:
+        >>> policy = StreamPoolRoundRobin(Device.host(), 2)
+        >>> a, b, c = (policy.next_stream() for _ in range(3))
+        >>> a is c, a is b
+        (True, False)
+    """
+
+    def __init__(self, device: Device, size: int = DEFAULT_STREAM_POOL_SIZE) -> None:
+        if size < 1:
+            raise ValueError(f"size: expected at least 1 stream, got {size}")
+        self.device = device
+        self.streams = tuple(device.new_stream() for _ in range(size))
+        self._turn = itertools.count()  # next() is atomic
+
+    def next_stream(self) -> Stream:
+        """The stream whose turn it is."""
+        return self.streams[next(self._turn) % len(self.streams)]
+
+    def __repr__(self) -> str:
+        return f"StreamPoolRoundRobin({self.device}, {len(self.streams)})"
+
+
+class SingleStream:
+    """Everything on one stream, in strict order."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._stream = device.new_stream()
+
+    @property
+    def stream(self) -> Stream:
+        """That stream."""
+        return self._stream
+
+    def next_stream(self) -> Stream:
+        """That stream."""
+        return self._stream
+
+    def __repr__(self) -> str:
+        return f"SingleStream({self.device})"
+
+
+_lock = threading.Lock()
+
+
+def global_policy(device: Device | int | None = None) -> SchedulingPolicy:
+    """The policy of a device (its number for a GPU; None for the default device): one for the process.
+
+    Unless `set_global_policy` named another, `StreamPoolRoundRobin` with 4 streams.
+
+    Raises:
+        NoDeviceError: there is no such device.
+    """
+    where = default_device() if device is None else Device(device) if isinstance(device, int) else device
+    if where.policy is None:
+        with _lock:
+            if where.policy is None:
+                where.policy = StreamPoolRoundRobin(where)
+    return where.policy
+
+
+def set_global_policy(device: Device, policy: SchedulingPolicy | None) -> None:
+    """Make `policy` the one of `device`; None goes back to the default."""
+    with _lock:
+        device.policy = policy
+
+
+def policy_streams(device: Device) -> Iterable[Stream]:
+    """The streams of the device's policy, as far as it tells."""
+    policy = device.policy
+    if isinstance(policy, StreamPoolRoundRobin):
+        return policy.streams
+    return (policy.stream,) if isinstance(policy, SingleStream) else ()
+
+
+def next_stream(policy: SchedulingPolicy) -> Stream:
+    """Ask a policy, which may be a user's, for a stream.
+
+    Raises:
+        SchedulingError: the policy raised, or returned something else.
+    """
+    try:
+        stream = policy.next_stream()
+    except Exception as error:
+        raise SchedulingError(f"{policy!r}.next_stream() raised {type(error).__name__}: {error}") from error
+    if not isinstance(stream, Stream):
+        raise SchedulingError(f"{policy!r}.next_stream(): expected a Stream, got {type(stream).__name__}")
+    return stream
+
+
+def default_stream() -> Stream:
+    """The stream of `op.sync()` and `await op`: that of `with stream:`, else the policy's next one."""
+    return current_stream.get() or next_stream(global_policy())

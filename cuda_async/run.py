@@ -1,0 +1,257 @@
+"""`Run`: one operation on its way through one stream, from submission to completion.
+
+Submitting enqueues everything (the whole chain) in one go, under the stream's submission lock.
+Completing happens once, by whoever sees the device finish: the waiting thread, a worker of the
+driver, or the reactor. It takes the leases back, puts host values in their places and wakes
+whoever waits. Until then the run holds everything that the device may touch.
+
+`sync` and `sync_on` are here; `await` and `schedule` are in `future.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from cuda_async.context import ExecutionContext
+from cuda_async.driver.interface import DriverEvent
+from cuda_async.errors import DeviceError, ReentrancyError
+from cuda_async.lease import Lease, current_holder, set_current_holder
+from cuda_async.op import DeviceOp
+from cuda_async.pending import resolve
+from cuda_async.policy import default_stream
+from cuda_async.reactor import reactor
+from cuda_async.site import format_site
+from cuda_async.storage import Storage
+from cuda_async.stream import Stream
+
+__all__ = ("Run", "refuse_nested", "sync", "sync_on")
+
+T = TypeVar("T")
+
+_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
+
+
+class Run(Generic[T]):
+    """One operation on one stream.
+
+    Attributes:
+        stream: where it runs; fixed when the run is made.
+        done: whether it has completed, well or not.
+        storages, kept, callbacks, trail, allies: the books that `ExecutionContext` writes.
+
+    Raises:
+        OwnershipError: (when made) the operation was used before.
+    """
+
+    __slots__ = (
+        "__weakref__", "_claimed", "_error", "_event", "_leases", "_lock", "_op", "_own", "_result",
+        "_waiters", "_watched", "allies", "callbacks", "done", "kept", "sequence", "storages", "stream", "trail",
+    )  # fmt: skip
+
+    def __init__(self, op: DeviceOp[T], stream: Stream) -> None:
+        self._own = op.begin(composed=False)
+        self._op: DeviceOp[T] | None = op
+        self.stream = stream
+        self.done = False
+        self.sequence = 0
+        self.storages: list[Storage] = []
+        self.kept: list[object] = []
+        self.callbacks: list[Callable[[], None]] = []
+        self.trail: list[DeviceOp[Any]] = []
+        self.allies: set[object] = set()
+        self._leases: list[Lease] = []
+        self._lock = threading.Lock()
+        self._claimed = False
+        self._watched = False
+        self._waiters: list[Callable[[], None]] = []
+        self._event: DriverEvent | None = None
+        self._error: BaseException | None = None
+        self._result: Any = None
+
+    @property
+    def leases(self) -> list[Lease]:
+        """The leases of the operations executed so far."""
+        return self._leases
+
+    def adopt(self, leases: list[Lease]) -> None:
+        """Hold these leases until the run completes."""
+        for lease in leases:
+            lease.run = self
+        self._leases += leases
+
+    # -- submission ---------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """Enqueue everything. What goes wrong is kept, and raised by `outcome` once the device is done."""
+        op, stream = cast("DeviceOp[T]", self._op), self.stream
+        self._op = None
+        device = stream.device
+        with stream.submission:
+            before = set_current_holder(self)
+            try:
+                device.collect()
+                stream.driver.begin_run()
+                try:
+                    self._result = op.execute(ExecutionContext(stream, self))
+                finally:
+                    self.adopt(self._own)
+            except BaseException as error:
+                self._error = error
+                _add_path(error, [op, *reversed(self.trail)], stream)
+            finally:
+                set_current_holder(before)
+            try:
+                event = device.borrow_event()
+                stream.driver.record(event)
+                self._event = event
+            except DeviceError as error:
+                if self._error is None:
+                    self._error = error
+            self.sequence = stream.sequence
+        if self._event is None:
+            self.complete()
+
+    def abandon(self) -> None:
+        """Give back what a run that was never submitted holds."""
+        op, self._op = self._op, None
+        if op is not None:
+            for lease in self._own:
+                lease.give_back()
+            for part in op.parts():
+                part.discard()
+
+    # -- completion ---------------------------------------------------------------------------
+
+    def poll(self) -> bool:
+        """Complete the run if the device has finished it. Whether it is done. Never waits."""
+        event = self._event  # another thread that settles the run takes it away
+        if not self.done and event is not None and event.query():
+            self.complete()
+        return self.done
+
+    def watch(self) -> None:
+        """Have the run completed by a thread of the driver, or by the reactor, when the device is done."""
+        with self._lock:
+            event = self._event
+            if self._watched or event is None:
+                return
+            self._watched = True
+        if not event.notify(self.complete):
+            reactor().watch(self)
+
+    def when_done(self, waiter: Callable[[], None]) -> None:
+        """Have `waiter` called once, on some thread, when the run is done; at once if it is."""
+        with self._lock:
+            if not self.done:
+                self._waiters.append(waiter)
+                return
+        waiter()
+
+    def complete(self) -> None:
+        """Settle the run; the device has finished it. Only the first call does anything."""
+        with self._lock:
+            if self._claimed:
+                return
+            self._claimed = True
+        event, stream = self._event, self.stream
+        failure = None if event is None else event.failure()
+        if failure is not None:
+            self._spoil(failure)
+            if self._error is None:
+                self._error = failure
+        elif event is not None and self.sequence > stream.completed:
+            stream.completed = self.sequence
+        if self._error is None:
+            try:
+                for callback in self.callbacks:
+                    callback()
+                self._result = resolve(self._result)
+            except BaseException as error:
+                self._error = error
+        if self._error is not None:
+            self._result = None
+        for lease in self._leases:
+            lease.active = False
+        self._leases = []
+        self.kept, self.storages, self.callbacks, self.trail = [], [], [], []
+        self.allies = set()
+        if event is not None:
+            self._event = None
+            stream.device.return_event(event)
+        with self._lock:
+            self.done = True
+            waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter()
+
+    def _spoil(self, failure: BaseException) -> None:
+        """What this run was to write holds nothing useful: its next use raises the failure."""
+        for lease in self._leases:
+            if lease.write and isinstance(lease.storage, Storage):
+                lease.storage.error = failure
+        for storage in self.storages:
+            storage.error = failure
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is done and went wrong."""
+        return self.done and self._error is not None
+
+    def outcome(self) -> T:
+        """The result of a run that is done; raises what went wrong."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def wait(self) -> T:
+        """Wait on this thread and return the outcome. After Ctrl-C the run goes on without the waiter."""
+        event = self._event
+        if event is not None and not self._watched:
+            try:
+                while not event.wait(_WAIT_SLICE_S):
+                    pass
+            except BaseException:
+                self.watch()
+                raise
+            self.complete()
+        if not self.done:  # another thread settles it
+            settled = threading.Event()
+            self.when_done(settled.set)
+            while not settled.wait(_WAIT_SLICE_S):
+                pass
+        return self.outcome()
+
+
+def _add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) -> None:
+    steps = " > ".join(f"{op.label()} ({format_site(op.site)})" for op in path)
+    error.add_note(f"while submitting {steps} on {stream}")
+
+
+def refuse_nested(what: str) -> None:
+    """Refuse to run anything inside a submission of this thread.
+
+    Raises:
+        ReentrancyError: this thread is submitting an operation.
+    """
+    if current_holder() is not None:
+        raise ReentrancyError(
+            f"{what} was called inside the submission of another operation (in a function given to then(), map() "
+            "or inspect(), or in execute()); waiting there would wait for work that is not enqueued yet. "
+            "Return the operation from then() instead."
+        )
+
+
+def sync_on(op: DeviceOp[T], stream: Stream) -> T:
+    """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
+    refuse_nested("sync_on()")
+    run = Run(op, stream)
+    run.submit()
+    return run.wait()
+
+
+def sync(op: DeviceOp[T]) -> T:
+    """Run `op` on the default device's next stream and wait for it; see `DeviceOp.sync`."""
+    refuse_nested("sync()")
+    return sync_on(op, default_stream())

@@ -1,0 +1,246 @@
+"""One result, several consumers: `shared`, and the branches of `unzip`.
+
+The parent runs once, with the first branch that runs, on that branch's stream. A branch on another
+stream waits, on the device, for an event recorded behind the parent. A failure reaches every
+branch: the first gets it as it is, the others a `DependencyError` whose cause it is. Branches may
+run on several threads at once: one lock, held while the parent is submitted.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from cuda_async.combinators import Value
+from cuda_async.context import ExecutionContext
+from cuda_async.driver.interface import DriverEvent
+from cuda_async.errors import DependencyError, ReentrancyError
+from cuda_async.lease import Lease
+from cuda_async.op import DeviceOp
+from cuda_async.site import Site, format_site
+from cuda_async.stream import Stream
+
+__all__ = ("SharedDeviceOp", "shared", "unzip")
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_NEW, _RUNNING, _DONE = range(3)
+
+
+class _Once(Generic[T]):
+    """An operation that is executed by the first who asks."""
+
+    __slots__ = (
+        "__weakref__", "_callbacks", "_error", "_event", "_lock", "_parent", "_result", "_site", "_state",
+        "_stream",
+    )  # fmt: skip
+
+    def __init__(self, parent: DeviceOp[T]) -> None:
+        parent.claim()
+        self._parent: DeviceOp[T] | None = parent
+        self._site: Site = parent.site
+        self._lock = threading.RLock()
+        self._state = _NEW
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._event: DriverEvent | None = None
+        self._stream: Stream | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def site(self) -> Site:
+        """Where the parent was made."""
+        return self._site
+
+    @property
+    def parent(self) -> DeviceOp[T] | None:
+        """The operation, until it has run."""
+        return self._parent
+
+    def get(self, context: ExecutionContext) -> T:
+        """Execute the parent in this context, or order this context behind where it was executed."""
+        with self._lock:
+            if self._state == _NEW:
+                self._execute(context)
+            elif self._state == _RUNNING:
+                raise ReentrancyError(
+                    f"the shared operation made at {format_site(self._site)} uses its own result while it is "
+                    "being submitted"
+                )
+            elif self._error is not None:
+                raise DependencyError(
+                    f"the operation made at {format_site(self._site)}, whose result this one uses, failed"
+                ) from self._error
+            else:
+                self._join(context)
+        return cast("T", self._result)
+
+    def _execute(self, context: ExecutionContext) -> None:
+        run = context.run
+        leases, callbacks = len(run.leases), len(run.callbacks)
+        parent, self._parent = self._parent, None
+        assert parent is not None
+        self._state = _RUNNING
+        try:
+            self._result = context.execute(parent)
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._state = _DONE
+            _hand_over(run.leases[leases:], self)
+            run.allies.add(self)
+        # Each branch may be the first to complete, and needs what the parent brings to the host.
+        self._callbacks = [_only_once(callback) for callback in run.callbacks[callbacks:]]
+        run.callbacks[callbacks:] = self._callbacks
+        self._stream = context.stream
+        self._event = context.device.driver.create_event()
+        context.stream.driver.record(self._event)
+
+    def _join(self, context: ExecutionContext) -> None:
+        assert self._event is not None
+        run = context.run
+        # On the same stream too: the event brings the failure along, where a driver can tell runs apart.
+        context.stream.driver.wait_event(self._event)
+        run.allies.add(self)
+        run.callbacks += self._callbacks
+        run.kept.append(self)
+
+    def discard(self) -> None:
+        """Give up the parent, unless it has run."""
+        with self._lock:
+            if self._state == _NEW and self._parent is not None:
+                self._parent.discard()
+
+    def __del__(self) -> None:
+        event = getattr(self, "_event", None)
+        if event is not None and self._stream is not None:
+            self._stream.device.defer(event.close)
+        parent = getattr(self, "_parent", None)
+        if parent is not None and not sys.is_finalizing():
+            parent.unclaim()  # nobody ran it: its own finalizer says so
+
+
+def _hand_over(leases: list[Lease], holder: object) -> None:
+    for lease in leases:
+        lease.run = holder
+
+
+def _only_once(callback: Callable[[], None]) -> Callable[[], None]:
+    lock = threading.Lock()
+    calls: list[Callable[[], None]] = [callback]
+
+    def call() -> None:
+        with lock:  # the second caller waits: what it needs is there when it returns
+            if calls:
+                calls[0]()
+                calls.clear()
+
+    return call
+
+
+class SharedDeviceOp(DeviceOp[T]):
+    """An operation whose result several consumers get; it is executed once.
+
+    It may be used any number of times, itself or through `clone()`.
+
+    Example:
+        >>> from cuda_async import value, zip
+        >>> calls = []
+        >>> one = value(20).inspect(calls.append).shared()
+        >>> zip(one.map(lambda x: x + 1), one.clone()).sync(), calls
+        ((21, 20), [20])
+    """
+
+    __slots__ = ("_once",)
+
+    def __init__(self, parent: DeviceOp[T] | _Once[T]) -> None:
+        super().__init__()
+        self._once = parent if isinstance(parent, _Once) else _Once(parent)
+
+    def clone(self) -> SharedDeviceOp[T]:
+        """Another handle to the same result."""
+        return SharedDeviceOp(self._once)
+
+    def claim(self) -> None:
+        """Being part of another operation does not use it up."""
+
+    def begin(self, *, composed: bool) -> list[Lease]:
+        return []
+
+    def discard(self) -> None:
+        """Give this handle up; the operation itself is discarded with its last handle."""
+
+    def label(self) -> str:
+        return "shared"
+
+    def warns(self) -> bool:
+        return False  # the parent does, when its last handle goes
+
+    def execute(self, context: ExecutionContext) -> T:
+        return self._once.get(context)
+
+
+def shared(result: T) -> SharedDeviceOp[T]:
+    """A `SharedDeviceOp` whose result is there already.
+
+    >>> shared(5).sync()
+    5
+    """
+    return SharedDeviceOp(Value(result))
+
+
+class _Branch(DeviceOp[U]):
+    """One element of the tuple that the parent, executed once, yields."""
+
+    __slots__ = ("_count", "_index", "_once")
+
+    def __init__(self, once: _Once[Any], index: int, count: int) -> None:
+        super().__init__()
+        self._once = once
+        self._index = index
+        self._count = count
+
+    def label(self) -> str:
+        return f"unzip[{self._index}]"
+
+    def warns(self) -> bool:
+        return False  # the parent does, when its last branch goes
+
+    def execute(self, context: ExecutionContext) -> U:
+        result = self._once.get(context)
+        if not isinstance(result, tuple) or len(cast("tuple[Any, ...]", result)) != self._count:
+            got = f"a tuple of {len(cast('Any', result))}" if isinstance(result, tuple) else type(result).__name__
+            raise ValueError(
+                f"unzip({self._count}): the operation made at {format_site(self._once.site)} yielded {got}"
+            )
+        return cast("tuple[U, ...]", result)[self._index]
+
+
+def unzip(op: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U], ...]:
+    """One operation for each element of the tuple that `op` yields; `op` runs once.
+
+    Args:
+        op: an operation that yields a tuple.
+        n: its length; may be left out where the operation knows it (`zip`, kernels).
+
+    Raises:
+        ValueError: `n` is needed, or contradicts what the operation knows.
+
+    >>> from cuda_async import value, zip
+    >>> left, right = zip(value(1), value(2)).unzip()
+    >>> right.sync(), left.sync()
+    (2, 1)
+    """
+    known = op.arity
+    if n is None:
+        if known is None:
+            raise ValueError(f"unzip: {op!r} does not know how many elements it yields before it runs; say unzip(n)")
+        n = known
+    elif known is not None and n != known:
+        raise ValueError(f"unzip({n}): {op!r} yields {known} elements")
+    once = _Once(op)
+    return tuple(_Branch[U](once, index, n) for index in range(n))

@@ -1,0 +1,46 @@
+"""Where in the user's code something was made: the nearest frame outside our own packages.
+
+Cheap (no source is read), because every operation asks. Not a traceback: one file and line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ("Site", "format_site", "register_internal_package", "user_site")
+
+Site = tuple[str, int]
+"""File name and line number."""
+
+_internal = {"cuda_async"}
+
+
+def register_internal_package(name: str) -> None:
+    """Have frames of the top-level package `name` skipped: its callers are the users.
+
+    `cutile` registers itself, so that an operation's line is where a kernel was called.
+    """
+    _internal.add(name)
+
+
+def user_site() -> Site:
+    """Return the file and line of the innermost frame that belongs to no registered package."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while True:
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] not in _internal:
+            break
+        outer = frame.f_back
+        if outer is None:
+            break
+        frame = outer
+    return (frame.f_code.co_filename, frame.f_lineno)
+
+
+def format_site(site: Site) -> str:
+    """Write a site the way editors and tracebacks do.
+
+    >>> format_site(("saxpy.py", 12))
+    'saxpy.py:12'
+    """
+    return f"{site[0]}:{site[1]}"

@@ -1,0 +1,141 @@
+"""`Storage`: memory of a device, with the rules that keep its use in order.
+
+Ordering belongs to storage. Each knows its last writer and its readers since as (stream, sequence).
+`use(stream, write=...)`, called before each enqueue that touches it, makes the stream wait for
+those that matter on other streams; a free waits on its stream for all of them. There is no event
+per launch: one is recorded only when another stream has to wait.
+
+    storage = context.allocate(nbytes)          # in an operation's execute()
+    storage.use(stream, write=True)             # then enqueue, on the same thread
+    storage.address, storage.nbytes, storage.device
+
+Not a tensor: no shape, no dtype. Not the check that two operations do not conflict: see `lease.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cuda_async.errors import ContextError
+from cuda_async.lease import Lease
+
+if TYPE_CHECKING:
+    from cuda_async.device import Device
+    from cuda_async.stream import Stream
+
+__all__ = ("Storage",)
+
+
+class _Allocation:
+    """The part of a storage that outlives it: an address, and who used it."""
+
+    __slots__ = ("address", "keep", "readers", "stream", "writer", "written")
+
+    def __init__(self, address: int, stream: Stream, keep: object | None) -> None:
+        self.address = address
+        self.stream = stream
+        self.keep = keep
+        self.writer: Stream | None = None
+        self.written = 0
+        self.readers: dict[Stream, int] = {}
+
+    def release(self) -> None:
+        """Free the memory on its stream, behind everybody who used it."""
+        stream = self.stream
+        if self.writer is not None:
+            stream.follow(self.writer, self.written)
+        for reader, sequence in self.readers.items():
+            stream.follow(reader, sequence)
+        stream.driver.free(self.address)
+        stream.sequence += 1
+
+    def forget(self) -> None:
+        """Let go of borrowed memory once everybody who used it is done."""
+        self.keep = None
+
+
+class Storage:
+    """Memory of a device. Freed, in stream order, when nobody refers to it any more.
+
+    Attributes:
+        device: where it is.
+        address: its first byte, as a number.
+        nbytes: its size in bytes.
+        leases: what operations hold of it (see `lease.py`).
+        error: the failure of the operation that was to write it; raised at the next use.
+    """
+
+    __slots__ = ("__weakref__", "_allocation", "_owned", "address", "device", "error", "leases", "nbytes")
+
+    def __init__(self, stream: Stream, address: int, nbytes: int, *, owned: bool, keep: object | None = None) -> None:
+        self.device: Device = stream.device
+        self.address = address
+        self.nbytes = nbytes
+        self.leases: list[Lease] = []
+        self.error: BaseException | None = None
+        self._owned = owned
+        self._allocation = _Allocation(address, stream, keep)
+
+    @classmethod
+    def allocate(cls, stream: Stream, nbytes: int) -> Storage:
+        """Allocate `nbytes` on `stream`, aligned to 64 bytes at least.
+
+        Raises:
+            ValueError: `nbytes` is not positive.
+            OutOfMemoryError: it does not fit.
+        """
+        if nbytes <= 0:
+            raise ValueError(f"nbytes: expected a positive number of bytes, got {nbytes}")
+        storage = cls(stream, stream.driver.allocate(nbytes), nbytes, owned=True)
+        stream.sequence += 1
+        # The memory exists in stream order: whoever uses it first elsewhere waits for that.
+        storage._allocation.writer = stream
+        storage._allocation.written = stream.sequence
+        return storage
+
+    @classmethod
+    def borrow(cls, stream: Stream, address: int, nbytes: int, *, keep: object | None = None) -> Storage:
+        """Wrap memory that somebody else owns; never freed. `keep` is held until its users are done.
+
+        Raises:
+            ValueError: `nbytes` is negative.
+        """
+        if nbytes < 0:
+            raise ValueError(f"nbytes: expected a number of bytes, got {nbytes}")
+        return cls(stream, address, nbytes, owned=False, keep=keep)
+
+    def use(self, stream: Stream, *, write: bool) -> None:
+        """Order the next work enqueued on `stream` behind the uses of this storage on other streams.
+
+        Raises:
+            ContextError: `stream` belongs to another device.
+            DeviceError: the operation that was to write this storage failed.
+        """
+        if self.error is not None:
+            raise self.error
+        if stream.device is not self.device:
+            raise ContextError(
+                stream.device.ordinal,
+                f"memory of {self.device} was passed to work on {stream.device}; copy it there first",
+            )
+        allocation = self._allocation
+        writer = allocation.writer
+        if writer is not None and writer is not stream:
+            stream.follow(writer, allocation.written)
+        if write:
+            for reader, sequence in allocation.readers.items():
+                stream.follow(reader, sequence)
+            allocation.readers.clear()
+            allocation.writer = stream
+            allocation.written = stream.sequence + 1
+        else:
+            allocation.readers[stream] = stream.sequence + 1
+
+    def __del__(self) -> None:
+        # Absent where __init__ failed.
+        allocation = getattr(self, "_allocation", None)
+        if allocation is not None and self._owned:
+            self.device.defer(allocation.release)
+
+    def __repr__(self) -> str:
+        return f"<Storage of {self.nbytes} bytes at {self.address:#x} on {self.device}>"

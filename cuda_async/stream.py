@@ -1,0 +1,208 @@
+"""`Stream`: an ordered queue of work on one device, and what orders streams among themselves.
+
+The seam that a backend sees (as a protocol, without importing this package):
+
+    stream.load_function(image: bytes, entry: str, shared_bytes: int) -> object      # a GPU
+    stream.launch_function(function, grid, block, shared_bytes: int, parameters: int) -> None
+    stream.parallel_for(body: Callable[[int, int], None], count: int, grain: int) -> None   # CPU
+
+Each enqueues and returns. `sequence` counts what was enqueued; `follow(source, sequence)` makes
+this stream wait for that much of another, through one event that is recorded only when somebody
+has to wait, and not at all where an earlier wait covers it.
+
+Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory (see `storage.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cuda_async.defaults import StreamToken, current_stream
+from cuda_async.driver.interface import DriverEvent, DriverStream
+from cuda_async.errors import ContextError
+from cuda_async.event import wait_event
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cuda_async.device import Device
+
+__all__ = ("Stream", "StreamStatistics")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """What a stream has done.
+
+    Attributes:
+        submitted: pieces of work enqueued.
+        completed: of those, how many are known to have completed.
+        events_recorded: events recorded for other streams to wait on.
+        waits: waits for other streams that were enqueued.
+    """
+
+    submitted: int
+    completed: int
+    events_recorded: int
+    waits: int
+
+
+class Stream:
+    """An ordered queue of work on one device; make it with `device.new_stream()`.
+
+    As a context manager it is the default stream of the block.
+
+    Example:
+        >>> from cuda_async import Device, value
+        >>> stream = Device.host().new_stream()
+        >>> value(6).map(lambda x: x * 7).sync_on(stream)
+        42
+    """
+
+    __slots__ = (
+        "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_seen", "_tokens",
+        "_waits", "completed", "device", "sequence", "submission",
+    )  # fmt: skip
+
+    def __init__(self, device: Device, driver: DriverStream) -> None:
+        self.device = device
+        self._driver = driver
+        self.sequence = 0
+        """How many pieces of work were enqueued."""
+        self.completed = 0
+        """How many of them are known to have completed."""
+        self.submission = threading.RLock()
+        """Held while an operation is being submitted, so that two threads' work does not interleave."""
+        self._mark: DriverEvent | None = None
+        self._mark_lock = threading.Lock()
+        self._marked = 0
+        self._seen: dict[Stream, int] = {}
+        self._events = 0
+        self._waits = 0
+        self._tokens: list[StreamToken] = []
+
+    @property
+    def driver(self) -> DriverStream:
+        """The driver's stream."""
+        return self._driver
+
+    # -- ordering -----------------------------------------------------------------------------
+
+    def mark(self, sequence: int) -> tuple[DriverEvent, int]:
+        """Return an event that covers the first `sequence` pieces of work, and how many it covers."""
+        with self._mark_lock:
+            if self._mark is None:
+                self._mark = self.device.driver.create_event()
+            elif self._marked >= sequence:
+                return self._mark, self._marked
+            # Read before recording: what another thread enqueues meanwhile may not be covered.
+            covered = self.sequence
+            self._driver.record(self._mark)
+            self._marked = covered
+            self._events += 1
+            return self._mark, covered
+
+    def follow(self, source: Stream, sequence: int) -> None:
+        """Make later work on this stream wait for the first `sequence` pieces of work of `source`.
+
+        Raises:
+            ContextError: the two streams belong to devices of different kinds.
+        """
+        if source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence:
+            return
+        if source.device.kind != self.device.kind:
+            raise ContextError(
+                self.device.ordinal, f"{self} cannot wait for {source}: their devices are of different kinds"
+            )
+        event, covered = source.mark(sequence)
+        self._driver.wait_event(event)
+        self._waits += 1
+        self._seen[source] = covered
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+        """Load machine code and return its function `entry`; the caller keeps it per device."""
+        return self.device.driver.load_function(image, entry, shared_bytes)
+
+    def launch_function(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> None:
+        """Enqueue a GPU launch. `parameters` is the address of a `void*` array, read before this returns."""
+        self._driver.launch_function(function, grid, block, shared_bytes, parameters)
+        self.sequence += 1
+
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        """Enqueue `body(start, stop)` over [0, count) in pieces of at most `grain`, on the CPU's workers.
+
+        `body` runs on several threads at once, with the GIL released if it is a `ctypes` function.
+        """
+        self._driver.parallel_for(body, count, grain)
+        self.sequence += 1
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Enqueue a call of `function` on a host thread, in stream order. It must not use the device."""
+        self._driver.call(function)
+        self.sequence += 1
+
+    def copy(self, destination: int, source: int, nbytes: int) -> None:
+        """Enqueue a copy between two addresses of the device, or of page-locked host memory."""
+        self._driver.copy(destination, source, nbytes)
+        self.sequence += 1
+
+    def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
+        """Enqueue filling `nbytes` at `destination` with `pattern` of 1, 2 or 4 bytes, repeated."""
+        self._driver.fill(destination, nbytes, pattern)
+        self.sequence += 1
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def query(self) -> bool:
+        """Whether everything enqueued has completed, well or not. Does not wait."""
+        return self._driver.query()
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued so far. Ctrl-C ends the wait.
+
+        Raises:
+            DriverError: the work since the last submitted operation began has failed.
+        """
+        covered = self.sequence
+        event = self.device.borrow_event()
+        self._driver.record(event)
+        wait_event(event)
+        self.device.return_event(event)
+        self.completed = max(self.completed, covered)
+
+    def statistics(self) -> StreamStatistics:
+        """What this stream has done so far."""
+        return StreamStatistics(self.sequence, self.completed, self._events, self._waits)
+
+    # -- defaults -----------------------------------------------------------------------------
+
+    def __enter__(self) -> Stream:
+        self._tokens.append(current_stream.set(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current_stream.reset(self._tokens.pop())
+
+    def __del__(self) -> None:
+        driver = getattr(self, "_driver", None)
+        if driver is not None:
+            self.device.defer(driver.close)
+            if self._mark is not None:
+                self.device.defer(self._mark.close)
+
+    def __repr__(self) -> str:
+        return f"<Stream {id(self):#x} on {self.device}>"
