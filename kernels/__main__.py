@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from cuda_async import Device
+from cuda_async import Device, default_device
 from kernels.digits import Outcome, classify
 from kernels.measure import Row, measure
 from kernels.sizes import demo_sizes
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         print(REMEDY.format(" and ".join(missing)), file=sys.stderr)
         return 1
-    device = Device.parse(options.device) if options.device else Device.best()
+    device = Device.parse(options.device) if options.device else default_device()
     rows, outcome = run(device, quick=options.quick)
     return report(device, rows, outcome)
 

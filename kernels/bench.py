@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cuda_async import Device
+from cuda_async import Device, default_device
 from kernels.first_launch import Launches, first_launches
 from kernels.measure import Row, measure
 from kernels.sizes import bench_sizes
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the JSON file; docs/benchmarks/<device>.json by default")
     options = parser.parse_args(arguments)
 
-    device = Device.parse(options.device) if options.device else Device.best()
+    device = Device.parse(options.device) if options.device else default_device()
     console = Console()
     rows = list(measured(device, options))
     console.print(table(f"{device.name} ({device.arch})", rows))

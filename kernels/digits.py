@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuda_async import Device, DeviceOp
+from cuda_async import DeviceOp, default_device
 from kernels.example import Array, to_device
 from kernels.gemm import matmul
 from kernels.row_min import row_minimum
@@ -82,7 +82,7 @@ def load_images() -> tuple[Array, Array]:
 
 def main() -> None:
     """Classify on the best device and print the outcome."""
-    with Device.best() as device:
+    with default_device() as device:
         outcome = classify()
     print(f"{device.name}: {outcome.held_out} held-out digits, {outcome.accuracy:.1%} right")
     if outcome.wrong:

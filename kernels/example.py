@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_async import Device, DeviceOp
+from cuda_async import Device, DeviceOp, default_device
 from cutile import Tensor, api, bf16, f16, f32, f64
 
 Array = np.ndarray[Any, Any]
@@ -108,7 +108,7 @@ class Example:
         parser = argparse.ArgumentParser(description=f"check the kernel {self.name}")
         parser.add_argument("--device", help="cpu, cuda or cuda:1; the best one by default")
         chosen = parser.parse_args(arguments).device
-        device = Device.parse(chosen) if chosen else Device.best()
+        device = Device.parse(chosen) if chosen else default_device()
         with device:
             for case in self.cases:
                 print(f"{self.name:12} {device.name:24} {case!s:32} error {self.check(case):.2e}")
