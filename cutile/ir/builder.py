@@ -25,6 +25,11 @@ class Builder:
         """The block being appended to."""
         return self._blocks[-1]
 
+    @property
+    def open_blocks(self) -> tuple[Block, ...]:
+        """The blocks being built, outermost first."""
+        return tuple(self._blocks)
+
     def add(self, op: Op, name: str = "") -> Op:
         """Check and append `op`; its results come into being here.
 

@@ -1,0 +1,50 @@
+"""Compute equal things once.
+
+    %0 = tile_block_id() {axis = 0}        %0 = tile_block_id() {axis = 0}
+    %1 = tile_block_id() {axis = 0}   ->   %2 = load_tile(%x, %0)
+    %2 = load_tile(%x, %1)
+
+Pure operations with equal operands and attributes merge, within a block and from an outer block into a nested one.
+Loads of read-only tensors merge too: a launch refuses a tensor that is read and written at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.effects import Effect
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ir.types import TensorType
+from cutile.ops.memory import LoadTile
+
+
+def movable(op: Op) -> bool:
+    """Whether an operation gives the same results wherever and however often it is computed."""
+    if op.regions or op.terminates:
+        return False
+    if isinstance(op, LoadTile):
+        return isinstance(op.x.type, TensorType)
+    return op.effect is Effect.NONE
+
+
+def cse(function: Function) -> Function:
+    """A copy of `function` in which equal operations are merged."""
+    # A block's own list of operations identifies it while it is being built; entries of finished blocks are dropped
+    # because lookups walk only the blocks that are open.
+    seen: dict[int, dict[Any, tuple[Value, ...]]] = {}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if not movable(op):
+            return KEEP
+        key = (type(op), tuple(map(id, op.operands)), repr(op.attributes))
+        for block in rewriter.builder.open_blocks:
+            found = seen.get(id(block), {}).get(key)
+            if found is not None:
+                return found
+        seen.setdefault(id(rewriter.builder.current), {})[key] = op.results
+        kept.append(rewriter.builder.current)
+        return KEEP
+
+    kept: list[Any] = []  # holds every block, so that an id names one block only
+    return rewrite(function, rule)

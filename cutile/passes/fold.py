@@ -1,0 +1,79 @@
+"""Fold constants.
+
+    %0 = constant() {value = 63} : i32        %2 = constant() {value = 191} : i32
+    %1 = constant() {value = 128} : i32   ->
+    %2 = add(%0, %1) : i32
+
+A pure operation on constants becomes a constant, by its own NumPy meaning. A few identities that hold for every value
+go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or conversion to what something already is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutile.ir.constant import Constant
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.effects import Effect
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ops.arith import Add, FloorDiv, Mul, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.elementwise import Binary, FloatUnary, Unary
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+_ELEMENTWISE = (Binary, FloatUnary, Unary, Convert)
+_SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # of a splat: the same splat in another shape
+_NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}
+
+
+def fold(function: Function) -> Function:
+    """A copy of `function` with constants folded."""
+    constants: dict[Value, Constant] = {}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if isinstance(op, Constant):
+            constants[op.result] = op
+            return KEEP
+        if op.effect is not Effect.NONE or op.regions or len(op.results) != 1 or not op.operands:
+            return KEEP
+        if isinstance(op, Broadcast | Reshape) and op.x.type == op.result.type:
+            return op.x
+        known = [constants.get(value) for value in op.operands]
+        if all(each is not None for each in known):
+            value = _evaluate(op, [each for each in known if each is not None])
+            if value is not None:
+                tile = op.result.tile
+                made = rewriter.builder.value(Constant(value=value, dtype=tile.dtype, shape=tile.shape))
+                constants[made] = _definition(rewriter)
+                return made
+        neutral = _NEUTRAL.get(type(op))
+        if neutral is not None and op.result.tile.dtype.kind in ("int", "uint"):
+            left, right = known
+            if right is not None and right.value == neutral:
+                return op.operands[0]
+            if left is not None and left.value == neutral and isinstance(op, Add | Mul):
+                return op.operands[1]
+        return KEEP
+
+    return rewrite(function, rule)
+
+
+def _definition(rewriter: Rewriter) -> Constant:
+    op = rewriter.builder.current.operations[-1]
+    assert isinstance(op, Constant)
+    return op
+
+
+def _evaluate(op: Op, operands: list[Constant]) -> Any:
+    """The value of an element-wise operation on splats; None if this operation is not folded."""
+    if isinstance(op, _SAME_EVERYWHERE):
+        return operands[0].value
+    if not isinstance(op, _ELEMENTWISE):
+        return None
+    scalars = [np.asarray(each.value).astype(each.dtype.numpy) for each in operands]
+    with np.errstate(all="ignore"):
+        result = np.asarray(op.reference(*scalars))
+    wide = result.astype(np.float64) if op.result.tile.dtype.kind == "float" else result
+    return wide.item()

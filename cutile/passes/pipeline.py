@@ -1,0 +1,41 @@
+"""The order of the target-neutral passes, and the reason for each place. Each leaves valid IR, which is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cutile.ir.core import Function
+from cutile.ir.verify import verify
+from cutile.passes.cse import cse
+from cutile.passes.dce import dce
+from cutile.passes.fold import fold
+from cutile.passes.hoist import hoist
+
+Pass = Callable[[Function], Function]
+
+PASSES: tuple[Pass, ...] = (
+    fold,  # first: constants make more operations equal
+    cse,  # before hoist: fewer operations to move
+    hoist,  # after cse has merged a loop's operations with those outside
+    cse,  # what was hoisted out of two loops may be the same
+    dce,  # last: the passes above leave unused operations behind
+)
+
+
+def run_passes(function: Function, *, check: bool = True) -> Function:
+    """The function after every pass.
+
+    Raises:
+        IRError: a pass left invalid IR; the message names it.
+    """
+    if check:
+        verify(function)
+    for each in PASSES:
+        function = each(function)
+        if check:
+            try:
+                verify(function)
+            except Exception as error:
+                error.add_note(f"after the pass {each.__name__!r}")
+                raise
+    return function
