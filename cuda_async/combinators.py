@@ -168,9 +168,10 @@ class Select(_Step[U]):
 
     def apply(self, context: ExecutionContext, result: Any) -> U:
         if not isinstance(result, tuple) or not result:
+            got: Any = result
             raise TypeError(
                 f"{self.label()}: expected an operation that yields a tuple, "
-                f"got {type(result).__name__} from {self.parent!r}"
+                f"got {type(got).__name__} from {self.parent!r}"
             )
         return cast("tuple[U, ...]", result)[self._index]
 

@@ -6,8 +6,8 @@ A subclass overrides `execute`:
         has_effects = True                                     # dropped unrun: warn
 
         def __init__(self, storage: Storage, factor: float) -> None:
-            super().__init__()                                 # notes the user's line
             self._storage, self._factor = storage, factor      # check everything first
+            super().__init__()                                 # notes the user's line
             self.lend(Use("storage", storage, write=True))     # then borrow: all or nothing
 
         def execute(self, context: ExecutionContext) -> Storage:
@@ -95,6 +95,7 @@ class DeviceOp(ABC, Generic[T_co]):
             self._leases += lend(uses, self, self.site)
         except OwnershipError:
             self._give_back()
+            self._state = _DISCARDED
             raise
 
     def parts(self) -> Iterable[DeviceOp[Any]]:

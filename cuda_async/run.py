@@ -91,27 +91,32 @@ class Run(Generic[T]):
         with stream.submission:
             before = set_current_holder(self)
             try:
-                device.collect()
                 stream.driver.begin_run()
                 try:
-                    self._result = op.execute(ExecutionContext(stream, self))
+                    self._enqueue(op)
+                    event = device.borrow_event()
+                    stream.driver.record(event)
+                    self._event = event
                 finally:
-                    self.adopt(self._own)
-            except BaseException as error:
-                self._error = error
-                _add_path(error, [op, *reversed(self.trail)], stream)
-            finally:
-                set_current_holder(before)
-            try:
-                event = device.borrow_event()
-                stream.driver.record(event)
-                self._event = event
+                    stream.driver.end_run()
             except DeviceError as error:
                 if self._error is None:
                     self._error = error
+            finally:
+                set_current_holder(before)
+            self.adopt(self._own)
             self.sequence = stream.sequence
         if self._event is None:
             self.complete()
+
+    def _enqueue(self, op: DeviceOp[T]) -> None:
+        stream = self.stream
+        try:
+            stream.device.collect()
+            self._result = op.execute(ExecutionContext(stream, self))
+        except BaseException as error:
+            self._error = error
+            _add_path(error, [op, *reversed(self.trail)], stream)
 
     def abandon(self) -> None:
         """Give back what a run that was never submitted holds."""

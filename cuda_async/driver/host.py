@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cuda_async.config import config, usable_cores
-from cuda_async.driver.host_memory import HostMemory
+from cuda_async.driver.blocks import Block, BlockCache, HostBlock
 from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
@@ -26,7 +26,7 @@ from cuda_async.driver.interface import (
 )
 from cuda_async.driver.pool import WorkerPool, worker_pool
 from cuda_async.driver.queue import Executor, QueueEvent, QueueStream, Ticket, replace_ticket_lock
-from cuda_async.errors import ContextError, LaunchError
+from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError
 
 __all__ = ("HostDriver",)
 
@@ -63,6 +63,9 @@ class _PoolExecutor(Executor):
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         pass
 
+    def check(self) -> None:
+        pass
+
     def progress(self) -> None:
         pass
 
@@ -71,7 +74,10 @@ class HostDriver(Driver):
     """The CPU. One object serves the whole process (`Device.host()`)."""
 
     def __init__(self) -> None:
-        self._memory = HostMemory(config().pool_bytes)
+        total = _total_memory()
+        kept = config().pool_bytes
+        # A fraction of the machine: enough for a working set, not so much that others starve.
+        self._memory = BlockCache(self._block, min(4 << 30, total // 4) if kept is None else kept)
         self._executor = _PoolExecutor(worker_pool())
         self._streams: weakref.WeakSet[QueueStream] = weakref.WeakSet()
         self._properties = DeviceProperties(
@@ -81,7 +87,7 @@ class HostDriver(Driver):
             arch="cpu",
             multiprocessor_count=usable_cores(),
             l2_cache_bytes=_last_level_cache(),
-            total_memory_bytes=self._memory.total,
+            total_memory_bytes=total,
         )
         _drivers.add(self)
 
@@ -107,7 +113,19 @@ class HostDriver(Driver):
         self._memory.free(address)
 
     def memory_info(self) -> MemoryInfo:
-        return self._memory.info()
+        memory, total = self._memory, self._properties.total_memory_bytes
+        return MemoryInfo(_available_memory(total), total, memory.used, memory.used + memory.kept)
+
+    def _block(self, size: int) -> Block:
+        try:
+            return HostBlock(size)
+        except (MemoryError, OSError, OverflowError, ValueError) as error:
+            raise OutOfMemoryError(
+                0,
+                "HOST_OUT_OF_MEMORY",
+                f"allocating {size} bytes failed ({error}); {self._memory.used} bytes are in use and "
+                f"{self._memory.kept} kept for reuse (trim() gives those back)",
+            ) from error
 
     def trim(self, keep_bytes: int = 0) -> None:
         self._memory.trim(keep_bytes)
@@ -144,6 +162,18 @@ def _processor_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _total_memory() -> int:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 8 << 30  # Windows: only a basis for the threshold
+
+
+def _available_memory(total: int) -> int:
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return total
 
 
 def _last_level_cache() -> int:

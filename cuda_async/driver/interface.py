@@ -98,7 +98,19 @@ class DriverStream(ABC):
 
     @abstractmethod
     def begin_run(self) -> None:
-        """What is enqueued from here on does not fail because of errors before this point, if the device can."""
+        """A run begins: what it enqueues does not fail because of earlier errors, if the device can tell.
+
+        Also makes the device the calling thread's current one until `end_run`; a driver needs it for
+        speed only. Begins and ends nest.
+
+        Raises:
+            DeviceLostError: the device was lost.
+            ContextError: this process is a fork of the device's owner.
+        """
+
+    @abstractmethod
+    def end_run(self) -> None:
+        """The run has enqueued what it had to, on the thread that began it."""
 
     @abstractmethod
     def record(self, event: DriverEvent) -> None:

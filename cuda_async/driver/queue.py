@@ -82,6 +82,9 @@ class Executor(ABC):
     width: int
     """On how many workers one kernel is spread."""
 
+    calls_back: bool = True
+    """Whether it has threads of its own that can call whoever waits for an event."""
+
     one_at_a_time: bool = False
     """Whether a queue goes to the back after each item, so that another may be next."""
 
@@ -108,6 +111,10 @@ class Executor(ABC):
     @abstractmethod
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         """The stream has waited for the ticket."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what makes the device unusable."""
 
     @abstractmethod
     def progress(self) -> None:
@@ -146,6 +153,8 @@ class QueueEvent(DriverEvent):
         return (later.time - earlier.time) * 1e3
 
     def notify(self, callback: Callable[[], None]) -> bool:
+        if self.ticket is not None and not self.ticket.done and not self._executor.calls_back:
+            return False
         if self.ticket is None or not self.ticket.when_done(callback):
             callback()
         return True
@@ -320,6 +329,10 @@ class QueueStream(DriverStream):
             self._active = True
         self.executor.put(self.run)
 
+    def put_call(self, kind: str, function: Callable[[], object], amount: int) -> None:
+        """Append a function."""
+        self.put(_Call(kind, function, amount))
+
     def run(self) -> None:
         """Run items until the queue is empty or parked. One worker at a time is in here."""
         executor = self.executor
@@ -355,7 +368,11 @@ class QueueStream(DriverStream):
     # -- DriverStream -------------------------------------------------------------------------
 
     def begin_run(self) -> None:
+        self.executor.check()
         self.put(_BEGIN)
+
+    def end_run(self) -> None:
+        pass
 
     def record(self, event: DriverEvent) -> None:
         ticket = cast("QueueEvent", event).ticket = Ticket()

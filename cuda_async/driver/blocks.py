@@ -1,0 +1,141 @@
+"""A caching allocator: freed blocks are kept, by size class, for the next allocation.
+
+Fresh memory is slow (the system clears each page at its first touch, a driver locks it), so a
+freed block stays here up to a threshold. Not stream-ordered: whoever uses it calls `free` when the
+block's last user is done. Where the memory comes from is the `source`'s business.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ("ALIGNMENT", "Block", "BlockCache", "HostBlock", "size_class")
+
+ALIGNMENT = 64
+_PAGED = 256 << 10  # from here on a block has pages of its own, and goes back to the system
+_HUGE = 2 << 20
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the block that serves `nbytes`: at most an eighth more, in coarse steps.
+
+    >>> size_class(1), size_class(100), size_class(1 << 20), size_class((1 << 20) + 1)
+    (64, 128, 1048576, 1179648)
+    """
+    step = max(ALIGNMENT, (1 << (nbytes - 1).bit_length()) >> 4) if nbytes > 1 else ALIGNMENT
+    if nbytes >= _PAGED:
+        step = max(step, mmap.PAGESIZE)
+    return -(-nbytes // step) * step
+
+
+class Block(Protocol):
+    """Memory from a source. Dropping the object gives it back, unless `release` has to be called."""
+
+    address: int
+    size: int
+
+    def release(self) -> None: ...
+
+
+class HostBlock:
+    """Ordinary memory of this process, aligned to 64 bytes. Goes back when dropped.
+
+    Raises:
+        MemoryError, OSError: the system refused.
+    """
+
+    __slots__ = ("_buffer", "address", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        if size >= _PAGED:
+            if sys.platform == "win32":
+                pages = mmap.mmap(-1, size)
+            else:
+                # Private: after a fork, parent and child must not see each other's writes.
+                pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+                    pages.madvise(mmap.MADV_HUGEPAGE)
+            self._buffer: object = ctypes.c_char.from_buffer(pages)
+            self.address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        else:
+            buffer = ctypes.create_string_buffer(size + ALIGNMENT)
+            self._buffer = buffer
+            self.address = -(-ctypes.addressof(buffer) // ALIGNMENT) * ALIGNMENT
+
+    def release(self) -> None:
+        """Nothing to do: dropping the object is enough."""
+
+
+class BlockCache:
+    """Blocks by size class. Its methods may be called from several threads at once.
+
+    Args:
+        source: makes a block of a size; its errors pass through.
+        threshold: bytes of freed blocks that are kept.
+    """
+
+    def __init__(self, source: Callable[[int], Block], threshold: int) -> None:
+        self._source = source
+        self.threshold = threshold
+        self._free: dict[int, list[Block]] = {}
+        self._blocks: dict[int, Block] = {}
+        self.used = 0
+        self.kept = 0
+        self.replace_lock()
+
+    def replace_lock(self) -> None:
+        """Make the cache usable in the child of a fork."""
+        self._lock = threading.Lock()
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of a block for `nbytes`, contents undefined.
+
+        Raises:
+            ValueError: `nbytes` is not positive.
+        """
+        if nbytes < 1:
+            raise ValueError(f"nbytes: expected a positive number of bytes, got {nbytes}")
+        size = size_class(nbytes)
+        with self._lock:
+            kept = self._free.get(size)
+            if kept:
+                block = kept.pop()
+                self.kept -= size
+                self._blocks[block.address] = block
+                self.used += size
+                return block.address
+        block = self._source(size)
+        with self._lock:
+            self._blocks[block.address] = block
+            self.used += size
+        return block.address
+
+    def free(self, address: int) -> None:
+        """Take back what `allocate` returned."""
+        with self._lock:
+            block = self._blocks.pop(address)
+            self.used -= block.size
+            keep = self.kept + block.size <= self.threshold
+            if keep:
+                self._free.setdefault(block.size, []).append(block)
+                self.kept += block.size
+        if not keep:
+            block.release()
+
+    def trim(self, keep_bytes: int) -> None:
+        """Give kept blocks back, the largest first, down to `keep_bytes`."""
+        given_back: list[Block] = []
+        with self._lock:
+            for size in sorted(self._free, reverse=True):
+                blocks = self._free[size]
+                while blocks and self.kept > keep_bytes:
+                    given_back.append(blocks.pop())
+                    self.kept -= size
+        for block in given_back:
+            block.release()

@@ -1,0 +1,78 @@
+"""The CUDA bindings, made typed in one place: calls that raise, and the table of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cuda.bindings.driver as _bindings  # pyright: ignore
+
+from cuda_async.errors import DeviceLostError, DriverError, OutOfMemoryError
+
+__all__ = ("check", "cu", "error_of", "is_pending")
+
+cu: Any = _bindings
+"""The module `cuda.bindings.driver`, which has no types."""
+
+_SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
+_NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
+_OUT_OF_MEMORY: Any = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+
+# After one of these every call on the context fails, with the same error.
+_STICKY = frozenset(
+    name
+    for name in (
+        "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR",
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+        "CUDA_ERROR_MISALIGNED_ADDRESS",
+        "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+        "CUDA_ERROR_INVALID_PC",
+        "CUDA_ERROR_LAUNCH_FAILED",
+        "CUDA_ERROR_LAUNCH_TIMEOUT",
+        "CUDA_ERROR_ASSERT",
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        "CUDA_ERROR_TENSOR_MEMORY_LEAK",
+        "CUDA_ERROR_CONTAINED",
+        "CUDA_ERROR_EXTERNAL_DEVICE",
+    )
+)
+
+
+def error_of(code: Any, call: str) -> DriverError | None:
+    """The exception for a result code; None for success and for 'not ready'."""
+    if code in (_SUCCESS, _NOT_READY):
+        return None
+    _, text = cu.cuGetErrorString(code)
+    detail = f"{text.decode() if text else 'unknown error'} (in {call})"
+    if code == _OUT_OF_MEMORY:
+        return OutOfMemoryError(int(code), code.name, detail)
+    if code.name in _STICKY:
+        return DeviceLostError(
+            int(code), code.name, f"{detail}; the device's context cannot be used any more by this process"
+        )
+    return DriverError(int(code), code.name, detail)
+
+
+def is_pending(code: Any) -> bool:
+    """Whether a query says that the work is still going on."""
+    return code == _NOT_READY
+
+
+def check(result: tuple[Any, ...], call: Callable[..., Any]) -> Any:
+    """Return what a call of the bindings yielded beside its code; raise what the code says.
+
+    Raises:
+        DriverError: the call failed.
+    """
+    code = result[0]
+    if code is not _SUCCESS and code != _SUCCESS:
+        error = error_of(code, getattr(call, "__name__", str(call)))
+        if error is not None:
+            raise error
+    if len(result) == 2:
+        return result[1]
+    return result[1:] or None

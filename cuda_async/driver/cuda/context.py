@@ -1,0 +1,125 @@
+"""A device's primary context: current on the calling thread for as long as a call needs it.
+
+A thread that is not ours may have another context current (another library's device, say): it is
+pushed aside and restored. A fork's child is refused, since a context does not survive `fork`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from cuda_async.driver.cuda.api import check, cu
+from cuda_async.errors import ContextError, DeviceLostError
+
+__all__ = ("PrimaryContext",)
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Current(threading.local):
+    """What this thread has made current: the context, how often, and whether it was pushed."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[PrimaryContext, bool]] = []
+        self.top: PrimaryContext | None = None
+
+
+_current = _Current()
+
+
+class PrimaryContext:
+    """The primary context of one CUDA device, retained for the life of the process.
+
+    Raises:
+        DriverError: the context could not be created.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+        self.lost: DeviceLostError | None = None
+        check(cu.cuInit(0), cu.cuInit)
+        self.device: Any = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
+        self.handle: Any = check(cu.cuDevicePrimaryCtxRetain(self.device), cu.cuDevicePrimaryCtxRetain)
+        self._number = int(self.handle)
+
+    def check(self) -> None:
+        """Refuse a lost device and the child of a fork.
+
+        Raises:
+            DeviceLostError: the device was lost.
+            ContextError: this process is a fork of the one that opened the device.
+        """
+        if _forked:
+            raise ContextError(
+                self.ordinal,
+                "this process was forked from one that uses CUDA, which does not survive a fork; start processes "
+                "with multiprocessing.get_context('spawn'), or use Device.host() here",
+            )
+        if self.lost is not None:
+            raise self.lost.with_traceback(None)
+
+    def enter(self) -> None:
+        """Make the context current on this thread, until `leave`."""
+        self.check()
+        if _current.top is not self:
+            pushed = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)) != self._number
+            if pushed:
+                check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
+            _current.stack.append((self, pushed))
+        else:
+            _current.stack.append((self, False))
+        _current.top = self
+
+    def leave(self) -> None:
+        """Restore what was current before `enter`."""
+        _, pushed = _current.stack.pop()
+        _current.top = _current.stack[-1][0] if _current.stack else None
+        if pushed:
+            check(cu.cuCtxPopCurrent(), cu.cuCtxPopCurrent)
+
+    def call(self, function: Any, *arguments: Any) -> Any:
+        """Call a function of the bindings with the context current; return what it yields.
+
+        Raises:
+            DriverError: it failed. A failure that the context does not survive is kept as `lost`.
+        """
+        if _current.top is self:
+            return self._checked(function, function(*arguments))
+        self.enter()
+        try:
+            return self._checked(function, function(*arguments))
+        finally:
+            self.leave()
+
+    def query(self, function: Any, *arguments: Any) -> Any:
+        """Call a function with the context current and return its result code, whatever it is."""
+        if _current.top is self:
+            return function(*arguments)[0]
+        self.enter()
+        try:
+            return function(*arguments)[0]
+        finally:
+            self.leave()
+
+    def _checked(self, function: Any, result: tuple[Any, ...]) -> Any:
+        try:
+            return check(result, function)
+        except DeviceLostError as error:
+            self.lose(error)
+            raise
+
+    def lose(self, error: DeviceLostError) -> None:
+        """Remember why the device cannot be used any more."""
+        if self.lost is None:
+            self.lost = error

@@ -1,0 +1,145 @@
+"""One CUDA device: its context, memory pool, streams, events and loaded code."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from cuda_async.config import config
+from cuda_async.driver.blocks import BlockCache
+from cuda_async.driver.cuda.api import cu
+from cuda_async.driver.cuda.context import PrimaryContext
+from cuda_async.driver.cuda.host_functions import HostFunctions
+from cuda_async.driver.cuda.stream import CudaEvent, CudaFunction, CudaStream
+from cuda_async.driver.interface import (
+    DeviceProperties,
+    Driver,
+    DriverEvent,
+    DriverStream,
+    MemoryInfo,
+)
+
+__all__ = ("CudaDriver",)
+
+_STATIC_SHARED_BYTES = 48 << 10  # more dynamic shared memory than this has to be asked for
+_PINNED_KEPT = 1 << 30
+
+
+class _PinnedBlock:
+    """Page-locked host memory, visible to every device."""
+
+    def __init__(self, context: PrimaryContext, size: int) -> None:
+        self._context = context
+        self.size = size
+        self.address = int(context.call(cu.cuMemHostAlloc, size, cu.CU_MEMHOSTALLOC_PORTABLE))
+
+    def release(self) -> None:
+        self._context.call(cu.cuMemFreeHost, self.address)
+
+
+class CudaDriver(Driver):
+    """A CUDA device. Opened once for each ordinal, by `Device`, and never closed."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.context = PrimaryContext(ordinal)
+        self.garbage: deque[tuple[Any, Any]] = deque()
+        """What finalizers left: (function of the bindings, its argument)."""
+        self.host_functions = HostFunctions(self)
+        self._streams: deque[Any] = deque()
+        self._lock = threading.Lock()
+        self._pinned = BlockCache(lambda size: _PinnedBlock(self.context, size), _PINNED_KEPT)
+        self._properties = self._read_properties()
+        self.pool: Any = self._create_pool()
+
+    def _attribute(self, name: str) -> int:
+        attribute = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.context.call(cu.cuDeviceGetAttribute, attribute, self.context.device))
+
+    def _read_properties(self) -> DeviceProperties:
+        major = self._attribute("COMPUTE_CAPABILITY_MAJOR")
+        minor = self._attribute("COMPUTE_CAPABILITY_MINOR")
+        name: bytes = self.context.call(cu.cuDeviceGetName, 256, self.context.device)
+        return DeviceProperties(
+            kind="cuda",
+            ordinal=self.context.ordinal,
+            name=name.rstrip(b"\0").decode(),
+            # From Hopper on, the fast instructions are in the architecture-specific target.
+            arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
+            multiprocessor_count=self._attribute("MULTIPROCESSOR_COUNT"),
+            l2_cache_bytes=self._attribute("L2_CACHE_SIZE"),
+            total_memory_bytes=int(self.context.call(cu.cuDeviceTotalMem, self.context.device)),
+        )
+
+    def _create_pool(self) -> Any:
+        # A pool of our own: its threshold is nobody else's business.
+        properties = cu.CUmemPoolProps()
+        properties.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.handleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = self.context.ordinal
+        pool = self.context.call(cu.cuMemPoolCreate, properties)
+        kept = config().pool_bytes
+        threshold = cu.cuuint64_t(2**64 - 1 if kept is None else kept)
+        attribute = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self.context.call(cu.cuMemPoolSetAttribute, pool, attribute, threshold)
+        return pool
+
+    @property
+    def properties(self) -> DeviceProperties:
+        return self._properties
+
+    def create_stream(self) -> DriverStream:
+        try:
+            handle = self._streams.popleft()
+        except IndexError:
+            handle = self.context.call(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        return CudaStream(self, handle)
+
+    def take_back(self, handle: Any) -> None:
+        """Keep a stream's handle for the next stream. Handles are never destroyed: work may be on them."""
+        self._streams.append(handle)
+
+    def create_event(self, *, timing: bool = False) -> DriverEvent:
+        return CudaEvent(self, timing)
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+        module = self.context.call(cu.cuModuleLoadData, image)
+        try:
+            handle = self.context.call(cu.cuModuleGetFunction, module, entry.encode())
+            if shared_bytes > _STATIC_SHARED_BYTES:
+                attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self.context.call(cu.cuFuncSetAttribute, handle, attribute, shared_bytes)
+        except BaseException:
+            self.garbage.append((cu.cuModuleUnload, module))
+            raise
+        return CudaFunction(self, module, handle)
+
+    def pin(self, nbytes: int) -> int:
+        return self._pinned.allocate(nbytes)
+
+    def unpin(self, address: int, nbytes: int) -> None:
+        self._pinned.free(address)
+
+    def memory_info(self) -> MemoryInfo:
+        free, total = self.context.call(cu.cuMemGetInfo)
+        pool = cu.CUmemPool_attribute
+        used = self.context.call(cu.cuMemPoolGetAttribute, self.pool, pool.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        reserved = self.context.call(cu.cuMemPoolGetAttribute, self.pool, pool.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+        return MemoryInfo(int(free), int(total), int(used), int(reserved))
+
+    def trim(self, keep_bytes: int = 0) -> None:
+        self._pinned.trim(keep_bytes)
+        self.context.call(cu.cuMemPoolTrimTo, self.pool, keep_bytes)
+
+    def check(self) -> None:
+        self.context.check()
+
+    def collect(self) -> None:
+        """Give back what finalizers left."""
+        while self.garbage:
+            try:
+                function, argument = self.garbage.popleft()
+            except IndexError:
+                return
+            self.context.call(function, argument)

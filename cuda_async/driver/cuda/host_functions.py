@@ -1,0 +1,116 @@
+"""Python functions in the order of a CUDA stream, without a callback of the driver's.
+
+A callback would take the interpreter's lock on the driver's thread, where another thread that
+holds that lock may be inside a driver call: a deadlock. Instead the stream records an event and
+then waits for a word in page-locked memory; one thread polls the events, calls the functions and
+writes the words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cuda_async.driver.cuda.api import cu
+from cuda_async.driver.cuda.context import PrimaryContext
+
+if TYPE_CHECKING:
+    from cuda_async.driver.cuda.device import CudaDriver
+    from cuda_async.driver.cuda.stream import CudaStream, RunErrors
+    from cuda_async.driver.interface import DriverEvent
+
+__all__ = ("HostFunctions",)
+
+_SLEEP_S = 20e-6
+_WORDS = 1024
+
+
+class _Entry:
+    __slots__ = ("errors", "event", "function", "word")
+
+    def __init__(self, event: DriverEvent, function: Callable[[], None], word: int, errors: RunErrors) -> None:
+        self.event = event
+        self.function = function
+        self.word = word
+        self.errors = errors
+
+
+class HostFunctions:
+    """The functions that streams of one device wait for, and the thread that calls them."""
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self._new: deque[_Entry] = deque()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._words: deque[int] = deque()
+
+    @property
+    def _context(self) -> PrimaryContext:
+        return self._driver.context
+
+    def enqueue(self, stream: CudaStream, function: Callable[[], None]) -> None:
+        """Have `function` called when the stream gets there; the stream waits until it returned."""
+        word = self._take_word()
+        event = self._driver.create_event()
+        stream.record(event)
+        equal = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+        self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
+        # The word is free again once the stream has passed it: it writes 0 itself.
+        self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
+        self._new.append(_Entry(event, function, word, stream.errors))
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._call_for_ever, name="cuda_async-host-functions", daemon=True
+                    )
+                    self._thread.start()
+        self._wake.set()
+
+    def _take_word(self) -> int:
+        with self._lock:
+            # A word that is still 1 was given back by the host but not yet passed by its stream.
+            for _ in range(len(self._words)):
+                word = self._words.popleft()
+                if ctypes.c_uint32.from_address(word).value == 0:
+                    return word
+                self._words.append(word)
+            address = self._driver.pin(4 * _WORDS)
+            ctypes.memset(address, 0, 4 * _WORDS)
+            self._words.extend(address + 4 * index for index in range(1, _WORDS))
+            return address
+
+    def _call_for_ever(self) -> None:
+        pending: list[_Entry] = []
+        while True:
+            if not pending and not self._new:
+                self._wake.clear()
+                if not self._new:  # else it came between the look and the clearing
+                    self._wake.wait()
+            while self._new:
+                pending.append(self._new.popleft())
+            left: list[_Entry] = []
+            for entry in pending:
+                if entry.event.query():
+                    self._call(entry)
+                else:
+                    left.append(entry)
+            pending = left
+            if pending:
+                time.sleep(_SLEEP_S)
+
+    def _call(self, entry: _Entry) -> None:
+        if self._context.lost is None and entry.errors.error is None:
+            try:
+                entry.function()
+            except BaseException as error:
+                entry.errors.error = error
+        entry.event.close()
+        ctypes.c_uint32.from_address(entry.word).value = 1
+        self._words.append(entry.word)

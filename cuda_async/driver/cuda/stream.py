@@ -1,0 +1,170 @@
+"""Streams and events of CUDA."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from cuda_async.driver.cuda.api import cu, error_of, is_pending
+from cuda_async.driver.cuda.context import PrimaryContext
+from cuda_async.driver.interface import DriverEvent, DriverStream
+from cuda_async.errors import DeviceLostError, LaunchError
+
+if TYPE_CHECKING:
+    from cuda_async.driver.cuda.device import CudaDriver
+
+__all__ = ("CudaEvent", "CudaFunction", "CudaStream", "RunErrors")
+
+_SPIN_S = 60e-6  # a blocking wait for a short kernel: polling it costs less than a sleep
+_SHORTEST_SLEEP_S = 20e-6
+_LONGEST_SLEEP_S = 500e-6
+
+
+class RunErrors:
+    """The first exception of a host function of one run; device errors come from the driver."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+
+class CudaFunction:
+    """A kernel of a loaded module, which stays loaded as long as this object lives."""
+
+    __slots__ = ("_driver", "handle", "module")
+
+    def __init__(self, driver: CudaDriver, module: Any, handle: Any) -> None:
+        self._driver = driver
+        self.module = module
+        self.handle = handle
+
+    def __del__(self) -> None:
+        self._driver.garbage.append((cu.cuModuleUnload, self.module))
+
+
+class CudaEvent(DriverEvent):
+    """A CUDA event."""
+
+    __slots__ = ("_context", "_driver", "errors", "handle", "timing")
+
+    def __init__(self, driver: CudaDriver, timing: bool) -> None:
+        self._driver = driver
+        self._context: PrimaryContext = driver.context
+        self.timing = timing
+        flags = cu.CUevent_flags.CU_EVENT_DEFAULT if timing else cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self.handle: Any = self._context.call(cu.cuEventCreate, int(flags))
+        self.errors: RunErrors | None = None
+
+    def query(self) -> bool:
+        if self._context.lost is not None:
+            return True
+        return not is_pending(self._context.query(cu.cuEventQuery, self.handle))
+
+    def wait(self, timeout_s: float) -> bool:
+        begin = time.perf_counter()
+        sleep = _SHORTEST_SLEEP_S
+        while not self.query():
+            waited = time.perf_counter() - begin
+            if waited >= timeout_s:
+                return False
+            if waited > _SPIN_S:
+                time.sleep(min(sleep, timeout_s))
+                sleep = min(sleep * 1.5, _LONGEST_SLEEP_S)
+        return True
+
+    def failure(self) -> BaseException | None:
+        if self._context.lost is None:
+            error = error_of(self._context.query(cu.cuEventQuery, self.handle), "work on the device")
+            if isinstance(error, DeviceLostError):
+                self._context.lose(error)
+            elif error is not None:
+                return error
+        if self._context.lost is not None:
+            return self._context.lost
+        return None if self.errors is None else self.errors.error
+
+    def elapsed_ms(self, end: DriverEvent) -> float:
+        return float(self._context.call(cu.cuEventElapsedTime, self.handle, cast("CudaEvent", end).handle))
+
+    def notify(self, callback: Callable[[], None]) -> bool:
+        return False  # a callback of the driver's would take the interpreter's lock on the driver's thread
+
+    def close(self) -> None:
+        if self._context.lost is None:
+            self._context.call(cu.cuEventDestroy, self.handle)
+
+
+class CudaStream(DriverStream):
+    """A CUDA stream that does not wait for the legacy default stream."""
+
+    __slots__ = ("__weakref__", "_context", "_driver", "errors", "handle")
+
+    def __init__(self, driver: CudaDriver, handle: Any) -> None:
+        self._driver = driver
+        self._context: PrimaryContext = driver.context
+        self.handle = handle
+        self.errors = RunErrors()
+
+    def begin_run(self) -> None:
+        self._context.enter()
+        self.errors = RunErrors()
+        if self._driver.garbage:
+            self._driver.collect()
+
+    def end_run(self) -> None:
+        self._context.leave()
+
+    def record(self, event: DriverEvent) -> None:
+        event = cast("CudaEvent", event)
+        event.errors = self.errors
+        self._context.call(cu.cuEventRecord, event.handle, self.handle)
+
+    def wait_event(self, event: DriverEvent) -> None:
+        self._context.call(cu.cuStreamWaitEvent, self.handle, cast("CudaEvent", event).handle, 0)
+
+    def query(self) -> bool:
+        if self._context.lost is not None:
+            return True
+        return not is_pending(self._context.query(cu.cuStreamQuery, self.handle))
+
+    def allocate(self, nbytes: int) -> int:
+        return int(self._context.call(cu.cuMemAllocFromPoolAsync, nbytes, self._driver.pool, self.handle))
+
+    def free(self, address: int) -> None:
+        if self._context.lost is None:  # else nothing is left to free
+            self._context.call(cu.cuMemFreeAsync, address, self.handle)
+
+    def copy(self, destination: int, source: int, nbytes: int) -> None:
+        self._context.call(cu.cuMemcpyAsync, destination, source, nbytes, self.handle)
+
+    def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
+        width = len(pattern)
+        if width not in (1, 2, 4) or nbytes < 1 or nbytes % width:
+            raise ValueError(
+                f"fill: expected a pattern of 1, 2 or 4 bytes that divides the size; got {width} bytes for {nbytes}"
+            )
+        call = {1: cu.cuMemsetD8Async, 2: cu.cuMemsetD16Async, 4: cu.cuMemsetD32Async}[width]
+        self._context.call(call, destination, int.from_bytes(pattern, "little"), nbytes // width, self.handle)
+
+    def call(self, function: Callable[[], None]) -> None:
+        self._driver.host_functions.enqueue(self, function)
+
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        raise LaunchError("parallel_for: a GPU runs no host code; use launch_function, or Device.host()")
+
+    def launch_function(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> None:
+        if not isinstance(function, CudaFunction):
+            raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
+        self._context.call(cu.cuLaunchKernel, function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
+
+    def close(self) -> None:
+        self._driver.take_back(self.handle)

@@ -1,0 +1,39 @@
+"""Tools for testing code that uses `cuda_async`: a simulated device, and waiting for quiet.
+
+driver = SimDriver(seed=7)
+device = Device.from_driver(driver)
+driver.fail("launch", at=3)                # the third launch from now fails
+...
+wait_all_idle(device)                      # instead of sleeping
+assert driver.memory_info().used == 0      # nothing leaked
+"""
+
+from __future__ import annotations
+
+import gc
+
+from cuda_async.device import Device
+from cuda_async.driver.sim import SimDriver
+from cuda_async.policy import policy_streams
+from cuda_async.stream import Stream
+
+__all__ = ("SimDriver", "wait_all_idle")
+
+
+def wait_all_idle(device: Device, *streams: Stream) -> None:
+    """Collect garbage, give back what finalizers left, and wait for `streams` and the policy's streams.
+
+    Errors of the work waited for are not raised here: whoever ran it gets them.
+    """
+    gc.collect()
+    device.collect()
+    driver = device.driver
+    if isinstance(driver, SimDriver):
+        driver.run_until_idle()
+        return
+    for stream in (*streams, *policy_streams(device)):
+        event = device.borrow_event()
+        stream.driver.record(event)
+        while not event.wait(0.05):
+            pass
+        device.return_event(event)
