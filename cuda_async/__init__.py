@@ -43,6 +43,7 @@ from cuda_async.policy import (
 )
 from cuda_async.shared import SharedDeviceOp, shared, unzip
 from cuda_async.site import register_internal_package
+from cuda_async.staging import download, upload
 from cuda_async.storage import Storage
 from cuda_async.stream import Stream
 
@@ -81,6 +82,7 @@ __all__ = (
     "WouldBlockError",
     "default_device",
     "device_count",
+    "download",
     "empty",
     "global_policy",
     "into_op",
@@ -89,6 +91,7 @@ __all__ = (
     "set_global_policy",
     "shared",
     "unzip",
+    "upload",
     "value",
     "with_context",
 )

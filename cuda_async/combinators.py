@@ -167,11 +167,10 @@ class Select(_Step[U]):
         return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
 
     def apply(self, context: ExecutionContext, result: Any) -> U:
+        got = type(result).__name__
         if not isinstance(result, tuple) or not result:
-            got: Any = result
             raise TypeError(
-                f"{self.label()}: expected an operation that yields a tuple, "
-                f"got {type(got).__name__} from {self.parent!r}"
+                f"{self.label()}: expected an operation that yields a tuple, got {got} from {self.parent!r}"
             )
         return cast("tuple[U, ...]", result)[self._index]
 

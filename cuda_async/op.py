@@ -32,6 +32,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from cuda_async.errors import OwnershipError
+from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, Use, lend
 from cuda_async.site import Site, format_site, user_site
 
@@ -56,7 +57,7 @@ class UnrunOperationWarning(RuntimeWarning):
     """An operation with effects was dropped without ever running."""
 
 
-class DeviceOp(ABC, Generic[T_co]):
+class DeviceOp(ResultMethods, ABC, Generic[T_co]):
     """Work for a device that yields a `T_co`, to be run by `.sync()`, `await` or as part of another.
 
     Example:

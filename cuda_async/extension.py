@@ -1,0 +1,126 @@
+"""Methods that an operation forwards to its result: `op.reshape(s)` is `op.map(lambda r: r.reshape(s))`.
+
+They let a chain read in one line, `gemm(...).first().unpartition().to_numpy()`, whatever package the result comes
+from. This package gives the names no meaning: a result that has the method gets the call, at submission, and its type
+says what comes out. A type checker refuses a forwarded method that the result's type does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from cuda_async.op import DeviceOp
+
+__all__ = ("ResultMethods",)
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
+
+class _Yields(Protocol[T_co]):
+    """An operation that yields a `T_co`."""
+
+    def map(self, function: Callable[[T_co], U]) -> DeviceOp[U]: ...
+    def then(self, function: Callable[[T_co], DeviceOp[U]]) -> DeviceOp[U]: ...
+
+
+class _HasReshape(Protocol[R_co]):
+    def reshape(self, shape: Any) -> R_co: ...
+
+
+class _HasView(Protocol[R_co]):
+    def view(self, shape: Any) -> R_co: ...
+
+
+class _HasSlice(Protocol[R_co]):
+    def slice(self, *ranges: Any) -> R_co: ...
+
+
+class _HasTranspose(Protocol[R_co]):
+    def transpose(self, axes: Any = None) -> R_co: ...
+
+
+class _HasPartition(Protocol[R_co]):
+    def partition(self, shape: Any) -> R_co: ...
+
+
+class _HasTryPartition(Protocol[R_co]):
+    def try_partition(self, shape: Any) -> R_co: ...
+
+
+class _HasUnpartition(Protocol[R_co]):
+    def unpartition(self) -> R_co: ...
+
+
+class _HasUnwrapArc(Protocol[R_co]):
+    def unwrap_arc(self) -> R_co: ...
+
+
+class _HasDup(Protocol[R_co]):
+    def dup(self) -> DeviceOp[R_co]: ...
+
+
+class _HasToHostVec(Protocol[R_co]):
+    def to_host_vec(self) -> DeviceOp[R_co]: ...
+
+
+class _HasToNumpy(Protocol[R_co]):
+    def to_numpy(self) -> DeviceOp[R_co]: ...
+
+
+class ResultMethods:
+    """What `DeviceOp` forwards. An `AttributeError` at submission says that the result has no such method."""
+
+    __slots__ = ()
+
+    # -- what is known at once: metadata ------------------------------------------------------
+
+    def reshape(self: _Yields[_HasReshape[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+        """The result's `reshape(shape)`."""
+        return self.map(lambda result: result.reshape(shape))
+
+    def view(self: _Yields[_HasView[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+        """The result's `view(shape)`."""
+        return self.map(lambda result: result.view(shape))
+
+    def slice(self: _Yields[_HasSlice[R]], *ranges: Any) -> DeviceOp[R]:
+        """The result's `slice(*ranges)`."""
+        return self.map(lambda result: result.slice(*ranges))
+
+    def transpose(self: _Yields[_HasTranspose[R]], axes: tuple[int, ...] | None = None) -> DeviceOp[R]:
+        """The result's `transpose(axes)`."""
+        return self.map(lambda result: result.transpose(axes))
+
+    def partition(self: _Yields[_HasPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+        """The result's `partition(shape)`."""
+        return self.map(lambda result: result.partition(shape))
+
+    def try_partition(self: _Yields[_HasTryPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+        """The result's `try_partition(shape)`."""
+        return self.map(lambda result: result.try_partition(shape))
+
+    def unpartition(self: _Yields[_HasUnpartition[R]]) -> DeviceOp[R]:
+        """The result's `unpartition()`."""
+        return self.map(lambda result: result.unpartition())
+
+    def unwrap_arc(self: _Yields[_HasUnwrapArc[R]]) -> DeviceOp[R]:
+        """The result's `unwrap_arc()`."""
+        return self.map(lambda result: result.unwrap_arc())
+
+    # -- what takes device work: operations on the same stream --------------------------------
+
+    def dup(self: _Yields[_HasDup[R]]) -> DeviceOp[R]:
+        """Then the result's `dup()`."""
+        return self.then(lambda result: result.dup())
+
+    def to_host_vec(self: _Yields[_HasToHostVec[R]]) -> DeviceOp[R]:
+        """Then the result's `to_host_vec()`."""
+        return self.then(lambda result: result.to_host_vec())
+
+    def to_numpy(self: _Yields[_HasToNumpy[R]]) -> DeviceOp[R]:
+        """Then the result's `to_numpy()`."""
+        return self.then(lambda result: result.to_numpy())
