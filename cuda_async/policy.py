@@ -26,6 +26,8 @@ __all__ = (
     "StreamPoolRoundRobin",
     "default_stream",
     "global_policy",
+    "next_stream",
+    "policy_streams",
     "set_global_policy",
 )
 

@@ -9,11 +9,12 @@ FAMILIES = frozenset(
     {"arith", "math", "compare", "cast", "create", "shape", "memory"}
     | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
 )
-# Files beside the families: what the operations of a folder share. A leading underscore needs no entry.
+# Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
+_EMITTERS = frozenset({"kernel", "module", "table", "text"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "op"}),
-    "cutile/backend/cpu/emit": frozenset({"module"}),
-    "cutile/backend/cuda/emit": frozenset({"module"}),
+    "cutile/backend/cpu/emit": _EMITTERS,
+    "cutile/backend/cuda/emit": _EMITTERS,
     "tests/samples": frozenset({"row"}),
 }
 

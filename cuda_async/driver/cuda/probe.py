@@ -18,7 +18,7 @@ from cuda_async.errors import NoDeviceError
 if TYPE_CHECKING:
     from cuda_async.driver.interface import Driver
 
-__all__ = ("count_devices", "open_device", "probe", "why_none")
+__all__ = ("Probe", "count_devices", "open_device", "probe", "why_none")
 
 _LIBRARIES = {"win32": ("nvcuda.dll",), "linux": ("libcuda.so.1", "libcuda.so")}
 _INSTALL = "install the CUDA extra: pip install 'cutile[cuda]'"
