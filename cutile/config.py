@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-STAGES = ("ir", "passes", "lowered", "source", "asm", "log")
+STAGES = ("ir", "passes", "lowered", "source", "log")
 
 
 @dataclass(frozen=True)

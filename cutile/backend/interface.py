@@ -170,6 +170,14 @@ class Backend(Protocol):
         """Everything about the toolchain and this backend that changes its output; part of the cache key."""
         ...
 
+    def target(self, arch: str, units: int) -> Target:
+        """The target for a device that reports this architecture and this many processors.
+
+        Raises:
+            UnsupportedTargetError: this backend does not compile for it; says what it compiles for.
+        """
+        ...
+
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function: ...
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source: ...

@@ -1,0 +1,70 @@
+"""The reference backend: IR walked with NumPy. What every operation means, in order and block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cutile.backend.common.abi import kernel_parameters
+from cutile.backend.interface import Backend, CompileOptions, Executable, Grid, LaunchStream, Source, Target
+from cutile.backend.reference.interpret import run_block
+from cutile.backend.reference.memory import bind_parameters
+from cutile.ir.core import Function
+from cutile.ir.text import parse, print_function
+from cutile.ops import OPS
+
+
+class ReferenceKernel:
+    """A kernel to be walked."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._function = parse(executable.image.decode(), OPS)
+        self._parameters = executable.parameters
+
+    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+        """Enqueue all blocks, in linear order."""
+        values = bind_parameters(self._function, self._parameters, arguments)
+        gx, gy, gz = grid
+
+        def body(first: int, last: int) -> None:
+            for block in range(first, last):
+                run_block(self._function, values, (block // (gy * gz), block // gz % gy, block % gz), grid)
+
+        # One range: blocks run in order, so that what the reference does is the same every time.
+        stream.parallel_for(body, gx * gy * gz, gx * gy * gz)
+
+
+class ReferenceBackend:
+    """`lower` changes nothing, `emit` prints the IR, `build` keeps the text, `load` parses it."""
+
+    name = "reference"
+
+    def version(self) -> str:
+        """Nothing but cutile itself decides what this backend makes."""
+        return "reference 1"
+
+    def target(self, arch: str, units: int) -> Target:
+        """Any device whose memory the CPU can reach."""
+        del arch, units
+        return Target(self.name, "numpy")
+
+    def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
+        """The same function."""
+        del target, options
+        return function
+
+    def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
+        """The IR's text."""
+        del target, options
+        return Source(print_function(function), function.name, kernel_parameters(function))
+
+    def build(self, source: Source, target: Target) -> Executable:
+        """The text as bytes."""
+        return Executable(target, source.text.encode(), source.entry, source.parameters, {}, source.text)
+
+    def load(self, executable: Executable) -> ReferenceKernel:
+        """Parse the text."""
+        return ReferenceKernel(executable)
+
+
+BACKEND: Final[Backend] = ReferenceBackend()

@@ -1,0 +1,83 @@
+"""Run one tile block by walking the IR: each operation's own NumPy meaning, plus memory, grid and control flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.interface import Grid
+from cutile.backend.reference.memory import Array, load, store
+from cutile.ir.control import For, If, While, Yield
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+
+
+class _Walker:
+    """The values of one tile block."""
+
+    def __init__(self, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
+        self._values = dict(values)
+        self._index = index
+        self._grid = grid
+
+    def block(self, block: Block, arguments: Sequence[Array] = ()) -> list[Array]:
+        """Run a block; what its terminator yields."""
+        self._values.update(zip(block.arguments, arguments, strict=False))
+        for op in block.operations:
+            if isinstance(op, Yield):
+                return self._of(op.operands)
+            results = self._operation(op)
+            self._values.update(zip(op.results, results, strict=True))
+        return []
+
+    def _of(self, values: Sequence[Value]) -> list[Array]:
+        return [self._values[value] for value in values]
+
+    def _operation(self, op: Op) -> Sequence[Array]:
+        match op:
+            case For():
+                return self._for(op)
+            case While():
+                return self._while(op)
+            case If():
+                return self.block(op.then if self._values[op.condition] else op.orelse)
+            case TileBlockId():
+                return [np.asarray(self._index[op.axis], np.int32)]
+            case NumTileBlocks():
+                return [np.asarray(self._grid[op.axis], np.int32)]
+            case TensorDim():
+                return [np.asarray(self._values[op.x].shape[op.axis], np.int32)]
+            case LoadTile():
+                index = [int(each) for each in self._of(op.index)]
+                return [load(self._values[op.x], op.shape, index)]
+            case LoadMut():
+                return [load(self._values[op.x], op.x.mut.tile, self._index[: op.x.mut.rank])]
+            case StoreMut():
+                store(self._values[op.x], self._values[op.value], self._index[: op.x.mut.rank])
+                return []
+            case _:
+                with np.errstate(all="ignore"):
+                    result: Any = op.reference(*self._of(op.operands))
+                return [np.asarray(result)]
+
+    def _for(self, op: For) -> Sequence[Array]:
+        start, stop, step = (int(self._values[each]) for each in (op.start, op.stop, op.step))
+        carried = self._of(op.carried)
+        dtype = op.induction.tile.dtype.numpy
+        for position in range(start, stop, step):
+            carried = self.block(op.body, [np.asarray(position, dtype), *carried])
+        return carried
+
+    def _while(self, op: While) -> Sequence[Array]:
+        carried = self._of(op.carried)
+        while self.block(op.condition, carried)[0]:
+            carried = self.block(op.body, carried)
+        return carried
+
+
+def run_block(function: Function, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
+    """Run the tile block at `index` of `grid`, with the kernel's parameters bound to arrays."""
+    _Walker(values, index, grid).block(function.body)

@@ -1,0 +1,85 @@
+"""Tensors in memory as NumPy arrays, and tiles of them: zeros past the edges, stores clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.interface import Parameter
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Function, Value
+from cutile.ir.types import TileType
+
+Array = np.ndarray[Any, Any]
+_CARRIERS = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+
+
+class _Memory:
+    """Foreign memory, offered to NumPy by its array interface."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+def array_at(address: int, dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """The elements at `address`, as an array that shares the memory. `strides` count elements."""
+    size = dtype.bits // 8
+    interface = {
+        "version": 3,
+        "data": (address, False),
+        "shape": shape,
+        "strides": tuple(stride * size for stride in strides),
+        "typestr": _CARRIERS[size],
+    }
+    return np.asarray(_Memory(interface)).view(dtype.numpy)
+
+
+def bind_parameters(
+    function: Function, parameters: Sequence[Parameter], arguments: Sequence[int | float | bool]
+) -> dict[Value, Array]:
+    """Each kernel parameter as an array: tensors as they lie in memory, scalars of shape ()."""
+    facts: dict[tuple[int, str, int], Any] = {}
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        facts[parameter.argument, parameter.kind, parameter.axis] = argument
+    bound: dict[Value, Array] = {}
+    for position, value in enumerate(function.parameters):
+        if isinstance(value.type, TileType):
+            bound[value] = np.asarray(facts[position, "scalar", 0]).astype(value.type.dtype.numpy)
+            continue
+        tensor = value.tensor
+        shape = tuple(
+            facts[position, "extent", axis] if extent is None else extent for axis, extent in enumerate(tensor.shape)
+        )
+        strides = tuple(
+            facts[position, "stride", axis] if stride is None else stride for axis, stride in enumerate(tensor.strides)
+        )
+        bound[value] = array_at(facts[position, "pointer", 0], tensor.dtype, shape, strides)
+    return bound
+
+
+def _overlap(array: Array, shape: Sequence[int], index: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the tile at `index` meets the array: slices of the array, and of the tile."""
+    inside: list[slice] = []
+    within: list[slice] = []
+    for extent, tile, position in zip(array.shape, shape, index, strict=True):
+        start = int(position) * tile
+        low, high = min(max(start, 0), extent), min(max(start + tile, 0), extent)
+        inside.append(slice(low, high))
+        within.append(slice(low - start, high - start) if high > low else slice(0, 0))
+    return tuple(inside), tuple(within)
+
+
+def load(array: Array, shape: tuple[int, ...], index: Sequence[int]) -> Array:
+    """The tile at a tile index; zeros past the edges."""
+    tile = np.zeros(shape, array.dtype)
+    inside, within = _overlap(array, shape, index)
+    tile[within] = array[inside]
+    return tile
+
+
+def store(array: Array, tile: Array, index: Sequence[int]) -> None:
+    """Write the tile at a tile index; what lies past the edges is dropped."""
+    inside, within = _overlap(array, tile.shape, index)
+    array[inside] = tile[within]

@@ -1,0 +1,166 @@
+"""A kernel from source to something launchable, top to bottom.
+
+source -> IR -> neutral passes -> key -> disk cache -> lower -> emit -> build -> disk cache -> load
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cutile import config
+from cutile.backend.interface import CompileOptions, Executable, Loaded, Target
+from cutile.backend.registry import backend
+from cutile.compile.dump import Dump
+from cutile.compile.key import cache_key
+from cutile.compile.specialize import Specialization
+from cutile.compile.store import DiskStore
+from cutile.errors import KernelTypeError
+from cutile.frontend.build import Program, build
+from cutile.frontend.source import FunctionSource
+from cutile.ir.core import Function
+from cutile.ir.verify import verify
+from cutile.passes.pipeline import run_passes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compiled."""
+
+    function: Callable[..., Any]
+    source: FunctionSource
+    specialization: Specialization
+    options: CompileOptions
+    target: Target
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel that can be launched, and how it came about.
+
+    Attributes:
+        loaded: launches it.
+        executable: machine code as data.
+        program: the IR as written, with the outside names that were compiled in.
+        key: the cache key.
+        from_disk: whether the machine code came from the disk cache.
+        seconds: what each phase took.
+    """
+
+    loaded: Loaded
+    executable: Executable
+    program: Program
+    key: str
+    from_disk: bool
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@functools.cache
+def disk_store(folder: Path | None) -> DiskStore:
+    """The disk cache in a folder (one object each, so that a warning comes once)."""
+    return DiskStore(folder)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
+        self._last = now
+
+
+def front(request: Request) -> Program:
+    """The IR as written.
+
+    Raises:
+        KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
+    """
+    specialization = request.specialization
+    program = build(request.function, request.source, specialization.parameters, specialization.generics)
+    if not any(op.name == "store_mut" for op in program.function.walk()):
+        raise KernelTypeError(
+            f"kernel {request.source.name!r} stores nothing, so it has no effect",
+            request.source.locate(request.source.tree),
+            "Store a tile into a Mut parameter: y.store(tile).",
+        )
+    return program
+
+
+def lower(request: Request, function: Function, check: bool) -> Function:
+    """The IR after the target's own passes."""
+    lowered = backend(request.target.backend).lower(function, request.target, request.options)
+    if check:
+        verify(lowered)
+    return lowered
+
+
+def compile_kernel(request: Request) -> Compiled:
+    """Compile, or take from the disk cache, and load.
+
+    Raises:
+        KernelError: the kernel does not compile; shows the place.
+        CompilationError: the toolchain refused the generated code.
+    """
+    settings = config.load()
+    dump = Dump(settings, request.source.name)
+    made_by = backend(request.target.backend)
+    clock = _Clock()
+    program = front(request)
+    clock.lap("frontend")
+    dump.ir("ir", program.function)
+    function = run_passes(program.function, check=settings.verify)
+    clock.lap("passes")
+    dump.ir("passes", function)
+    key = cache_key(function, request.options, request.target, made_by.version())
+    store = disk_store(settings.cache_directory) if settings.disk_cache else None
+    executable = store.get(key) if store is not None else None
+    clock.lap("cache")
+    from_disk = executable is not None
+    if executable is None or dump.wants("lowered"):
+        lowered = lower(request, function, settings.verify)
+        clock.lap("lower")
+        dump.ir("lowered", lowered)
+        if executable is None:
+            source = made_by.emit(lowered, request.target, request.options)
+            clock.lap("emit")
+            executable = made_by.build(source, request.target)
+            clock.lap("build")
+            if store is not None:
+                store.put(key, executable)
+                clock.lap("cache")
+    dump.text("source", executable.source)
+    dump.text("log", executable.log)
+    loaded = made_by.load(executable)
+    clock.lap("load")
+    return Compiled(loaded, executable, program, key, from_disk, clock.seconds)
+
+
+def render(request: Request, stage: str) -> str:
+    """The text of one stage, made afresh: "ir", "passes", "lowered", "source" or "log".
+
+    Raises:
+        ValueError: there is no such stage.
+    """
+    from cutile.ir.text import print_function
+
+    if stage not in config.STAGES:
+        raise ValueError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}")
+    program = front(request)
+    if stage == "ir":
+        return print_function(program.function)
+    function = run_passes(program.function)
+    if stage == "passes":
+        return print_function(function)
+    lowered = lower(request, function, check=True)
+    if stage == "lowered":
+        return print_function(lowered)
+    made_by = backend(request.target.backend)
+    source = made_by.emit(lowered, request.target, request.options)
+    return source.text if stage == "source" else made_by.build(source, request.target).log

@@ -1,0 +1,47 @@
+"""The cache key: a SHA-256 digest of everything that decides the generated text and the machine code made of it.
+
+    the program as IR after the neutral passes (helpers inlined, captured values in it, dtypes, layouts, generics)
+    the source lines and the file name, which generated code quotes
+    compile options, target, the backend's and toolchain's versions, and cutile's own source text
+
+Never Python's `hash()`, which changes from process to process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+from cutile.backend.interface import CompileOptions, Target
+from cutile.ir.core import Function
+from cutile.ir.text import print_function
+
+
+@functools.cache
+def own_digest() -> str:
+    """A digest of cutile's own source text: another compiler may make other code."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def cache_key(function: Function, options: CompileOptions, target: Target, version: str) -> str:
+    """The key of a kernel: 64 hexadecimal digits.
+
+    Args:
+        function: the IR after the target-neutral passes.
+        options: the compile options.
+        target: what it is compiled for.
+        version: the backend's `version()`.
+    """
+    digest = hashlib.sha256()
+    lines = "\n".join(f"{number} {text}" for number, text in sorted(function.source.items()))
+    for part in (print_function(function), function.file, lines, repr(options), repr(target), version, own_digest()):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))  # no two lists of parts run together into the same bytes
+        digest.update(data)
+    return digest.hexdigest()

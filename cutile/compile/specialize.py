@@ -1,0 +1,208 @@
+"""Facts about launch arguments to parameter types and the values of generics.
+
+Compiled code is specialized to: dtypes, ranks, which axis has stride 1, whether bases and strides are multiples of 16
+bytes, the partition's tile, generics, and extents that the signature declares. Other extents and strides, addresses and
+scalars are launch arguments: a change of them does not recompile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.dtypes import DTypeLike, as_dtype
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
+from cutile.frontend.signature import Extent, Generic, Parameter, Signature
+from cutile.ir.types import MutType, TensorType, TileType, Type
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What specialization may know of a tensor argument; `tile` is the partition's shape for a `Mut` parameter."""
+
+    dtype: DTypeLike
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    tile: tuple[int, ...] | None = None
+
+    def layout(self, max_divisibility: int) -> tuple[tuple[int | None, ...], int]:
+        """The strides that are known to be 1 (at most one), and the alignment in bytes."""
+        size = self.dtype.bits // 8
+        unit = None
+        for axis in range(len(self.shape) - 1, -1, -1):
+            # Of an axis with one element any stride will do; only the last axis takes it for 1, so that a column
+            # vector has the layout of a row-major matrix.
+            if self.strides[axis] == 1 or (self.shape[axis] == 1 and axis == len(self.shape) - 1):
+                unit = axis
+                break
+        strides = tuple(1 if axis == unit else None for axis in range(len(self.shape)))
+        aligned = self.address % 16 == 0 and all(
+            stride * size % 16 == 0
+            for axis, (extent, stride) in enumerate(zip(self.shape, self.strides, strict=True))
+            if axis != unit and extent > 1
+        )
+        return strides, max(size, min(16 if aligned else size, max_divisibility))
+
+
+Fact = TensorFacts | None
+"""A tensor's facts; None for a scalar, whose type the signature and the generics decide."""
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """The types of the parameters and the values of the generics."""
+
+    parameters: Mapping[str, Type]
+    generics: Mapping[str, Any]
+
+
+def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The generics that a caller gave: a flat list in declared order, or some by name.
+
+    Raises:
+        GenericsError: too many or too few, an unknown name, or a value of the wrong kind.
+    """
+    names = [generic.name for generic in signature.generics]
+    given: dict[str, Any] = {}
+    if flat is not None:
+        if len(flat) != len(names):
+            raise GenericsError(
+                f"{signature.name}: .generics takes {len(names)} values, in the order ({', '.join(names)}); "
+                f"got {len(flat)}: {list(flat)!r}"
+            )
+        given.update(zip(names, flat, strict=True))
+    for name, value in named.items():
+        if name not in names:
+            known = f"its generics are {', '.join(names)}" if names else "it has no generics"
+            raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
+        given[name] = value
+    return {name: _checked(signature, _generic(signature, name), value) for name, value in given.items()}
+
+
+def _generic(signature: Signature, name: str) -> Generic:
+    return next(each for each in signature.generics if each.name == name)
+
+
+def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
+    if generic.kind == "dtype":
+        try:
+            return as_dtype(value)
+        except TypeError as error:
+            raise GenericsError(f"{signature.name}: generic {generic.name!r}: {error}") from None
+    if isinstance(value, str) and value.lstrip("-").isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise GenericsError(f"{signature.name}: generic {generic.name!r} must be an int, got {value!r}")
+    return value
+
+
+class _Binder:
+    """Collects the values of generics from the caller and from the arguments, and refuses contradictions."""
+
+    def __init__(self, signature: Signature, given: Mapping[str, Any]) -> None:
+        self.signature = signature
+        self.values: dict[str, Any] = dict(given)
+        self._origin: dict[str, str] = dict.fromkeys(given, "the generics given")
+
+    def bind(self, name: str, value: Any, origin: str) -> None:
+        """Record that an argument says `name` is `value`."""
+        if name in self.values and self.values[name] != value:
+            raise GenericsError(
+                f"{self.signature.name}: generic {name!r} is {self.values[name]!r} by {self._origin[name]}, "
+                f"but {value!r} by {origin}"
+            )
+        self.values[name] = value
+        self._origin.setdefault(name, origin)
+
+    def finish(self) -> dict[str, Any]:
+        """Every generic's value, in declared order; defaults for what nothing said."""
+        made: dict[str, Any] = {}
+        for generic in self.signature.generics:
+            if generic.name in self.values:
+                made[generic.name] = self.values[generic.name]
+            elif not generic.required:
+                made[generic.name] = _checked(self.signature, generic, generic.default)
+            else:
+                raise GenericsError(
+                    f"{self.signature.name}: no argument tells the value of the generic {generic.name!r}; "
+                    f"give it by name ({self.signature.name}(..., {generic.name}=...)) or with .generics([...])"
+                )
+        return made
+
+
+def specialize(
+    signature: Signature, facts: Sequence[Fact], given: Mapping[str, Any], max_divisibility: int = 16
+) -> Specialization:
+    """The specialization for arguments with these facts.
+
+    Raises:
+        ArgumentError: an argument contradicts the signature; names the argument, what was expected, what came.
+        GenericsError: generics are missing or contradict the arguments.
+    """
+    binder = _Binder(signature, given)
+    for parameter, fact in zip(signature.parameters, facts, strict=True):
+        _bind_names(binder, parameter, fact)
+    generics = binder.finish()
+    types: dict[str, Type] = {}
+    for parameter, fact in zip(signature.parameters, facts, strict=True):
+        if isinstance(fact, TensorFacts):
+            types[parameter.name] = _tensor_type(signature, parameter, fact, generics, max_divisibility)
+        else:
+            dtype: Any = generics[parameter.dtype] if isinstance(parameter.dtype, str) else parameter.dtype
+            types[parameter.name] = TileType(dtype)
+    return Specialization(types, generics)
+
+
+def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
+    """Let an argument decide the generics that its parameter names."""
+    if fact is None:
+        return
+    dtype = fact.dtype
+    if isinstance(parameter.dtype, str):
+        binder.bind(parameter.dtype, dtype, f"the dtype of argument {parameter.name!r}")
+    elif parameter.dtype is not None and parameter.dtype is not dtype:
+        raise ArgumentTypeError(
+            f"{binder.signature.name}: argument {parameter.name!r} must be a tensor of {parameter.dtype}, got {dtype}; "
+            f"convert it first"
+        )
+    if parameter.extents is None:
+        return
+    shape, what = (fact.tile, "partition shape") if fact.tile is not None else (fact.shape, "shape")
+    if len(parameter.extents) != len(shape):
+        raise ArgumentError(
+            f"{binder.signature.name}: argument {parameter.name!r} must have {len(parameter.extents)} axes "
+            f"({_show(parameter.extents)}), got {len(shape)}: {what} {shape}"
+        )
+    for axis, (declared, extent) in enumerate(zip(parameter.extents, shape, strict=True)):
+        if isinstance(declared, str):
+            binder.bind(declared, extent, f"axis {axis} of argument {parameter.name!r} ({what} {shape})")
+        elif declared is not None and declared != extent:
+            raise ArgumentError(
+                f"{binder.signature.name}: argument {parameter.name!r} must have the {what} "
+                f"({_show(parameter.extents)}), got {shape}: axis {axis} is {extent}, not {declared}"
+            )
+
+
+def _show(extents: tuple[Extent, ...]) -> str:
+    return ", ".join("Dyn" if extent is None else str(extent) for extent in extents)
+
+
+def _tensor_type(
+    signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
+) -> Type:
+    strides, alignment = fact.layout(max_divisibility)
+    known: tuple[int | None, ...] = (None,) * len(fact.shape)
+    if parameter.kind == "tensor" and parameter.extents is not None:
+        known = tuple(generics[each] if isinstance(each, str) else each for each in parameter.extents)
+    tensor = TensorType(fact.dtype, known, strides, alignment)
+    if parameter.kind == "tensor":
+        return tensor
+    assert fact.tile is not None
+    if len(fact.tile) != len(fact.shape):
+        raise ArgumentError(
+            f"{signature.name}: argument {parameter.name!r} is a tensor of shape {fact.shape} partitioned by "
+            f"{fact.tile}: the partition shape must have {len(fact.shape)} extents"
+        )
+    return MutType(tensor, fact.tile)

@@ -1,0 +1,112 @@
+"""`@entry`: a Python function as a kernel. Calling it makes a `KernelOp`; nothing runs."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import Any, overload
+
+from cutile.backend.interface import CompileOptions
+from cutile.compile.kernels import KernelCache
+from cutile.errors import ArgumentError
+from cutile.launch.kernel_op import KernelOp
+
+
+class Kernel:
+    """A tile kernel. Made by `@entry`.
+
+    Calling it lends it its arguments and returns an op that yields a named tuple of them:
+
+        out = saxpy(y.partition((256,)), 2.0, x).sync()      # out.y, out.a, out.x
+
+    Generics may be given by name: `gemm(z, x, y, BK=128)`.
+    """
+
+    __wrapped_kernel__ = True
+
+    def __init__(self, function: Callable[..., None], options: CompileOptions) -> None:
+        self._cache = KernelCache(function)
+        self._options = options
+        names = self._cache.signature.names
+        self._result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
+        """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
+        signature = self._cache.signature
+        names = signature.names
+        if len(arguments) > len(names):
+            raise ArgumentError(
+                f"{signature.name} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}"
+            )
+        given = dict(zip(names, arguments, strict=False))
+        for name in names:
+            if name in named:
+                if name in given:
+                    raise ArgumentError(f"{signature.name}: argument {name!r} was given twice")
+                given[name] = named.pop(name)
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise ArgumentError(
+                f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
+            )
+        generics = self._cache.generics(None, named)
+        return KernelOp(self._cache, self._result, [given[name] for name in names], generics, self._options)
+
+    def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
+        """The text of one stage of the compilation for these arguments.
+
+        Args:
+            arguments: as for a launch; nothing is lent.
+            stage: "ir" (as written), "passes" (after the neutral passes), "lowered" (after the target's),
+                "source" (the generated Python file), "log" (what the toolchain said).
+            arch: compile for this architecture, such as "sm_90a", in place of the arguments' device.
+            named: generics by name.
+
+        Example:
+            >>> print(saxpy.inspect(y.partition((256,)), 2.0, x, stage="ir"))
+        """
+        op = self(*arguments, **named)
+        try:
+            return op.render(stage, arch)
+        finally:
+            op.discard()
+
+    @property
+    def specializations(self) -> int:
+        """How many specializations are in memory."""
+        return len(self._cache)
+
+    def __repr__(self) -> str:
+        signature = self._cache.signature
+        generics = ", ".join(generic.name for generic in signature.generics)
+        return f"<kernel {signature.name}({', '.join(signature.names)}{'; ' + generics if generics else ''})>"
+
+
+@overload
+def entry(function: Callable[..., None]) -> Kernel: ...
+@overload
+def entry(*, options: CompileOptions | None = None) -> Callable[[Callable[..., None]], Kernel]: ...
+def entry(function: Callable[..., None] | None = None, *, options: CompileOptions | None = None) -> Any:
+    """Make a kernel of a Python function.
+
+    Its source text is taken now: later edits of the file change nothing.
+
+    Args:
+        function: the function; annotations say what each parameter is (see `cutile.Tensor`, `cutile.Mut`).
+        options: hints for the compiler, for every launch that gives none.
+
+    Raises:
+        KernelError: the source or the signature cannot be understood; shows the place.
+
+    Example:
+        >>> import cutile as ct
+        >>> @ct.entry
+        ... def increment(y: ct.Mut):
+        ...     y.store(y.load() + 1)
+    """
+    chosen = options or CompileOptions()
+    if function is None:
+        return functools.partial(Kernel, options=chosen)
+    return Kernel(function, chosen)

@@ -1,0 +1,65 @@
+"""The grid of a launch: inferred from the partitions, or given, and then equal to what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cutile.errors import LaunchError
+from cutile.launch.views import TiledView
+
+Grid = tuple[int, int, int]
+
+
+def partition_grid(view: TiledView) -> Grid:
+    """How many tiles a partition has along each axis."""
+    tiles = [-(-extent // tile) for extent, tile in zip(view.view.shape, view.tile, strict=True)]
+    x, y, z = (*tiles, 1, 1, 1)[:3]
+    return x, y, z
+
+
+def launch_grid(kernel: str, given: Grid | None, outputs: Mapping[str, TiledView]) -> Grid:
+    """The grid to launch.
+
+    Raises:
+        LaunchError: partitions disagree with one another or with the grid given, or there is neither.
+    """
+    inferred: Grid | None = None
+    source = ""
+    for name, view in outputs.items():
+        grid = partition_grid(view)
+        if inferred is not None and grid != inferred:
+            raise LaunchError(
+                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} tiles, {name!r} has {grid}"
+            )
+        inferred, source = grid, name
+    if given is None:
+        if inferred is None:
+            raise LaunchError(f"{kernel}: launch grid required: no partition tells it; give it with .grid((x, y, z))")
+        return inferred
+    if inferred is not None and given != inferred:
+        raise LaunchError(
+            f"{kernel}: the launch grid {given} does not match the inferred partition grid {inferred} of {source!r}"
+        )
+    return given
+
+
+def check_grid(kernel: str, grid: object) -> Grid:
+    """A grid as given by a caller: one to three extents, each at least 1.
+
+    Raises:
+        LaunchError: it is no grid, or empty.
+    """
+    items = (grid,) if isinstance(grid, int) else grid
+    if not isinstance(items, tuple | list) or not 1 <= len(items) <= 3:  # pyright: ignore[reportUnknownArgumentType]
+        raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {grid!r}")
+    extents: list[int] = []
+    for item in items:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(item, int) or isinstance(item, bool):
+            raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {grid!r}")
+        extents.append(item)
+    if min(extents) < 1:
+        raise LaunchError(f"{kernel}: the grid {tuple(extents)} is empty: every extent must be at least 1")
+    x, y, z = (*extents, 1, 1, 1)[:3]
+    if x * y * z >= 2**31:
+        raise LaunchError(f"{kernel}: the grid {(x, y, z)} has {x * y * z} tile blocks, more than 2**31 - 1")
+    return x, y, z

@@ -1,0 +1,44 @@
+"""Scalar arguments: Python and NumPy numbers to the plain numbers that a parameter's dtype can hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError, ArgumentTypeError
+
+
+def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> int | float | bool:
+    """`value` as a plain number that `dtype` holds.
+
+    Raises:
+        ArgumentTypeError: it is no number, or a float where an integer is wanted.
+        ArgumentError: it does not fit.
+    """
+    kind = dtype.kind
+    if type(value) is float and kind == "float":  # the common case
+        return value
+    if isinstance(value, np.generic):
+        scalar = cast("Any", value)
+        value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
+    if isinstance(value, bool):
+        if kind != "bool":
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a number ({dtype}), got {value!r}")
+        return value
+    if kind == "bool" or not isinstance(value, int | float):
+        raise ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be a {dtype} scalar, got {type(value).__name__}: {value!r}"
+        )
+    if kind == "float":
+        return float(value)
+    if isinstance(value, float):
+        if not math.isfinite(value) or not value.is_integer():
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {value!r}")
+        value = int(value)
+    info = np.iinfo(dtype.numpy)
+    if not info.min <= value <= info.max:
+        raise ArgumentError(f"{kernel}: argument {name!r} must fit {dtype} ({info.min} to {info.max}), got {value}")
+    return value
