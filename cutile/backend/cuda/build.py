@@ -58,9 +58,7 @@ def read_log(log: str) -> Report:
 
     remarks = tuple(line.strip() for line in log.splitlines() if re.search(r"\bC75\d\d\b", line))
     registers = max((int(each) for each in re.findall(r"Used (\d+) registers", log)), default=0)
-    return Report(
-        registers, total(r"(\d+) bytes stack frame"), total(r"(\d+) bytes spill (?:stores|loads)"), remarks
-    )
+    return Report(registers, total(r"(\d+) bytes stack frame"), total(r"(\d+) bytes spill (?:stores|loads)"), remarks)
 
 
 def parameter_type(parameter: Parameter) -> Any:
@@ -174,5 +172,3 @@ def toolchain_version() -> str:
     parts.append("nvvm " + ".".join(map(str, _nvvm_bindings.version())))
     parts.append("nvjitlink " + ".".join(map(str, _linker.version())))
     return ", ".join(parts)
-
-

@@ -69,7 +69,9 @@ class Layout:
         if any(not any(basis) for basis in self.register):
             raise ValueError("a register bit is never free: its two registers would hold the same element")
         found = [basis for basis in bases if any(basis)]
-        if any(sum(map(bool, basis)) != 1 or max(basis) & (max(basis) - 1) for basis in found) or len(set(found)) < len(found):
+        if any(sum(map(bool, basis)) != 1 or max(basis) & (max(basis) - 1) for basis in found) or len(set(found)) < len(
+            found
+        ):
             raise ValueError("each basis of a layout is a power of two on one axis, and none occurs twice")
         for axis, extent in enumerate(self.shape):
             if self.cover[axis] < extent:

@@ -57,7 +57,9 @@ def architecture(name: str) -> Architecture:
     """
     found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", name)
     if found is None:
-        raise UnsupportedTargetError(f"{name!r} is no CUDA architecture; expected a name such as sm_80, sm_90a or sm_100a")
+        raise UnsupportedTargetError(
+            f"{name!r} is no CUDA architecture; expected a name such as sm_80, sm_90a or sm_100a"
+        )
     major, minor, suffix = int(found[1]), int(found[2]), found[3]
     if major < 8:
         raise UnsupportedTargetError(f"{name} is too old: kernels need sm_80 (Ampere) or later; use the cpu backend")

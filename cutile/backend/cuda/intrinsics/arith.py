@@ -175,5 +175,3 @@ def fma(dtype: DTypeLike, n: int) -> Any:
         return fused(b, dtype, x, y, z)
 
     return elementwise("fma", (dtype,) * 3, dtype, n, one)
-
-

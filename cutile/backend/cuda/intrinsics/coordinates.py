@@ -40,6 +40,10 @@ class Coordinates:
             bit = end
         return i32c(0) if total is None else total
 
+    def enter(self) -> None:
+        """Forget what was computed in a branch that does not reach this one."""
+        self._elements.clear()
+
     def thread_part(self, axis: int) -> Any:
         """The coordinate of register 0 along `axis`."""
         return self._thread[axis]

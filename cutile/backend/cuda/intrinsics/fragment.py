@@ -108,5 +108,3 @@ def elementwise(name: str, dtypes: Sequence[DTypeLike], result: DTypeLike, n: in
         return pack(b, [one(b, *row) for row in zip(*columns, strict=True)], n)
 
     return intrinsic(name, frag(result, n), [frag(dtype, n) for dtype in dtypes], generate)
-
-

@@ -68,11 +68,23 @@ def number(dtype: DTypeLike, value: Any) -> Any:
 
 
 def asm(
-    b: Any, result: Any, operands: Sequence[Any], text: str, constraints: str, *, effect: bool = False, convergent: bool = False
+    b: Any,
+    result: Any,
+    operands: Sequence[Any],
+    text: str,
+    constraints: str,
+    *,
+    effect: bool = False,
+    convergent: bool = False,
 ) -> Any:
-    """Inline PTX. `effect` keeps it in place and in order; `convergent` keeps the warp together."""
-    made = ir.InlineAsm(ir.FunctionType(result, [each.type for each in operands]), text, constraints, side_effect=effect)
-    return b.call(made, operands, attrs=("convergent",) if convergent else ())
+    """Inline PTX. `effect`: it touches memory or order matters; `convergent`: the warp runs it together."""
+    made = ir.InlineAsm(
+        ir.FunctionType(result, [each.type for each in operands]), text, constraints, side_effect=effect
+    )
+    attributes = ["convergent"] if convergent else []
+    if not effect:
+        attributes.append("readnone")
+    return b.call(made, operands, attrs=attributes)
 
 
 def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent: bool = False) -> Any:
@@ -171,5 +183,3 @@ def select_lanes(b: Any, value: Any, mask: int) -> Any:
             out = part if out is None else b.or_(out, part)
             shift += 1
     return i32c(0) if out is None else out
-
-

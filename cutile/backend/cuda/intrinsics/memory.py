@@ -89,6 +89,12 @@ class _Access:
         self._steps: dict[tuple[int, ...], Any] = {}
         self._tests: dict[tuple[int, int], Any] = {}
 
+    def enter(self) -> None:
+        """Forget what was computed in another branch, which does not reach this one."""
+        self._steps.clear()
+        self._tests.clear()
+        self.at.enter()
+
     def address(self, register: int) -> Any:
         """A byte pointer to a register's element."""
         b, offset = self.b, self.layout.offsets[register]
@@ -148,19 +154,26 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
 def _vector_type(dtype: DTypeLike, width: int) -> Any:
     """The LLVM type of one wide access: 32-bit words where there are any, since 8- and 16-bit vectors split up."""
     bits = dtype.bits * width
-    if bits < 32 or bits == 32:
+    if bits <= 32 or width == 1:
         return ir.IntType(bits)
     word = 64 if dtype.bits == 64 else 32
     return ir.VectorType(ir.IntType(word), bits // word)
 
 
 def _split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
-    """The elements of one wide access."""
-    element = memory_type(dtype)
+    """The elements of one wide access. Small ones by shifts: a vector of them would be loaded in small pieces."""
     if width == 1:
         return [from_memory(b, dtype, loaded)]
-    vector = b.bitcast(loaded, ir.VectorType(element, width))
-    return [from_memory(b, dtype, b.extract_element(vector, i32c(i))) for i in range(width)]
+    if dtype.bits >= 32:
+        return [from_memory(b, dtype, b.extract_element(loaded, i32c(i))) for i in range(width)]
+    per_word = 32 // dtype.bits
+    found: list[Any] = []
+    for word in range(max(1, width // per_word)):
+        bits = b.extract_element(loaded, i32c(word)) if width > per_word else loaded
+        for part in range(min(per_word, width)):
+            moved = b.lshr(bits, const(bits.type, part * dtype.bits)) if part else bits
+            found.append(from_memory(b, dtype, b.trunc(moved, memory_type(dtype))))
+    return found
 
 
 def _join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
@@ -174,25 +187,47 @@ def _join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
     return b.bitcast(vector, _vector_type(dtype, width))
 
 
-_NO_ALLOCATE = {1: "b32", 2: "v2.b32", 4: "v4.b32"}
+def _words(b: Any, count: int, found: Any) -> Any:
+    """The results of an access of `count` words as one value."""
+    if count == 1:
+        return found
+    vector = const(ir.VectorType(I32, count), ir.Undefined)
+    for i in range(count):
+        vector = b.insert_element(vector, b.extract_value(found, i), i32c(i))
+    return vector
 
 
-def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, streaming: bool) -> list[Any]:
+def _load_words(b: Any, address: Any, words: int, kind: str, condition: Any | None) -> Any:
+    """1, 2 or 4 words in one access, in PTX; zeros where `condition` does not hold."""
+    registers = [f"${i}" for i in range(words)]
+    listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
+    access = f"{kind}.{'v' + str(words) + '.' if words > 1 else ''}b32 {listed}, [${words}];"
+    constraints = ",".join(["=r"] * words) + ",l"
+    operands = [address]
+    if condition is not None:
+        clear = " ".join(f"mov.b32 {each}, 0;" for each in registers)
+        access = f"{{.reg .pred p; setp.ne.b32 p, ${words + 1}, 0; {clear} @p {access}}}"
+        constraints += ",r"
+        operands.append(b.zext(condition, I32))
+        constraints = constraints.replace("=r", "=&r")  # cleared before the address is read
+    result = ir.LiteralStructType([I32] * words) if words > 1 else I32
+    return _words(b, words, asm(b, result, operands, access, constraints, effect=True))
+
+
+def _load_wide(
+    b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, streaming: bool, condition: Any | None
+) -> list[Any]:
     """`width` neighbouring elements in one access. `constant`: nothing writes there during the launch."""
     kind = _vector_type(dtype, width)
-    words = dtype.bits * width // 32
-    if streaming and constant and words in _NO_ALLOCATE and dtype.bits * width % 32 == 0:
-        registers = ", ".join(f"${i}" for i in range(words))
-        registers = f"{{{registers}}}" if words > 1 else registers
-        text = f"ld.global.nc.L1::no_allocate.{_NO_ALLOCATE[words]} {registers}, [${words}];"
-        result = ir.LiteralStructType([I32] * words) if words > 1 else I32
-        found = asm(b, result, [address], text, ",".join(["=r"] * words) + ",l")
-        if words > 1:
-            vector = const(ir.VectorType(I32, words), ir.Undefined)
-            for i in range(words):
-                vector = b.insert_element(vector, b.extract_value(found, i), i32c(i))
-            found = vector
+    words, rest = divmod(dtype.bits * width, 32)
+    by_words = not rest and words in (1, 2, 4)
+    if by_words and (condition is not None or (streaming and constant)):
+        space = "ld.global" + (".nc" if constant else "") + (".L1::no_allocate" if streaming else "")
+        found = _load_words(b, address, words, space, condition)
         return _split(b, dtype, b.bitcast(found, kind), width)
+    if condition is not None:
+        size = const(I64, dtype.bits // 8)
+        return [_load_one(b, dtype, b.gep(address, [b.mul(size, const(I64, i))]), condition) for i in range(width)]
     loaded = b.load(pointer(b, address, kind, GLOBAL))
     loaded.align = dtype.bits * width // 8
     if constant:
@@ -209,7 +244,12 @@ def _groups(layout: Layout, axis: int | None, width: int) -> list[list[int]]:
 
 @cache
 def load(
-    view: View, layout: Layout, *, vector: tuple[int, int] | None = None, constant: bool = False, streaming: bool = False
+    view: View,
+    layout: Layout,
+    *,
+    vector: tuple[int, int] | None = None,
+    constant: bool = False,
+    streaming: bool = False,
 ) -> Any:
     """`f(base, *dynamic extents, *dynamic strides, *tile index)`: a tile, zeros past the tensor's edges.
 
@@ -226,17 +266,15 @@ def load(
         access = _Access(b, view, layout, values)
 
         def fast() -> list[Any]:
+            access.enter()
             found: list[Any] = []
             for group in groups:
-                test = access.at.inside(group[0])
-                address = access.address(group[0])
-                if test is None:
-                    found += _load_wide(b, dtype, address, width, constant, streaming)
-                else:  # beyond the tile's edge: nobody's element, any value will do
-                    found += [_load_one(b, dtype, access.address(each), test) for each in group]
+                test = access.at.inside(group[0])  # the tile ends between groups: the width divides its extent
+                found += _load_wide(b, dtype, access.address(group[0]), width, constant, streaming, test)
             return found
 
         def edge() -> list[Any]:
+            access.enter()
             return [_load_one(b, dtype, access.address(r), access.inside(r)) for r in range(count)]
 
         return pack(b, _either(b, access.interior, fast, edge), count)
@@ -286,17 +324,19 @@ def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) 
         fast, edge = b.append_basic_block("inside"), b.append_basic_block("edge")
         b.cbranch(access.interior, fast, edge)
         b.position_at_end(fast)
+        access.enter()
         for group in groups:
             test = access.at.inside(group[0])
+            bits = _join(b, dtype, [elements[each] for each in group])
+            where = pointer(b, access.address(group[0]), bits.type, GLOBAL)
             if test is None:
-                bits = _join(b, dtype, [elements[each] for each in group])
-                made = b.store(bits, pointer(b, access.address(group[0]), bits.type, GLOBAL))
-                made.align = dtype.bits * width // 8
+                b.store(bits, where).align = dtype.bits * width // 8
             else:
-                for each in group:
-                    _store_one(b, dtype, elements[each], access.address(each), test)
+                with b.if_then(test):
+                    b.store(bits, where).align = dtype.bits * width // 8
         b.branch(done)
         b.position_at_end(edge)
+        access.enter()
         for register in range(count):
             _store_one(b, dtype, elements[register], access.address(register), access.inside(register))
         b.branch(done)

@@ -30,6 +30,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.backend.cuda.staging import lane_mask, warp_mask
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64
 
 KINDS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min"}
@@ -62,26 +63,11 @@ def _exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
     return b.trunc(shuffle_xor(b, b.zext(value, I32), mask), kind)
 
 
-def scratch(layout: Layout, axis: int, dtype: DTypeLike) -> int:
-    """The bytes of shared memory that a reduction needs."""
-    if not _warp_mask(layout, axis):
-        return 0
-    lanes = 1 << (LANE_BITS - _lane_mask(layout, axis).bit_count())
-    size = 4 if dtype in (f16, bf16) else dtype.bits // 8
-    return layout.collapse(axis).registers * layout.warps * lanes * size
-
-
-def _lane_mask(layout: Layout, axis: int) -> int:
-    return sum(1 << bit for bit, basis in enumerate(layout.lane) if basis[axis])
-
-
-def _warp_mask(layout: Layout, axis: int) -> int:
-    return sum(1 << bit for bit, basis in enumerate(layout.warp) if basis[axis])
-
-
 @cache
 def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, fence: bool) -> Any:
     """`f(x)`: the reduction of a tile of `layout` along `axis`, in the registers of `layout.collapse(axis)`.
+
+    A tile of one axis reduces to a scalar.
 
     Args:
         offset: where in shared memory, in bytes.
@@ -93,7 +79,8 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
     where = {each: register for register, each in enumerate(target.offsets)}
     keep = tuple(int(a != axis) for a in range(layout.rank))
     slots = [where[tuple(o * k for o, k in zip(each, keep, strict=True))] for each in layout.offsets]
-    lane_mask, warp_mask = _lane_mask(layout, axis), _warp_mask(layout, axis)
+    lanes, warps = lane_mask(layout, axis), warp_mask(layout, axis)
+    count = target.registers if layout.rank > 1 else 0
 
     def generate(b: Any, values: list[Any]) -> Any:
         identity = _identity(name, wide)
@@ -108,13 +95,13 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
             held = partial[slot]
             partial[slot] = value if held is None else operation(b, wide, held, value)
         for bit in range(LANE_BITS):
-            if lane_mask >> bit & 1:
+            if lanes >> bit & 1:
                 partial = [operation(b, wide, each, _exchange(b, wide, each, 1 << bit)) for each in partial]
-        if warp_mask:
-            partial = _across_warps(b, wide, partial, operation, lane_mask, warp_mask, layout.warps, offset, fence)
-        return pack(b, [narrow(b, dtype, each) for each in partial], target.registers)
+        if warps:
+            partial = _across_warps(b, wide, partial, operation, lanes, warps, layout.warps, offset, fence)
+        return pack(b, [narrow(b, dtype, each) for each in partial], count)
 
-    return intrinsic(name, frag(dtype, target.registers), [frag(dtype, layout.registers)], generate)
+    return intrinsic(name, frag(dtype, count), [frag(dtype, layout.registers)], generate)
 
 
 def _across_warps(
@@ -122,8 +109,8 @@ def _across_warps(
     dtype: DTypeLike,
     partial: list[Any],
     operation: Any,
-    lane_mask: int,
-    warp_mask: int,
+    lane_bits: int,
+    warp_bits: int,
     warps: int,
     offset: int,
     fence: bool,
@@ -131,7 +118,7 @@ def _across_warps(
     """Each warp writes its partial results; after the barrier each thread combines those of the warps it lacks."""
     number_ = thread(b)
     lane, warp = b.and_(number_, i32c(31)), b.lshr(number_, i32c(LANE_BITS))
-    others = 31 & ~lane_mask
+    others = 31 & ~lane_bits
     lanes = 1 << others.bit_count()
     slot = select_lanes(b, lane, others)
     kind = register_type(dtype)
@@ -147,10 +134,10 @@ def _across_warps(
         b.store(value, address(register, warp))
     barrier(b)
     choices = [0]
-    for bit in range(warp_mask.bit_length()):
-        if warp_mask >> bit & 1:
+    for bit in range(warp_bits.bit_length()):
+        if warp_bits >> bit & 1:
             choices += [each | 1 << bit for each in choices]
-    rest = b.and_(warp, i32c(~warp_mask & (warps - 1)))
+    rest = b.and_(warp, i32c(~warp_bits & (warps - 1)))
     found: list[Any] = []
     for register in range(len(partial)):
         total: Any = None
@@ -159,5 +146,3 @@ def _across_warps(
             total = value if total is None else operation(b, dtype, total, value)
         found.append(total)
     return found
-
-

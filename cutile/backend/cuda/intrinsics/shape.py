@@ -35,6 +35,24 @@ def take(dtype: DTypeLike, n: int, registers: tuple[int, ...]) -> Any:
 
 
 @cache
+def broadcast(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
+    """`f(x)`: a tile of `source`, which is `target` with some axes collapsed, repeated along these."""
+    where = {offset: register for register, offset in enumerate(source.offsets)}
+    repeated = tuple(a == 1 < e for a, e in zip(source.shape, target.shape, strict=True))
+    flat = [tuple(0 if r else o for o, r in zip(each, repeated, strict=True)) for each in target.offsets]
+    return take(dtype, source.registers, tuple(where[each] for each in flat))
+
+
+@cache
+def rearrange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
+    """`f(x)`: a tile of `source` in the order of `target`, where no element changes its thread."""
+    registers = register_map(source, target)
+    if registers is None:
+        raise ValueError(f"elements move between threads from {source} to {target}")
+    return take(dtype, source.registers, registers)
+
+
+@cache
 def splat(dtype: DTypeLike, n: int) -> Any:
     """`f(x)`: every element is the scalar `x`."""
     return intrinsic("splat", frag(dtype, n), [frag(dtype, 0)], lambda b, values: pack(b, values * max(n, 1), n))
@@ -94,7 +112,9 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
                 b.store(to_memory(b, dtype, elements[register]), address(b, at, register, strides))
             else:
                 with b.if_then(inside):
-                    b.store(to_memory(b, dtype, elements[register]), address(b, Coordinates(b, source), register, strides))
+                    b.store(
+                        to_memory(b, dtype, elements[register]), address(b, Coordinates(b, source), register, strides)
+                    )
         barrier(b)
         at = Coordinates(b, target)
         strides = row_major(target.shape)
@@ -109,8 +129,3 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
         return pack(b, found, target.registers)
 
     return intrinsic("move", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)
-
-
-def permutation(source: Layout, target: Layout) -> tuple[int, ...] | None:
-    """The registers to `take`, where no element moves between threads."""
-    return register_map(source, target)

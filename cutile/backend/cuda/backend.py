@@ -1,0 +1,74 @@
+"""The manifest: this backend's verbs in one place. Numba and the toolchain are imported when something is built."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from cutile.backend.cuda.emit import emit
+from cutile.backend.cuda.load import load
+from cutile.backend.cuda.lower import lower
+from cutile.backend.cuda.target import architecture, for_capability
+from cutile.backend.interface import CompileOptions, Executable, Loaded, Source, Target
+from cutile.ir.core import Function
+
+
+class CudaBackend:
+    """NVIDIA GPUs from sm_80 on."""
+
+    name = "cuda"
+
+    def version(self) -> str:
+        """The toolchain's versions and a digest of this backend's own files."""
+        return _version()
+
+    def target(self, arch: str, units: int) -> Target:
+        """The target for a device that reports `sm_90` and the like: its own instructions are used where it has any.
+
+        Raises:
+            UnsupportedTargetError: the architecture is older than sm_80, or none at all.
+        """
+        known = architecture(arch)
+        name = known.name if known.suffix else for_capability(known.major, known.minor)
+        return Target(self.name, name, units)
+
+    def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
+        """Decide layouts, conversions, access widths and shared memory."""
+        return lower(function, target, options)
+
+    def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
+        """Write the Python file that Numba compiles."""
+        return emit(function, target, options)
+
+    def build(self, source: Source, target: Target) -> Executable:
+        """Compile to a cubin. Needs Numba, no device."""
+        from cutile.backend.cuda.build import build
+
+        return build(source, target)
+
+    def load(self, executable: Executable) -> Loaded:
+        """Make a cubin launchable. Needs no Numba."""
+        return load(executable)
+
+
+@cache
+def _version() -> str:
+    """Read without importing Numba: a cached cubin is found without it."""
+    packages = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-bindings")
+    parts = [f"{each} {_installed(each)}" for each in packages]
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return ", ".join([*parts, f"cutile.backend.cuda {digest.hexdigest()[:16]}"])
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "from the toolkit"
+
+
+BACKEND = CudaBackend()

@@ -1,0 +1,5 @@
+"""Lowered IR to the text of a Python file that Numba compiles: readable, and the same bytes for the same input."""
+
+from cutile.backend.cuda.emit.kernel import emit
+
+__all__ = ("emit",)

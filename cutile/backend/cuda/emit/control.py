@@ -1,0 +1,137 @@
+"""Loops and branches. What a loop carries becomes one variable: set before it, and set anew at the end of each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cutile.backend.cuda.emit.text import Call, Expression
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Value
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.emit.kernel import Kernel
+
+
+def _assign(names: Sequence[str], values: Sequence[Value], kernel: Kernel) -> None:
+    """Set variables together: none is overwritten before the others have read it."""
+    pairs = [(name, kernel.typed(value)) for name, value in zip(names, values, strict=True)]
+    pairs = [(name, expression) for name, expression in pairs if name != expression]
+    clash = any(
+        _mentions(expression, name) for i, (name, _) in enumerate(pairs) for _, expression in pairs[i + 1 :]
+    )
+    if not clash:
+        for name, expression in pairs:
+            kernel.body.write(f"{name} = ", expression)
+        return
+    kept = [(kernel.names.invented("next_" + name), name, expression) for name, expression in pairs]
+    for new, _, expression in kept:
+        kernel.body.write(f"{new} = ", expression)
+    for new, name, _ in kept:
+        kernel.body.write(f"{name} = {new}")
+
+
+def _mentions(expression: Expression, name: str) -> bool:
+    if isinstance(expression, str):
+        return expression == name
+    return any(_mentions(each, name) for each in expression.arguments)
+
+
+def _variables(
+    results: Sequence[Value], arguments: Sequence[Value], carried: Sequence[Value], kernel: Kernel
+) -> list[str]:
+    """One variable for each carried value: the initial value's own where nothing else needs it, else a new one."""
+    names: list[str] = []
+    for result, argument, initial in zip(results, arguments, carried, strict=True):
+        taken = kernel.may_overwrite(initial)
+        names.append(str(kernel.use(initial)) if taken else kernel.fresh(argument if argument.name else result, "carried"))
+        kernel.name(result, names[-1])
+        kernel.name(argument, names[-1])
+    return names
+
+
+def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
+    """The position in `block` of the last operation whose text may mention `value`.
+
+    The operation at `end` is written where it stands; others may be written inside those that use them.
+    """
+    last = -1
+    for position, op in enumerate(block.operations):
+        if value in op.operands or any(value in each.operands for r in op.regions for each in r.walk()):
+            inlined = position != end and kernel.could_inline(op)
+            last = max(last, position, _last_use(op.result, block, end, kernel) if inlined else -1)
+    return last
+
+
+def _settle(block: Block, names: Sequence[str], old: Sequence[Value], kernel: Kernel) -> None:
+    """Let a block's results be computed straight into their variables, where nothing reads the old value any more."""
+    yields = block.terminator.operands
+    for position, (name, value) in enumerate(zip(names, yields, strict=True)):
+        where = next((i for i, op in enumerate(block.operations) if value in op.results), None)
+        if where is None or kernel.uses(value) != 1 or block.operations[where].regions:
+            continue
+        if not kernel.is_computed(block.operations[where]):
+            continue
+        if old and _last_use(old[position], block, where, kernel) > where:
+            continue
+        kernel.name(value, name)
+
+
+def _nested(block: Block, kernel: Kernel, names: Sequence[str], old: Sequence[Value]) -> None:
+    """A block's statements, then its yielded values into the variables."""
+    kernel.body.enter()
+    before = len(kernel.body.lines)
+    _settle(block, names, old, kernel)
+    kernel.block(block)
+    _assign(names, block.terminator.operands, kernel)
+    if not any(not line.lstrip().startswith("#") for line in kernel.body.lines[before:]):
+        kernel.body.write("pass")
+    kernel.body.leave()
+
+
+def for_(op: For, kernel: Kernel) -> None:
+    """`for k in range(n):`."""
+    start, stop, step = kernel.use(op.start), kernel.use(op.stop), kernel.use(op.step)
+    names = _variables(op.results, op.body.arguments[1:], op.carried, kernel)
+    _assign(names, op.carried, kernel)
+    counter = kernel.fresh(op.induction, "step")
+    kernel.name(op.induction, counter)
+    if str(step) == "1":
+        bounds: tuple[Expression, ...] = (stop,) if str(start) == "0" else (start, stop)
+    else:
+        bounds = (start, stop, step)
+    kernel.body.write(f"for {counter} in ", Call("range", bounds), ":")
+    _nested(op.body, kernel, names, op.body.arguments[1:])
+
+
+def while_(op: While, kernel: Kernel) -> None:
+    """`while True:` with the condition and a `break` at the top."""
+    names = _variables(op.results, op.condition.arguments, op.carried, kernel)
+    for name, argument in zip(names, op.body.arguments, strict=True):
+        kernel.name(argument, name)
+    _assign(names, op.carried, kernel)
+    kernel.body.write("while True:")
+    kernel.body.enter()
+    kernel.block(op.condition)
+    (flag,) = op.condition.terminator.operands
+    kernel.body.write("if not ", kernel.use(flag), ":")
+    kernel.body.enter()
+    kernel.body.write("break")
+    kernel.body.leave()
+    kernel.body.leave()
+    _nested(op.body, kernel, names, op.body.arguments)
+
+
+def if_(op: If, kernel: Kernel) -> None:
+    """`if condition:`; a branch that does nothing is left out where it can be."""
+    names = [kernel.fresh(result, "chosen") for result in op.results]
+    kernel.body.write("if ", kernel.use(op.condition), ":")
+    _nested(op.then, kernel, names, ())
+    if names or len(op.orelse.operations) > 1:
+        kernel.body.write("else:")
+        _nested(op.orelse, kernel, names, ())
+    for result, name in zip(op.results, names, strict=True):
+        kernel.name(result, name)
+
+
+EMITTERS: dict[Any, Any] = {For: for_, While: while_, If: if_}

@@ -1,0 +1,315 @@
+"""The kernel's file: header, imports, layouts, intrinsics, and the function, in which each operation is one call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
+from cutile.backend.cuda.emit import control
+from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.lower import layouts_of
+from cutile.backend.interface import CompileOptions, Source, Target
+from cutile.dtypes import DTypeLike, bf16, f16
+from cutile.errors import IRError
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If, While, Yield
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.compare import Select
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import LoadTile, TensorDim
+from cutile.ops.reduce import Reduce
+from cutile.ops.registry import family
+
+INLINE = ("arith", "math", "compare", "cast", "create")
+"""Families whose calls may stand inside another call: they touch neither memory nor other threads."""
+
+
+def emit(function: Function, target: Target, options: CompileOptions) -> Source:
+    """The text of a lowered function."""
+    if function.stage != "cuda":
+        raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
+    return Kernel(function, target).source()
+
+
+def _import(module: str, names: Iterable[str]) -> list[str]:
+    line = f"from {module} import {', '.join(sorted(names))}"
+    if len(line) <= WIDTH:
+        return [line]
+    return [f"from {module} import (", *(f"{INDENT}{name}," for name in sorted(names)), ")"]
+
+
+def _stem(op: Op) -> str:
+    """What a value without a name is called: `x_tile`, `block_0`, `reduce_max_of_t`, or after its family."""
+    if isinstance(op, LoadTile):
+        return f"{op.x.name}_tile"
+    if isinstance(op, TileBlockId):
+        return f"block_{op.axis}"
+    if isinstance(op, Reduce) and op.x.name:
+        return f"{op.name.removeprefix('reduce_')}_of_{op.x.name}"
+    return {"compare": "mask", "reduce": "reduced", "matmul": "product"}.get(family(type(op)), "value")
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for op in block.operations:
+        for nested in op.regions:
+            yield from _blocks(nested)
+
+
+def _defined(block: Block) -> Iterator[Value]:
+    yield from block.arguments
+    for op in block.operations:
+        yield from op.results
+
+
+class Kernel:
+    """The file being written. Emitters ask it for names, bind intrinsics, and render operands.
+
+    Attributes:
+        layouts: by their names in the lowered IR.
+        body: the function's lines.
+        names: the identifiers.
+    """
+
+    def __init__(self, function: Function, target: Target) -> None:
+        self._function = function
+        self._target = target
+        self.layouts = layouts_of(function)
+        self.body = Body(function.source)
+        self.parameters = kernel_parameters(function)
+        users = {value.name for op in function.walk() for value in op.results if value.name}
+        self.names = Names(users | {each.name for each in self.parameters} | {function.name})
+        self._uses = Counter(value for op in function.walk() for value in op.operands)
+        self._home = {v: block for block in _blocks(function.body) for v in _defined(block)}
+        self._open: list[Block] = []
+        self._computed: set[Value] = set()
+        self._values: dict[Value, str] = {}
+        self._inline: dict[Value, Expression] = {}
+        self._bound: dict[str, str] = {}
+        self._bindings: list[tuple[str, Call]] = []
+        self._modules: set[str] = set()
+        self._dtypes: set[str] = set()
+        self._math: set[str] = set()
+        self._layout_names: dict[str, str] = {}
+
+    # What emitters use.
+
+    def dtype(self, dtype: DTypeLike) -> str:
+        """The dtype's name in the file."""
+        self._dtypes.add(dtype.__name__)
+        return dtype.__name__
+
+    def layout(self, name: str) -> str:
+        """A layout's name in the file."""
+        if name not in self._layout_names:
+            self._layout_names[name] = self.names.invented(name)
+        return self._layout_names[name]
+
+    def count(self, op: Op) -> int:
+        """Elements per thread of an operation's result; 0 for a scalar."""
+        name = op.attributes.get("layout")
+        return self.layouts[name].registers if name else 0
+
+    def source_layout(self, op: Op) -> Layout:
+        """The layout of a reshaping operation's operand."""
+        return self.layouts[op.attributes["source"]]
+
+    def bind(self, stem: str, factory: str, *arguments: str) -> str:
+        """The name of the intrinsic that `factory(*arguments)` makes; bound once at the top of the file."""
+        call = Call(factory, arguments)
+        key = str(call)
+        if key not in self._bound:
+            self._modules.add(factory.split(".")[0])
+            self._bound[key] = self.names.invented(stem)
+            self._bindings.append((self._bound[key], call))
+        return self._bound[key]
+
+    def use(self, value: Value) -> Expression:
+        """A value where it is used: a name, a number, or the call that makes it."""
+        if value in self._inline:
+            return self._inline[value]
+        return self._values[value]
+
+    def uses(self, value: Value) -> int:
+        """How often a value is used."""
+        return self._uses[value]
+
+    def has_name(self, value: Value) -> bool:
+        """Whether a value is a variable of the generated function."""
+        return value in self._values
+
+    def name(self, value: Value, name: str) -> None:
+        """Say which variable holds a value."""
+        self._values[value] = name
+
+    def may_overwrite(self, value: Value) -> bool:
+        """Whether a loop that starts from `value` may take its variable: nothing else in this block needs it."""
+        mine = self._home.get(value) is self._open[-1]
+        return mine and value in self._computed and self._uses[value] == 1
+
+    def is_computed(self, op: Op) -> bool:
+        """Whether an operation's result becomes a variable by a statement of its own."""
+        return type(op) in EMITTERS and op.attributes.get("how") not in ("keep",)
+
+    def could_inline(self, op: Op) -> bool:
+        """Whether an operation's call may be written where its result is used."""
+        once = len(op.results) == 1 and self._uses[op.result] == 1 and not op.result.name
+        renames = op.attributes.get("how") == "keep"
+        return renames or (once and (op.attributes.get("how") is not None or family(type(op)) in INLINE))
+
+    def fresh(self, value: Value, stem: str) -> str:
+        """A new variable for a value, after the user's name where there is one."""
+        return self.names.user(value.name) if value.name else self.names.invented(stem)
+
+    def typed(self, value: Value) -> Expression:
+        """A value to assign to a variable. Numbers need their type there, lest Numba infer another."""
+        expression = self.use(value)
+        if isinstance(expression, str) and not self.has_name(value) and isinstance(value.type, TileType):
+            number = expression
+            dtype = self.dtype(value.type.dtype)
+            return Call(self.bind("number", "create.constant", number, dtype, "0"), ())
+        return expression
+
+    # The walk.
+
+    def block(self, block: Block) -> None:
+        """Write the operations of a block, but for its terminator."""
+        self._open.append(block)
+        self._computed.update(block.arguments if block is not self._function.body else ())
+        inside = {value for op in block.operations for value in op.operands}
+        for op in block.operations:
+            if not isinstance(op, Yield):
+                self._operation(op, inside)
+        self._open.pop()
+
+    def _operation(self, op: Op, used_here: set[Value]) -> None:
+        line = op.location.line if op.location else None
+        if isinstance(op, For | While | If):
+            self.body.at(line)
+            control.EMITTERS[type(op)](op, self)
+            self._computed.update(op.results)
+            return
+        if isinstance(op, Constant):
+            self._constant(op, used_here)
+            return
+        if isinstance(op, NumTileBlocks):
+            self._values[op.result] = GRID_NAMES[op.axis]
+            return
+        if isinstance(op, TensorDim):
+            extent = op.x.tensor.shape[op.axis]
+            if extent is not None:
+                self._inline[op.result] = str(extent)
+            else:
+                self._values[op.result] = f"{op.x.name}_extent_{op.axis}"
+            return
+        self.body.at(line)
+        expression = EMITTERS[type(op)](op, self)
+        if not op.results:
+            self.body.write("", expression)
+        elif self._may_inline(op, expression, used_here):
+            self._inline[op.result] = expression
+        elif isinstance(expression, str):  # the same variable under another type
+            self._values[op.result] = expression
+        else:
+            self._assign(op, expression)
+
+    def _assign(self, op: Op, expression: Expression) -> None:
+        value = op.result
+        if value not in self._values:
+            self._values[value] = self.fresh(value, _stem(op))
+        self._computed.add(value)
+        self.body.write(f"{self._values[value]} = ", expression)
+
+    def _may_inline(self, op: Op, expression: Expression, used_here: set[Value]) -> bool:
+        value = op.result
+        cheap = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
+        once = self._uses[value] == 1 and value in used_here and value not in self._values
+        return cheap and once and not value.name and len(str(expression)) < 60 and not isinstance(op, Select)
+
+    def _constant(self, op: Constant, used_here: set[Value]) -> None:
+        value, dtype = op.result, op.dtype
+        if value.tile.is_scalar and dtype not in (f16, bf16):
+            self._inline[value] = self._number(op.value, dtype)
+            return
+        stem = "zeros" if op.value == 0 else "constant"
+        call = Call(
+            self.bind(stem, "create.constant", self._number(op.value, dtype), self.dtype(dtype), str(self.count(op))),
+            (),
+        )
+        if value in self._values or (value.name and value in used_here):
+            self.body.at(op.location.line if op.location else None)
+            self._assign(op, call)
+        else:
+            self._inline[value] = call
+
+    def _number(self, number: bool | int | float, dtype: DTypeLike) -> str:
+        if dtype.kind == "bool":
+            return str(bool(number))
+        if dtype.kind != "float":
+            return str(int(number))
+        text = repr(float(number))
+        if text.lstrip("-") in ("inf", "nan"):
+            self._math.add(text.lstrip("-"))
+        return text
+
+    # The file.
+
+    def source(self) -> Source:
+        """Write everything."""
+        function = self._function
+        for each in self.parameters:
+            self.names.user(each.name)
+        for value in function.parameters:
+            self._values[value] = value.name
+        entry = self.names.user(function.name)
+        self.block(function.body)
+        if not self.body.lines:
+            self.body.write("pass")
+        head = self._header()
+        head += self._imports()
+        head += self._definitions()
+        signature = Call(f"def {entry}", tuple(each.name for each in self.parameters))
+        head += ["", "", *wrap("", signature, ":", "")]
+        lines = {len(head) + i + 1: at for i, at in enumerate(self.body.origin) if at is not None}
+        text = "\n".join([*head, *self.body.lines]) + "\n"
+        facts = {key: value for key, value in function.facts.items() if key != "layouts"}
+        return Source(text, entry, self.parameters, lines, facts)
+
+    def _header(self) -> list[str]:
+        function, facts = self._function, self._function.facts
+        where = f"  ({PurePath(function.file).name})" if function.file else ""
+        types = [f"# {'types' if not i else '':8} {v.name}: {v.type}" for i, v in enumerate(function.parameters)]
+        return [
+            f"# kernel   {function.name}{where}",
+            f"# target   {self._target.backend} {self._target.arch}  "
+            f"block={facts['threads']} threads  shared={facts['shared_bytes']} bytes",
+            *types,
+        ]
+
+    def _imports(self) -> list[str]:
+        made: list[str] = []
+        if self._math:
+            made += [f"from math import {', '.join(sorted(self._math))}", ""]
+        if self._modules:
+            made += _import("cutile.backend.cuda.intrinsics", self._modules)
+        if self._layout_names:
+            made.append("from cutile.backend.cuda.layout import Layout")
+        if self._dtypes:
+            made += _import("cutile.dtypes", self._dtypes)
+        return made
+
+    def _definitions(self) -> list[str]:
+        made: list[str] = [""]
+        for name, alias in self._layout_names.items():
+            layout = self.layouts[name]
+            fields = (layout.shape, layout.register, layout.lane, layout.warp, layout.repeat)
+            made.append(f"# {layout}")
+            made += wrap(f"{alias} = ", Call("Layout", tuple(map(repr, fields))), "", "")
+        for name, call in self._bindings:
+            made += wrap(f"{name} = ", call, "", "")
+        return made

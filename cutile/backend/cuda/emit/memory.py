@@ -1,0 +1,53 @@
+"""Tiles from and to memory, and the barrier between accesses of different threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cutile.backend.cuda.emit.text import Call, Expression
+from cutile.backend.cuda.ops import Barrier, Store
+from cutile.ir.core import Value
+from cutile.ir.types import TensorType
+from cutile.ops import memory
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.emit.kernel import Kernel
+
+
+def _view(tensor: TensorType, kernel: Kernel) -> str:
+    return f"memory.View({kernel.dtype(tensor.dtype)}, {tensor.shape!r}, {tensor.strides!r})"
+
+
+def _arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expression, ...]:
+    """The base address, the extents and strides that are arguments, and the tile index."""
+    tensor = x.tensor
+    extents = [f"{x.name}_extent_{axis}" for axis, extent in enumerate(tensor.shape) if extent is None]
+    strides = [f"{x.name}_stride_{axis}" for axis, stride in enumerate(tensor.strides) if stride is None]
+    return (kernel.use(x), *extents, *strides, *map(kernel.use, index))
+
+
+def _options(attributes: dict[str, Any]) -> list[str]:
+    options = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
+    return options + [f"{name}=True" for name in ("constant", "streaming") if attributes.get(name)]
+
+
+def load(op: memory.LoadTile, kernel: Kernel) -> Call:
+    """`load_x(x, x_extent_0, i)`."""
+    view, layout = _view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    made = kernel.bind(f"load_{op.x.name}", "memory.load", view, layout, *_options(op.attributes))
+    return Call(made, _arguments(op.x, op.index, kernel))
+
+
+def store(op: Store, kernel: Kernel) -> Call:
+    """`store_y(tile, y, y_extent_0, i)`."""
+    view, layout = _view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    made = kernel.bind(f"store_{op.x.name}", "memory.store", view, layout, *_options(op.attributes))
+    return Call(made, (kernel.use(op.value), *_arguments(op.x, op.index, kernel)))
+
+
+def barrier(op: Barrier, kernel: Kernel) -> Call:
+    """`synchronize()`."""
+    return Call(kernel.bind("synchronize", "shape.synchronize"), ())
+
+
+EMITTERS = {memory.LoadTile: load, Store: store, Barrier: barrier}

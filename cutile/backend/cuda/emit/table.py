@@ -1,0 +1,24 @@
+"""Operation to emitter: what `kernel.py` looks up, and what a test compares with the language's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutile.backend.cuda.emit import arith, cast, compare, create, grid, math, matmul, memory, reduce, shape
+from cutile.ir.core import Op
+
+Emitter = Callable[[Any, Any], Any]
+
+EMITTERS: dict[type[Op], Emitter] = {
+    **arith.EMITTERS,
+    **cast.EMITTERS,
+    **compare.EMITTERS,
+    **create.EMITTERS,
+    **grid.EMITTERS,
+    **math.EMITTERS,
+    **matmul.EMITTERS,
+    **memory.EMITTERS,
+    **reduce.EMITTERS,
+    **shape.EMITTERS,
+}

@@ -1,0 +1,328 @@
+"""Tile IR to this target's IR: every layout, conversion, access width and place in shared memory decided. Pure.
+
+    %y_tile = load_mut(%y) : f32<1024>
+    %t = add(%y_tile, %x_tile) : f32<1024>
+    store_mut(%y, %t)
+-->
+    %i = tile_block_id() {axis = 0} : i32
+    %y_tile = load_tile(%y, %i) {shape = [1024], layout = 'tile', vector = [0, 4], ...} : f32<1024>
+    %t = add(%y_tile, %x_tile) {layout = 'tile'} : f32<1024>
+    cuda.store(%y, %t, %i) {layout = 'tile', vector = [0, 4]}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.backend.cuda.layout import Layout, blocked, register_map
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, Store
+from cutile.backend.cuda.placement import (
+    Placement,
+    broadcast_source,
+    choose_warps,
+    is_tile,
+    same_but_ones,
+    vector_width,
+)
+from cutile.backend.cuda.shared import Arena
+from cutile.backend.cuda.staging import move_bytes, product_bytes, reduce_bytes
+from cutile.backend.cuda.target import architecture
+from cutile.backend.interface import CompileOptions, Target
+from cutile.errors import KernelTypeError
+from cutile.ir.builder import Builder
+from cutile.ir.control import For, If, While, Yield
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import MutType, TensorType
+from cutile.ops.grid import TileBlockId
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.reduce import Reduce
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+LARGE_TILE = 1024
+"""Elements from which a read-only tile is worth keeping out of L1."""
+
+
+def lower(function: Function, target: Target, options: CompileOptions) -> Function:
+    """The function with every decision for `target` in it.
+
+    Raises:
+        KernelTypeError: a tile needs more shared memory than a block may have.
+    """
+    arch = architecture(target.arch)
+    warps = choose_warps(function)
+    if options.num_worker_warps is not None:
+        warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
+    made = _Lowering(function, warps).run()
+    shared = made.facts["shared_bytes"]
+    if shared > arch.shared_bytes:
+        raise KernelTypeError(
+            f"{function.name}: its tiles need {shared} bytes of shared memory; a block on {arch.name} has "
+            f"{arch.shared_bytes}",
+            remedy="Use smaller tiles: a smaller K step of the product, or a smaller partition.",
+        )
+    made.facts["min_blocks"] = options.occupancy or 0
+    return made
+
+
+class _Lowering:
+    """One walk over a function. `_map` leads from its values to the lowered ones."""
+
+    def __init__(self, function: Function, warps: int) -> None:
+        self._function = function
+        self._placement = Placement(function, warps)
+        self._products = any(isinstance(op, Mma) for op in function.walk())
+        self._shared_tensors = self._find_shared_tensors()
+        self._warps = warps
+        self._builder = Builder(Block())
+        self._map: dict[Value, Value] = {}
+        self._layouts: dict[Layout, str] = {}
+        self._arena = Arena()
+        self._loops = 0
+        self._block_ids: dict[int, Value] = {}
+
+    def run(self) -> Function:
+        """The lowered function."""
+        source = self._function
+        with self._builder.block(*(self._copy(value) for value in source.parameters)) as body:
+            self._make_block_ids()
+            for op in source.body.operations:
+                self._operation(op)
+        made = Function(source.name, body, source.source, source.file, "cuda")
+        self._arena.place()
+        made.facts = {
+            "warps": self._warps,
+            "threads": self._warps * 32,
+            "min_blocks": 0,
+            "shared_bytes": self._arena.bytes,
+            "noalias": True,  # arguments are lent: what a kernel writes, nothing else in the launch touches
+            "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
+        }
+        return made
+
+    # Values and layouts.
+
+    def _layout(self, value: Value) -> Layout:
+        return self._placement[value] if is_tile(value) else blocked((), self._warps)
+
+    def _find_shared_tensors(self) -> set[Value]:
+        """The tensors of which one thread may load what another stores: loaded and stored in more than one layout,
+        or in one where several threads hold an element."""
+        layouts: dict[Value, set[Layout]] = {}
+        loaded: set[Value] = set()
+        stored: set[Value] = set()
+        for op in self._function.walk():
+            if isinstance(op, LoadTile | LoadMut):
+                loaded.add(op.operands[0])
+                layouts.setdefault(op.operands[0], set()).add(self._layout(op.result))
+            elif isinstance(op, StoreMut):
+                stored.add(op.x)
+                layouts.setdefault(op.x, set()).add(self._layout(op.value))
+        return {
+            tensor
+            for tensor in loaded & stored
+            if len(layouts[tensor]) > 1 or any(each.free_lanes or each.free_warps for each in layouts[tensor])
+        }
+
+    def _copy(self, value: Value) -> Value:
+        made = Value(value.type, value.name)
+        self._map[value] = made
+        return made
+
+    def _name(self, layout: Layout) -> str:
+        """The layout's name in the function's facts."""
+        if layout not in self._layouts:
+            stem = "tile_" + "x".join(map(str, layout.shape))
+            taken = sum(name == stem or name.startswith(stem + "_") for name in self._layouts.values())
+            self._layouts[layout] = f"{stem}_{taken}" if taken else stem
+        return self._layouts[layout]
+
+    def _add(self, op: Op, **attributes: Any) -> Op:
+        op.attributes.update(attributes)
+        return self._builder.add(op)
+
+    def _converted(self, value: Value, source: Layout, target: Layout) -> Value:
+        """A lowered value in another layout."""
+        if source == target:
+            return value
+        op = ConvertLayout(x=value)
+        names = {"source": self._name(source), "layout": self._name(target)}
+        if register_map(source, target) is not None:
+            return self._add(op, **names, how="take").result
+        return self._in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
+
+    def _in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
+        """Add an operation that uses `size` bytes of shared memory."""
+        self._add(op, **attributes)
+        self._arena.use(op, size, looped=self._loops > 0)
+        return op
+
+    # Blocks and operations.
+
+    def _make_block_ids(self) -> None:
+        """This block's index, once, at the top: by the user's names where the kernel asks for it."""
+        asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
+        own = [op.operands[0].mut.rank for op in self._function.walk() if isinstance(op, LoadMut | StoreMut)]
+        for axis in sorted(asked.keys() | set(range(max(own, default=0)))):
+            op = asked.get(axis)
+            self._builder.location = op.location if op else None
+            made = self._builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
+            self._block_ids[axis] = made
+        self._builder.location = None
+
+    def _block(self, block: Block) -> Block:
+        with self._builder.block(*(self._copy(value) for value in block.arguments)) as made:
+            for op in block.operations:
+                self._operation(op)
+        return made
+
+    def _operation(self, op: Op) -> None:
+        self._builder.location = op.location
+        if isinstance(op, TileBlockId):
+            self._map[op.result] = self._block_ids[op.axis]
+        elif isinstance(op, LoadTile | LoadMut):
+            self._load(op)
+        elif isinstance(op, StoreMut):
+            self._store(op)
+        elif isinstance(op, Reduce):
+            self._reduce(op)
+        elif isinstance(op, Mma):
+            self._mma(op)
+        elif isinstance(op, Broadcast | Reshape | Permute):
+            self._reshaped(op)
+        else:
+            self._plain_operation(op)
+
+    def _plain_operation(self, op: Op) -> None:
+        """Control flow, and operations that work register by register."""
+        looping = isinstance(op, For | While)
+        self._loops += looping
+        regions = [self._block(nested) for nested in op.regions]
+        self._loops -= looping
+        self._builder.location = op.location
+        made = op.copy_with([self._map[value] for value in op.operands], regions, ())
+        tiles = [value for value in op.results if is_tile(value)]
+        if tiles and not isinstance(op, For | While | If):
+            made.attributes["layout"] = self._name(self._placement[tiles[0]])
+        elif not isinstance(op, For | While | If | Yield) and any(map(is_tile, op.operands)):
+            raise AssertionError(f"{op.name} has no lowering on cuda")
+        self._finish(op, made)
+
+    def _finish(self, op: Op, made: Op) -> None:
+        self._add(made)
+        for old, new in zip(op.results, made.results, strict=True):
+            new.name = old.name
+            self._map[old] = new
+
+    def _place(self, old: Value, new: Value, natural: Layout) -> None:
+        """Map a result that came in its natural layout to one in its group's."""
+        new.name = old.name
+        if is_tile(old) and natural != self._placement[old]:
+            new.name = ""
+            new = self._converted(new, natural, self._placement[old])
+            new.name = old.name
+        self._map[old] = new
+
+    def _own_index(self, mut: MutType) -> tuple[Value, ...]:
+        return tuple(self._block_ids[axis] for axis in range(mut.rank))
+
+    def _access(self, tensor: TensorType, layout: Layout) -> dict[str, Any]:
+        """The layout and the width of an access to memory."""
+        widest = vector_width(tensor, layout.shape)
+        vector = None
+        if widest is not None:
+            axis, width = widest
+            width = min(width, layout.vector(axis))
+            vector = (axis, width) if width > 1 else None
+        return {"layout": self._name(layout), "vector": vector}
+
+    def _load(self, op: LoadTile | LoadMut) -> None:
+        x = self._map[op.operands[0]]
+        if isinstance(op, LoadTile):
+            index, shape = tuple(self._map[value] for value in op.index), op.shape
+        else:
+            index, shape = self._own_index(op.x.mut), op.x.mut.tile
+        if op.operands[0] in self._shared_tensors:
+            self._builder.add(Barrier())
+        layout = self._layout(op.result)
+        constant = isinstance(op.operands[0].type, TensorType)
+        large = op.result.tile.size >= LARGE_TILE and not self._products
+        made = LoadTile(x=x, index=index, shape=shape)
+        self._add(made, **self._access(x.tensor, layout), constant=constant, streaming=constant and large)
+        made.result.name = op.result.name
+        self._map[op.result] = made.result
+
+    def _store(self, op: StoreMut) -> None:
+        value = self._map[op.value]
+        if op.x in self._shared_tensors:
+            self._builder.add(Barrier())
+        layout = self._layout(op.value)
+        made = Store(x=self._map[op.x], value=value, index=self._own_index(op.x.mut))
+        self._add(made, **self._access(op.x.tensor, layout))
+
+    def _reduce(self, op: Reduce) -> None:
+        source = self._placement[op.x]
+        made = op.copy_with([self._map[op.x]], (), ())
+        names = {"source": self._name(source)}
+        natural = source.collapse(op.axis).drop(op.axis)
+        if source.rank > 1:
+            names["layout"] = self._name(natural)
+        self._in_shared(made, reduce_bytes(op.x.tile.dtype, source, op.axis), **names)
+        self._place(op.result, made.result, natural)
+
+    def _mma(self, op: Mma) -> None:
+        accumulator = self._placement.accumulator(op)
+        left, right = self._placement[op.a], self._placement[op.b]
+        acc = self._converted(self._map[op.acc], self._placement[op.acc], accumulator)
+        made = op.copy_with([self._map[op.a], self._map[op.b], acc], (), ())
+        size = product_bytes(op.a.tile.dtype, op.acc.tile.dtype, accumulator, op.a.tile.shape[1])
+        names = (self._name(left), self._name(right))
+        self._in_shared(made, size, source=names, layout=self._name(accumulator))
+        self._place(op.result, made.result, accumulator)
+
+    def _reshaped(self, op: Broadcast | Reshape | Permute) -> None:
+        if not is_tile(op.x):
+            made = op.copy_with([self._map[op.x]], (), ())
+            made.attributes["how"] = "splat" if is_tile(op.result) else "keep"
+            if is_tile(op.result):
+                made.attributes["layout"] = self._name(self._placement[op.result])
+            self._finish(op, made)
+            return
+        source = self._placement[op.x]
+        if not is_tile(op.result):  # every thread needs the one element
+            everywhere = blocked(source.shape, self._warps)
+            value = self._converted(self._map[op.x], source, everywhere)
+            made = op.copy_with([value], (), ())
+            made.attributes.update(how="first", source=self._name(everywhere))
+            self._finish(op, made)
+            return
+        target = self._placement[op.result]
+        if isinstance(op, Broadcast):
+            wanted = broadcast_source(op, target)
+            made = op.copy_with([self._converted(self._map[op.x], source, wanted)], (), ())
+            made.attributes.update(how="repeat", source=self._name(wanted), layout=self._name(target))
+            self._finish(op, made)
+            return
+        if isinstance(op, Permute):
+            natural: Layout | None = source.permute(op.axes)
+        else:
+            natural = same_but_ones(source, target.shape)
+        made = op.copy_with([self._map[op.x]], (), ())
+        names = {"source": self._name(source), "layout": self._name(natural or target)}
+        if natural is not None:
+            self._add(made, **names, how="keep")
+        else:
+            self._in_shared(made, move_bytes(op.x.tile.dtype, source), **names, how="move")
+        self._place(op.result, made.result, natural or target)
+
+
+def _plain(layout: Layout) -> tuple[Any, ...]:
+    """A layout as nested tuples, which IR prints and parses."""
+    return (layout.shape, layout.register, layout.lane, layout.warp, layout.repeat)
+
+
+def layouts_of(function: Function) -> dict[str, Layout]:
+    """The layouts that a lowered function's attributes name."""
+    return {name: Layout(*fields) for name, fields in function.facts["layouts"]}
+
+

@@ -1,0 +1,236 @@
+"""Which layout each tile has, and how many warps a block has: the decisions that `lower.py` carries out.
+
+Values that must agree register by register (operands and results of element-wise operations, what a loop carries) form
+one group. A group takes the layout that its most demanding member wants: a product's accumulator first, then a load's
+coalesced blocks, then what a reduction or a broadcast of a placed tile implies, then a store's blocks. Where two groups
+meet in other ways, `lower.py` converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cutile.backend.cuda.staging import tensor_cores
+from cutile.backend.cuda.layout import Layout, blocked, mma_accumulator, outer_accumulator, round_up
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import TensorType, TileType
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.reduce import Reduce
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+ACCESS_BYTES = 16
+"""The widest access of one thread."""
+
+ELEMENTWISE = ("arith", "math", "compare", "cast")
+
+
+def is_tile(value: Value) -> bool:
+    """Whether a value needs a layout: a tile that is no scalar."""
+    return isinstance(value.type, TileType) and not value.type.is_scalar
+
+
+def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
+    """The values that control flow makes one variable of: initial value, block arguments, yielded values, result."""
+    if isinstance(op, For):
+        yields = op.body.terminator.operands
+        yield from zip(op.carried, op.body.arguments[1:], yields, op.results, strict=True)
+    elif isinstance(op, While):
+        yields = op.body.terminator.operands
+        yield from zip(
+            op.carried, op.condition.arguments, op.body.arguments, yields, op.results, strict=True
+        )
+    elif isinstance(op, If):
+        yield from zip(op.then.terminator.operands, op.orelse.terminator.operands, op.results, strict=True)
+
+
+def vector_width(tensor: TensorType, shape: Sequence[int]) -> tuple[int, int] | None:
+    """The axis and the width of the widest access that a tensor's promises and a tile's shape allow; None for single.
+
+    A vector must begin at a multiple of its size wherever the tile begins, so it divides the tile's extent.
+    """
+    axis = tensor.unit_axis
+    if axis is None:
+        return None
+    size = tensor.dtype.bits // 8
+    width = min(ACCESS_BYTES, tensor.alignment) // size
+    while width > 1 and shape[axis] % width:
+        width //= 2
+    return (axis, width) if width > 1 else None
+
+
+def choose_warps(function: Function) -> int:
+    """Warps per block: a power of two, from the largest tile, or the largest accumulator where there are products."""
+    products = [op.acc.tile.size for op in function.walk() if isinstance(op, Mma)]
+    if products:
+        return min(8, max(1, round_up(max(products)) // 2048))
+    tiles = [value.tile for value in _values(function) if is_tile(value)]
+    most = max((tile.size for tile in tiles), default=1)
+    size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
+    warps = min(8, max(1, round_up(most * size) // 1024))
+    while warps < 16 and most > warps * 32 * 32:  # beyond 32 elements per thread registers run short
+        warps *= 2
+    return warps
+
+
+def _values(function: Function) -> Iterator[Value]:
+    """Every value, once per definition."""
+    yield from function.parameters
+    for op in function.walk():
+        yield from op.results
+        for region in op.regions:
+            yield from region.arguments
+
+
+class _Groups:
+    """Union-find over values."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Value, Value] = {}
+
+    def find(self, value: Value) -> Value:
+        while self._parent.get(value, value) is not value:
+            value = self._parent[value]
+        return value
+
+    def join(self, values: Sequence[Value]) -> None:
+        roots = [self.find(value) for value in values]
+        for root in roots[1:]:
+            if root is not roots[0]:
+                self._parent[self.find(root)] = self.find(roots[0])
+
+
+class Placement:
+    """The layout of every tile of a function.
+
+    Attributes:
+        warps: per block.
+    """
+
+    def __init__(self, function: Function, warps: int) -> None:
+        self.warps = warps
+        self._groups = _Groups()
+        self._layouts: dict[Value, Layout] = {}
+        self._operations = list(function.walk())
+        for op in self._operations:
+            self._join(op)
+        self._anchor_products()
+        self._anchor_memory(loads=True)
+        self._propagate()
+        self._anchor_memory(loads=False)
+        self._propagate()
+        for value in _values(function):
+            if is_tile(value) and self.find(value) is None:
+                self._set(value, blocked(value.tile.shape, warps, ACCESS_BYTES // max(4, value.tile.dtype.bits // 8)))
+                self._propagate()
+
+    def __getitem__(self, value: Value) -> Layout:
+        return self._layouts[self._groups.find(value)]
+
+    def find(self, value: Value) -> Layout | None:
+        """The layout, where it is decided already."""
+        return self._layouts.get(self._groups.find(value))
+
+    def _set(self, value: Value, layout: Layout) -> bool:
+        if not is_tile(value) or self.find(value) is not None:
+            return False
+        self._layouts[self._groups.find(value)] = layout
+        return True
+
+    def _join(self, op: Op) -> None:
+        if family(type(op)) in ELEMENTWISE:
+            self._groups.join([each for each in (*op.results, *op.operands) if is_tile(each)])
+        elif isinstance(op, Mma):
+            self._groups.join([op.acc, op.result])
+        for group in carried_groups(op):
+            self._groups.join(group)
+
+    def accumulator(self, op: Mma) -> Layout:
+        """The layout in which a product adds up."""
+        shape = op.acc.tile.shape
+        make = mma_accumulator if tensor_cores(op.a.tile.dtype) else outer_accumulator
+        return make((shape[0], shape[1]), self.warps)
+
+    def _anchor_products(self) -> None:
+        for op in self._operations:
+            if isinstance(op, Mma):
+                self._set(op.result, self.accumulator(op))
+
+    def _anchor_memory(self, loads: bool) -> None:
+        """Coalesced blocks for every group that touches memory: the widest access any of its members allows."""
+        wanted: dict[Value, tuple[int, int | None, Value]] = {}
+        for op in self._operations:
+            if loads and isinstance(op, LoadTile | LoadMut):
+                tensor, value = op.operands[0].tensor, op.result
+            elif not loads and isinstance(op, StoreMut):
+                tensor, value = op.x.tensor, op.value
+            else:
+                continue
+            if not is_tile(value) or self.find(value) is not None:
+                continue
+            axis, width = vector_width(tensor, value.tile.shape) or (tensor.unit_axis, 1)
+            root = self._groups.find(value)
+            if root not in wanted or width > wanted[root][0]:
+                wanted[root] = (width, axis, value)
+        for width, axis, value in wanted.values():
+            rank = len(value.tile.shape)
+            order = list(reversed(range(rank)))
+            if axis is not None:
+                order.remove(axis)
+                order.insert(0, axis)
+            self._set(value, blocked(value.tile.shape, self.warps, width, order))
+
+    def _propagate(self) -> None:
+        """Carry layouts over operations that imply one from another, until nothing changes."""
+        changed = True
+        while changed:
+            changed = False
+            for op in self._operations:
+                for value, layout in self._implied(op):
+                    changed |= self._set(value, layout)
+
+    def _implied(self, op: Op) -> Iterator[tuple[Value, Layout]]:
+        if not isinstance(op, Reduce | Broadcast | Reshape | Permute) or not is_tile(op.x):
+            return
+        source, target = self.find(op.x), self.find(op.result) if is_tile(op.result) else None
+        if isinstance(op, Reduce):
+            if source is not None and len(source.shape) > 1:
+                yield op.result, source.collapse(op.axis).drop(op.axis)
+        elif isinstance(op, Broadcast):
+            if target is not None:
+                yield op.x, broadcast_source(op, target)
+        elif isinstance(op, Permute):
+            if source is not None:
+                yield op.result, source.permute(op.axes)
+            elif target is not None:
+                yield op.x, target.permute([op.axes.index(axis) for axis in range(len(op.axes))])
+        elif is_tile(op.result):
+            if source is not None and (kept := same_but_ones(source, op.result.tile.shape)):
+                yield op.result, kept
+            elif target is not None and (kept := same_but_ones(target, op.x.tile.shape)):
+                yield op.x, kept
+
+
+def broadcast_source(op: Broadcast, target: Layout) -> Layout:
+    """The layout from which a broadcast moves nothing: the target's, collapsed along the repeated axes."""
+    for axis, extent in enumerate(op.x.tile.shape):
+        if extent == 1 < target.shape[axis]:
+            target = target.collapse(axis)
+    return target
+
+
+def same_but_ones(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """The layout of a tile of `shape` that differs in axes of extent 1 alone; None where it differs otherwise."""
+    if [e for e in layout.shape if e != 1] != [e for e in shape if e != 1]:
+        return None
+    for axis in reversed(range(layout.rank)):
+        if layout.shape[axis] == 1:
+            if layout.core[axis] != 1:
+                return None  # the core stands out over this axis: its registers do not carry over
+            layout = layout.drop(axis)
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            layout = layout.insert(axis)
+    return layout
