@@ -361,7 +361,7 @@ def _register_functions() -> None:
         math.Ceil,
     ):
 
-        def handler(frame: Frame, x: Any, op: Any = op) -> Any:
+        def handler(frame: Frame, x: Any, *, op: Any = op) -> Any:
             tile = tile_of(frame, x, op.name)
             if tile.tile.dtype.kind != "float":
                 frame.type_error(
@@ -373,7 +373,7 @@ def _register_functions() -> None:
         OPERATIONS[op.name] = handler
     for op in (ReduceSum, ReduceProd, ReduceMax, ReduceMin):
 
-        def reduction(frame: Frame, x: Any, axis: Any, op: Any = op) -> Any:
+        def reduction(frame: Frame, x: Any, axis: Any, *, op: Any = op) -> Any:
             tile = tile_of(frame, x, op.name)
             return frame.emit(op(x=tile, axis=axis_of(frame, axis, len(tile.tile.shape), op.name)))
 

@@ -15,7 +15,6 @@ from cutile.frontend.values import Undefined
 from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
 
-MAX_INLINE_DEPTH = 64
 NOT_RETURNED: Any = object()
 
 
@@ -28,9 +27,9 @@ class Frame:
         variables: what its local names mean now.
         evaluate: compiles an expression; set by `build`, so that modules here need not import one another in a circle.
         execute: compiles statements.
+        active: the helpers being inlined, outermost first.
         dynamic_depth: how many loops and branches that are decided at run time enclose the current statement.
         returned: what `return` gave, once it was reached.
-        lines: every source line read, for the comments in generated code; shared by all frames.
     """
 
     function: Callable[..., Any]
@@ -41,10 +40,9 @@ class Frame:
     execute: Callable[[Frame, Sequence[ast.stmt]], None]
     variables: dict[str, Any] = field(default_factory=dict[str, Any])
     caller: Location | None = None
-    depth: int = 0
+    active: tuple[Callable[..., Any], ...] = ()
     dynamic_depth: int = 0
     returned: Any = NOT_RETURNED
-    lines: dict[int, str] = field(default_factory=dict[int, str])
     is_entry: bool = False
 
     def locate(self, node: ast.AST) -> Location:

@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from cutile.errors import KernelSyntaxError
-from cutile.frontend.frame import MAX_INLINE_DEPTH, NOT_RETURNED, Frame
+from cutile.frontend.frame import NOT_RETURNED, Frame
 from cutile.frontend.source import FunctionSource, take_source
 
 _sources: weakref.WeakKeyDictionary[types.FunctionType, FunctionSource] = weakref.WeakKeyDictionary()
@@ -26,14 +26,14 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.Call, args: lis
     """Compile the body of `function` here; what it returns.
 
     Raises:
-        KernelSyntaxError: it calls itself, or has no source.
+        KernelSyntaxError: it calls itself (through others, too), or has no source.
         KernelTypeError: the arguments do not fit its signature.
     """
-    if frame.depth >= MAX_INLINE_DEPTH:
+    if function in frame.active:
         raise KernelSyntaxError(
-            f"{function.__name__!r}: calls are nested more than {MAX_INLINE_DEPTH} deep",
+            f"{function.__name__!r} calls itself, and recursion is not compiled",
             frame.locate(node),
-            "Recursion is not compiled; write a loop.",
+            "Write a loop.",
         )
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
@@ -49,7 +49,7 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.Call, args: lis
         execute=frame.execute,
         variables=dict(bound.arguments),
         caller=frame.locate(node),
-        depth=frame.depth + 1,
+        active=(*frame.active, function),
     )
     inner.execute(inner, inner.source.tree.body)
     return None if inner.returned is NOT_RETURNED else inner.returned

@@ -82,7 +82,7 @@ def compile_time(value: Any, name: str) -> Any:
     if callable(value):
         return value
     raise KernelTypeError(
-        f"{name!r} is a {type(value).__name__} from outside the kernel, which a kernel cannot hold",
+        f"{name!r} comes from outside the kernel and is of type {type(value).__name__}, which a kernel cannot hold",
         remedy="A kernel may use numbers, strings, tuples of them, dtypes, modules and functions from outside. "
         "Pass arrays and tensors as arguments.",
     )

@@ -25,9 +25,10 @@ Rule = Callable[[Op, "Rewriter"], Replacement]
 class Rewriter:
     """Copies a function through a rule. `builder` appends to the copy at the place being rewritten."""
 
-    def __init__(self, function: Function, rule: Rule) -> None:
+    def __init__(self, function: Function, rule: Rule, drop: Callable[[Op], bool] | None = None) -> None:
         self._function = function
         self._rule = rule
+        self._drop = drop
         self._map: dict[Value, Value] = {}
         self.builder = Builder(Block())
         self.changed = False
@@ -50,6 +51,9 @@ class Rewriter:
         return made
 
     def _operation(self, op: Op) -> None:
+        if self._drop is not None and self._drop(op):
+            self.changed = True
+            return
         regions = [self._block(nested) for nested in op.regions]
         operands = [self._map[value] for value in op.operands]
         results = [Value(value.type, value.name) for value in op.results]
@@ -71,6 +75,6 @@ class Rewriter:
             self._map[old] = new
 
 
-def rewrite(function: Function, rule: Rule) -> Function:
-    """A copy of `function` changed by `rule`."""
-    return Rewriter(function, rule).run()
+def rewrite(function: Function, rule: Rule, drop: Callable[[Op], bool] | None = None) -> Function:
+    """A copy of `function` changed by `rule`, without the operations (of the original) that `drop` names."""
+    return Rewriter(function, rule, drop).run()

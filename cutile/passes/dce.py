@@ -5,36 +5,16 @@
 
 from __future__ import annotations
 
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.core import Block, Function, Value
 from cutile.ir.effects import Effect
-from cutile.ir.rewriter import ERASE, KEEP, Replacement, Rewriter, rewrite
+from cutile.ir.rewriter import KEEP, rewrite
 
 
 def dce(function: Function) -> Function:
     """A copy of `function` without unused operations."""
     live: set[int] = set()
     _mark(function.body, set(), live)
-    position = -1
-    order = {id(op): index for index, op in enumerate(_post_order(function.body))}
-    alive = {order[each] for each in live}
-
-    def rule(op: Op, rewriter: Rewriter) -> Replacement:
-        # The rewriter visits in post-order, as `_post_order` does.
-        nonlocal position
-        del op, rewriter
-        position += 1
-        return KEEP if position in alive else ERASE
-
-    return rewrite(function, rule)
-
-
-def _post_order(block: Block) -> list[Op]:
-    found: list[Op] = []
-    for op in block.operations:
-        for nested in op.regions:
-            found.extend(_post_order(nested))
-        found.append(op)
-    return found
+    return rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) not in live)
 
 
 def _mark(block: Block, used: set[Value], live: set[int]) -> None:

@@ -36,6 +36,4 @@ class Golden:
         if expected != text:
             before, after = expected.splitlines(), text.splitlines()
             diff = difflib.unified_diff(before, after, str(path), "now", lineterm="")
-            raise GoldenMismatchError(
-                "\n".join(["text changed; if that is meant, run pytest --update-golden", *diff])
-            )
+            raise GoldenMismatchError("\n".join(["text changed; if that is meant, run pytest --update-golden", *diff]))

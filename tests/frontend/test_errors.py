@@ -1,0 +1,65 @@
+"""Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
+
+import re
+import textwrap
+
+import numpy as np
+import pytest
+
+from cutile.dtypes import i32
+from cutile.errors import KernelError
+from cutile.frontend.build import build
+from cutile.frontend.signature import read_signature
+from cutile.frontend.source import take_source
+from tests.frontend.errors import BODIES, HEAD, HELPERS, SIGNATURES
+from tests.support.golden import Golden
+from tests.support.kernels import define
+from tests.support.programs import mut, scalar, tensor
+
+
+def message_of(error: KernelError) -> str:
+    return re.sub(r"<kernel \d+>", "<kernel>", f"{type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
+    function = define(HELPERS + HEAD + textwrap.indent(BODIES[name], "    ") + "\n", table=np.zeros(3))
+    source = take_source(function)
+    read_signature(function, source)
+    types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}
+    with pytest.raises(KernelError) as caught:
+        build(function, source, types, {"BK": 8})
+    assert caught.value.location is not None
+    assert "^" in str(caught.value)
+    golden(f"errors/body/{name}", message_of(caught.value))
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_mistake_in_a_signature(name: str, golden: Golden) -> None:
+    function = define(SIGNATURES[name])
+    with pytest.raises(KernelError) as caught:
+        read_signature(function, take_source(function))
+    golden(f"errors/signature/{name}", message_of(caught.value))
+
+
+def test_a_function_without_source_is_refused_with_the_remedy() -> None:
+    scope: dict[str, object] = {}
+    exec("def kernel(y): pass", scope)
+    with pytest.raises(KernelError, match=r"source text cannot be found(.|\n)*linecache"):
+        take_source(scope["kernel"])  # type: ignore[arg-type]
+
+
+def test_the_caret_stands_under_the_expression() -> None:
+    function = define("def kernel(y: Mut):\n        y.store(y.load() + missing)\n")
+    source = take_source(function)
+    with pytest.raises(KernelError) as caught:
+        build(function, source, {"y": mut(8)}, {})
+    line, caret = str(caught.value).splitlines()[2:4]
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "missing"
+
+
+def test_errors_are_also_the_builtin_that_a_user_expects() -> None:
+    for text, builtin in (("t = nothing", NameError), ("t = [1]", SyntaxError), ("t = y.load()[0]", TypeError)):
+        function = define(f"def kernel(y: Mut):\n    {text}\n")
+        with pytest.raises(builtin):
+            build(function, take_source(function), {"y": mut(8)}, {})

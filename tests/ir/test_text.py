@@ -1,0 +1,124 @@
+"""IR prints and parses back; what is wrong is refused with its place."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cutile.dtypes import f16, f32, i32
+from cutile.errors import IRError
+from cutile.ir.core import Block, Function, Value
+from cutile.ir.rewriter import ERASE, KEEP, rewrite
+from cutile.ir.text import parse, print_function
+from cutile.ir.types import MutType, TensorType, TileType
+from cutile.ir.verify import verify
+from cutile.ops import OPS
+from cutile.ops.arith import Add
+from tests.support.golden import Golden
+from tests.support.programs import mut, program, scalar, tensor
+
+GEMM = """
+def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+BRANCHES = """
+def branches(y: Mut, a: f32, x: Tensor):
+    t = ct.load_tile_like(x, y)
+    n = 0
+    while n < 3:
+        n += 1
+    if a > 0.0:
+        t = t * float("-inf")
+    else:
+        t = t + a
+    y.store(t if n == 3 else -t)
+"""
+
+
+def gemm() -> Function:
+    return program(GEMM, {"z": mut(128, 96, dtype=f16), "x": tensor(2, f16), "y": tensor(2, f16)}, BK=32)
+
+
+def branches() -> Function:
+    return program(BRANCHES, {"y": mut(4, 8), "a": scalar(), "x": tensor(2)})
+
+
+@pytest.mark.parametrize("make", [gemm, branches])
+def test_printing_and_parsing_gives_the_same_function(make: Callable[[], Function]) -> None:
+    function = make()
+    verify(function)
+    text = print_function(function)
+    again = parse(text, OPS)
+    verify(again)
+    assert again == function
+    assert print_function(again) == "\n".join(line.split("  //")[0] for line in text.splitlines()) + "\n"
+
+
+def test_functions_that_differ_are_unequal() -> None:
+    assert gemm() != branches()
+    one = parse(print_function(branches()), OPS)
+    two = parse(print_function(branches()).replace("-inf", "inf"), OPS)
+    assert one == branches()
+    assert one != two
+
+
+def test_the_text_of_a_kernel(golden: Golden) -> None:
+    golden("ir/gemm.ir", print_function(gemm()))
+    golden("ir/branches.ir", print_function(branches()))
+
+
+def test_types_print_as_they_parse() -> None:
+    for type in (
+        TileType(f32),
+        TileType(i32, (4,)),
+        TensorType(f16, (None, 8), (None, 1), 16),
+        MutType(TensorType(f32, (None,), (None,), 4), (32,)),
+    ):
+        function = Function("f", Block((Value(type, "x"),)))
+        assert parse(print_function(function), OPS).parameters[0].type == type
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("func @f(%x: f32) stage ir {\n %y = nothing(%x) : f32\n}", "no operation 'nothing'"),
+        ("func @f(%x f32) stage ir {\n}", "expected ':'"),
+        ("func @f(%x: f32) stage ir {\n %y = add(%x, %x) : f32 ~\n}", "cannot read '~"),
+    ],
+)
+def test_text_that_is_no_ir_is_refused(text: str, message: str) -> None:
+    with pytest.raises(IRError, match=message):
+        parse(text, OPS)
+
+
+def test_a_use_before_the_definition_is_refused() -> None:
+    stray = Value(TileType(f32), "stray")
+    add = Add(x=stray, y=stray)
+    add.results = (Value(TileType(f32)),)
+    with pytest.raises(IRError, match="add: operand %stray is used before it is defined"):
+        verify(Function("f", Block((), [add])))
+
+
+def test_results_of_the_wrong_type_are_refused() -> None:
+    x = Value(TileType(f32), "x")
+    add = Add(x=x, y=x)
+    add.results = (Value(TileType(i32)),)
+    with pytest.raises(IRError, match=r"results have the types \['i32'\], the operation gives \['f32'\]"):
+        verify(Function("f", Block((x,), [add])))
+
+
+def test_a_rewrite_leaves_the_original_alone() -> None:
+    before = gemm()
+    text = print_function(before)
+    copy = rewrite(before, lambda op, rewriter: KEEP)
+    assert copy == before
+    assert copy.body.operations[0] is not before.body.operations[0]
+    smaller = rewrite(before, lambda op, rewriter: ERASE if op.name == "store_mut" else KEEP)
+    assert len(smaller.body.operations) == len(before.body.operations) - 1
+    assert print_function(before) == text

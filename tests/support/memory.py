@@ -1,0 +1,62 @@
+"""NumPy arrays as launch arguments, without the host side's tensors: the shortest way to run a kernel in a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cuda_async import Device, Storage, Stream
+from cutile.dtypes import from_numpy
+from cutile.entry import Kernel
+from cutile.launch.kernel_op import use_backend
+from cutile.launch.views import TiledView, View
+
+Array = np.ndarray[Any, Any]
+
+
+class Input:
+    """An array to be read. The memory is shared: no copy."""
+
+    def __init__(self, stream: Stream, array: Array) -> None:
+        self.array = array
+        low = _lowest(array)
+        self._offset = array.__array_interface__["data"][0] - low
+        self.storage = Storage.borrow(stream, low, array.nbytes + 4096, keep=array)
+
+    def __kernel_input__(self) -> View:
+        size = self.array.itemsize
+        strides = tuple(stride // size for stride in self.array.strides)
+        return View(self.storage, self._offset, from_numpy(self.array.dtype), self.array.shape, strides)
+
+
+class Output:
+    """An array to be written, cut into tiles."""
+
+    def __init__(self, stream: Stream, array: Array, tile: tuple[int, ...]) -> None:
+        self.input = Input(stream, array)
+        self.tile = tile
+
+    def __kernel_output__(self) -> TiledView:
+        return TiledView(self.input.__kernel_input__(), self.tile)
+
+
+def _lowest(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address + sum(min(0, (n - 1) * s) for n, s in zip(array.shape, array.strides, strict=True))
+
+
+def launch(kernel: Kernel, *arguments: Any, backend: str = "reference", **generics: Any) -> None:
+    """Run a kernel on this machine's memory. A pair (array, tile) is a partition, an array is a tensor."""
+    stream = Device.host().new_stream()
+    passed: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            array, tile = argument  # pyright: ignore[reportUnknownVariableType]
+            passed.append(Output(stream, array, tile))  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(argument, np.ndarray):
+            passed.append(Input(stream, argument))  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            passed.append(argument)
+    with use_backend(backend):
+        kernel(*passed, **generics).sync_on(stream)

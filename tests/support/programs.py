@@ -1,0 +1,33 @@
+"""IR from kernel text, for tests of the front end, the passes and the backends' pure stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import DTypeLike, f32
+from cutile.frontend.build import build
+from cutile.frontend.source import take_source
+from cutile.ir.core import Function
+from cutile.ir.types import MutType, TensorType, TileType, Type
+from tests.support.kernels import define
+
+
+def tensor(rank: int, dtype: DTypeLike = f32, alignment: int = 16) -> TensorType:
+    """A row-major tensor of dynamic extents."""
+    return TensorType(dtype, (None,) * rank, (None,) * (rank - 1) + (1,), alignment)
+
+
+def mut(*tile: int, dtype: DTypeLike = f32) -> MutType:
+    """A partition of a row-major tensor."""
+    return MutType(tensor(len(tile), dtype), tile)
+
+
+def scalar(dtype: DTypeLike = f32) -> TileType:
+    """A scalar."""
+    return TileType(dtype)
+
+
+def program(text: str, parameters: dict[str, Type], names: dict[str, Any] | None = None, **generics: Any) -> Function:
+    """The IR of a kernel, as written."""
+    function = define(text, **(names or {}))
+    return build(function, take_source(function), parameters, generics).function
