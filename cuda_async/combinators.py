@@ -51,9 +51,9 @@ class _Step(DeviceOp[U]):
     __slots__ = ("parent",)
 
     def __init__(self, parent: DeviceOp[Any]) -> None:
-        super().__init__()
         parent.claim()
         self.parent = parent
+        super().__init__()
 
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return (self.parent,)
@@ -181,7 +181,6 @@ class Zip(DeviceOp[tuple[Any, ...]]):
     __slots__ = ("_parts", "arity")
 
     def __init__(self, parts: tuple[DeviceOp[Any], ...]) -> None:
-        super().__init__()
         for done, part in enumerate(parts):
             try:
                 part.claim()
@@ -191,6 +190,7 @@ class Zip(DeviceOp[tuple[Any, ...]]):
                 raise
         self._parts = parts
         self.arity = len(parts)
+        super().__init__()
 
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return self._parts

@@ -1,21 +1,41 @@
 """The defaults that `with device:` and `with stream:` set, as context variables.
 
-A context variable and not a global: tasks and threads do not see each other's choice.
+A context variable and not a global: tasks and threads do not see each other's choice. Each holds
+the stack of choices as a chain (innermost, the rest); no token is kept, so the same device may be
+entered by several threads and tasks at once.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from cuda_async.device import Device
     from cuda_async.stream import Stream
 
-__all__ = ("DeviceToken", "StreamToken", "current_device", "current_stream")
+__all__ = ("current_device", "current_stream", "enter", "innermost", "leave")
 
-DeviceToken = Token["Device | None"]
-StreamToken = Token["Stream | None"]
+T = TypeVar("T")
 
-current_device: ContextVar[Device | None] = ContextVar("cuda_async_device", default=None)
-current_stream: ContextVar[Stream | None] = ContextVar("cuda_async_stream", default=None)
+Chain = tuple[T, "Chain[T] | None"]
+
+current_device: ContextVar[Chain[Device] | None] = ContextVar("cuda_async_device", default=None)
+current_stream: ContextVar[Chain[Stream] | None] = ContextVar("cuda_async_stream", default=None)
+
+
+def enter(variable: ContextVar[Chain[T] | None], item: T) -> None:
+    """Make `item` the default until `leave`."""
+    variable.set((item, variable.get()))
+
+
+def leave(variable: ContextVar[Chain[T] | None]) -> None:
+    """Undo the latest `enter` of this context."""
+    chain = variable.get()
+    variable.set(None if chain is None else chain[1])
+
+
+def innermost(variable: ContextVar[Chain[T] | None]) -> T | None:
+    """The default that was entered last, if any."""
+    chain = variable.get()
+    return None if chain is None else chain[0]

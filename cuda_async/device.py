@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cuda_async.config import config
-from cuda_async.defaults import DeviceToken, current_device
+from cuda_async.defaults import current_device, enter, innermost, leave
 from cuda_async.driver import registry
 from cuda_async.driver.interface import (
     DeviceKind,
@@ -54,7 +54,7 @@ class Device:
         ('host', 'cpu', True)
     """
 
-    __slots__ = ("__weakref__", "_events", "_garbage", "_tokens", "driver", "policy", "properties")
+    __slots__ = ("__weakref__", "_events", "_garbage", "driver", "policy", "properties")
 
     driver: Driver
     properties: DeviceProperties
@@ -62,7 +62,6 @@ class Device:
     """What `global_policy` returns for this device, once it was asked for."""
     _garbage: deque[Callable[[], None]]
     _events: deque[DriverEvent]
-    _tokens: list[DeviceToken]
 
     def __new__(cls, ordinal: int = 0) -> Device:
         return cls.of_kind("cuda", ordinal)
@@ -87,7 +86,6 @@ class Device:
         self.policy = None
         self._garbage = deque()
         self._events = deque()
-        self._tokens = []
         return self
 
     @classmethod
@@ -199,13 +197,13 @@ class Device:
     # -- defaults -----------------------------------------------------------------------------
 
     def __enter__(self) -> Device:
-        self._tokens.append(current_device.set(self))
+        enter(current_device, self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        current_device.reset(self._tokens.pop())
+        leave(current_device)
 
     def __reduce__(self) -> tuple[Callable[[DeviceKind, int], Device], tuple[DeviceKind, int]]:
         return Device.of_kind, (self.kind, self.ordinal)
@@ -237,7 +235,7 @@ def default_device() -> Device:
     That of the innermost `with device:`; else the one set by `set_default_device`; else what
     `CUDA_ASYNC_DEVICE` names; else the best one found.
     """
-    device = current_device.get()
+    device = innermost(current_device)
     if device is not None:
         return device
     if not _process_default:

@@ -64,7 +64,7 @@ class Lease:
     def __init__(self, storage: Lendable, use: tuple[str, bool, int, int], owner: object, site: Site) -> None:
         self.storage = storage
         self.argument, self.write, self.start, self.stop = use
-        self.owner: int = id(owner)
+        self.owner = owner
         self.site = site
         self.run: object | None = None
         self.active = True
@@ -106,7 +106,8 @@ def lend(uses: Iterable[Use], owner: object, site: Site) -> list[Lease]:
 
     Args:
         uses: the arguments.
-        owner: the operation; two of its own uses conflict like anybody's.
+        owner: stands for the operation (not the operation itself, which a lease must not keep alive); two of
+            its own uses conflict like anybody's.
         site: the user's line, named in the error of whoever conflicts later.
 
     Raises:
@@ -121,11 +122,11 @@ def lend(uses: Iterable[Use], owner: object, site: Site) -> list[Lease]:
             held = storage.leases
             if held:
                 held[:] = [lease for lease in held if lease.active]
-                conflict = _conflict(held, use.write, use.start, stop, id(owner), run)
+                conflict = _conflict(held, use.write, use.start, stop, owner, run)
                 if conflict is not None:
                     for lease in taken:
                         lease.active = False
-                    raise _refusal(use, conflict, same_operation=conflict.owner == id(owner))
+                    raise _refusal(use, conflict, same_operation=conflict.owner is owner)
             lease = Lease(storage, (use.argument, use.write, use.start, stop), owner, site)
             held.append(lease)
             taken.append(lease)
@@ -133,14 +134,14 @@ def lend(uses: Iterable[Use], owner: object, site: Site) -> list[Lease]:
 
 
 def _conflict(
-    held: Sequence[Lease], write: bool, start: int, stop: int, owner: int, run: Holder | None
+    held: Sequence[Lease], write: bool, start: int, stop: int, owner: object, run: Holder | None
 ) -> Lease | None:
     for lease in held:
         if not (write or lease.write) or start >= lease.stop or lease.start >= stop:
             continue
         if (
             run is not None
-            and lease.owner != owner
+            and lease.owner is not owner
             and (lease.run is run or (lease.run is not None and lease.run in run.allies))
         ):
             continue

@@ -66,7 +66,7 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
         42
     """
 
-    __slots__ = ("__weakref__", "_leases", "_state", "_used", "site")
+    __slots__ = ("__weakref__", "_leases", "_state", "_token", "_used", "site")
 
     has_effects: ClassVar[bool] = False
     """Whether dropping an operation of this class without running it is likely a mistake."""
@@ -75,8 +75,9 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
     """The length of the tuple that the operation yields, where it is known before it runs."""
 
     def __init__(self) -> None:
-        self.site: Site = user_site()
+        self.site: Site = user_site(self)
         self._leases: list[Lease] = []
+        self._token = object()
         self._state = _BUILT
         self._used: Site | None = None
 
@@ -93,7 +94,7 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
             OwnershipError: a conflicting use is held; what this operation held is given back.
         """
         try:
-            self._leases += lend(uses, self, self.site)
+            self._leases += lend(uses, self._token, self.site)
         except OwnershipError:
             self._give_back()
             self._state = _DISCARDED

@@ -22,13 +22,14 @@ class Pending(Generic[T]):
 
     Args:
         what: its name in the error.
+        site: where it was asked for, for the error: the `site` of the operation.
     """
 
     __slots__ = ("_site", "_value", "_what", "ready")
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, site: Site | None = None) -> None:
         self._what = what
-        self._site: Site = user_site()
+        self._site = user_site() if site is None else site
         self._value: T | None = None
         self.ready = False
 

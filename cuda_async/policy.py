@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from cuda_async.defaults import current_stream
+from cuda_async.defaults import current_stream, innermost
 from cuda_async.device import Device, default_device
 from cuda_async.errors import SchedulingError
 from cuda_async.stream import Stream
@@ -139,4 +139,4 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
 
 def default_stream() -> Stream:
     """The stream of `op.sync()` and `await op`: that of `with stream:`, else the policy's next one."""
-    return current_stream.get() or next_stream(global_policy())
+    return innermost(current_stream) or next_stream(global_policy())

@@ -158,8 +158,8 @@ class SharedDeviceOp(DeviceOp[T]):
     __slots__ = ("_once",)
 
     def __init__(self, parent: DeviceOp[T] | _Once[T]) -> None:
-        super().__init__()
         self._once = parent if isinstance(parent, _Once) else _Once(parent)
+        super().__init__()
 
     def clone(self) -> SharedDeviceOp[T]:
         """Another handle to the same result."""

@@ -6,13 +6,14 @@ Cheap (no source is read), because every operation asks. Not a traceback: one fi
 from __future__ import annotations
 
 import sys
+from types import FrameType
 
 __all__ = ("Site", "format_site", "register_internal_package", "user_site")
 
 Site = tuple[str, int]
 """File name and line number."""
 
-_internal = {"cuda_async"}
+_internal = {"cuda_async", "typing"}  # typing: calls of a subscripted generic pass through it
 
 
 def register_internal_package(name: str) -> None:
@@ -23,18 +24,29 @@ def register_internal_package(name: str) -> None:
     _internal.add(name)
 
 
-def user_site() -> Site:
-    """Return the file and line of the innermost frame that belongs to no registered package."""
+def user_site(made: object = None) -> Site:
+    """Return the file and line of the innermost frame that belongs to no registered package.
+
+    Args:
+        made: an object in the making: the `__init__` of a user's own subclass is not where it was made.
+    """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while True:
         name = frame.f_globals.get("__name__", "")
         if name.partition(".")[0] not in _internal:
-            break
+            code = frame.f_code
+            if made is None or code.co_name != "__init__" or not _is_init_of(frame, made):
+                break
         outer = frame.f_back
         if outer is None:
             break
         frame = outer
     return (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_init_of(frame: FrameType, made: object) -> bool:
+    names = frame.f_code.co_varnames
+    return bool(names) and frame.f_locals.get(names[0]) is made
 
 
 def format_site(site: Site) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cuda_async.defaults import StreamToken, current_stream
+from cuda_async.defaults import current_stream, enter, leave
 from cuda_async.driver.interface import DriverEvent, DriverStream
 from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
@@ -82,7 +82,6 @@ class Stream:
         self._seen: dict[Stream, int] = {}
         self._events = 0
         self._waits = 0
-        self._tokens: list[StreamToken] = []
 
     @property
     def driver(self) -> DriverStream:
@@ -178,8 +177,10 @@ class Stream:
         covered = self.sequence
         event = self.device.borrow_event()
         self._driver.record(event)
-        wait_event(event)
-        self.device.return_event(event)
+        try:
+            wait_event(event)
+        finally:
+            self.device.return_event(event)
         self.completed = max(self.completed, covered)
 
     def statistics(self) -> StreamStatistics:
@@ -189,13 +190,13 @@ class Stream:
     # -- defaults -----------------------------------------------------------------------------
 
     def __enter__(self) -> Stream:
-        self._tokens.append(current_stream.set(self))
+        enter(current_stream, self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        current_stream.reset(self._tokens.pop())
+        leave(current_stream)
 
     def __del__(self) -> None:
         driver = getattr(self, "_driver", None)

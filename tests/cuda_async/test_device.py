@@ -1,0 +1,115 @@
+"""Devices: found, interned, chosen; a GPU that is not there is refused with the remedy."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuda_async import (
+    ContextError,
+    Device,
+    DeviceError,
+    DeviceLostError,
+    DriverError,
+    LaunchError,
+    NoDeviceError,
+    OutOfMemoryError,
+    default_device,
+    device_count,
+    set_default_device,
+)
+from cuda_async.config import config
+from cuda_async.driver.cuda import probe
+from cuda_async.driver.cuda.probe import Probe
+
+
+def test_devices_are_interned() -> None:
+    assert Device.host() is Device.host() is Device.parse("cpu") is Device.of_kind("host")
+    assert pickle.loads(pickle.dumps(Device.host())) is Device.host()
+    assert Device.host().kind == "host"
+    assert device_count("host") == 1
+
+
+def test_the_best_device_is_a_gpu_or_the_cpu() -> None:
+    assert Device.best().kind == ("cuda" if device_count() else "host")
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (Probe(0, "no NVIDIA driver was found (looked for libcuda.so.1); install"), "looked for libcuda"),
+        (Probe(2, ""), "there are 2, numbered from 0"),
+    ],
+)
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, found: Probe, message: str) -> None:
+    monkeypatch.setattr(probe, "probe", lambda: found)
+    with pytest.raises(NoDeviceError, match=message) as caught:
+        Device(7)
+    assert caught.value.device_id == 7
+    assert "GPU 7 was asked for" in str(caught.value)
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_the_probe_says_what_it_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_LIBRARIES", {sys.platform: ("libnowhere-a.so", "libnowhere-b.so")})
+    found = probe.probe.__wrapped__()
+    assert found.devices == 0
+    assert "libnowhere-a.so and libnowhere-b.so" in found.reason
+    assert "Device.host()" in found.reason
+
+
+@pytest.mark.parametrize("name", ["gpu0", "cuda:x", "", "cpu:1"])
+def test_names_that_are_no_device(name: str) -> None:
+    with pytest.raises(ValueError, match="expected 'cpu', 'cuda'"):
+        Device.parse(name)
+
+
+def test_defaults() -> None:
+    host = Device.host()
+    before = default_device()
+    set_default_device(host)
+    try:
+        assert default_device() is host
+    finally:
+        set_default_device(None)
+    assert default_device() is before
+    with host:
+        assert default_device() is host
+
+
+def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_ASYNC_WORKERS", "many")
+    with pytest.raises(ValueError, match="CUDA_ASYNC_WORKERS='many': expected a number"):
+        config.__wrapped__()
+    monkeypatch.setenv("CUDA_ASYNC_WORKERS", "3")
+    monkeypatch.setenv("CUDA_ASYNC_POOL_BYTES", "1e6")
+    settings = config.__wrapped__()
+    assert (settings.workers, settings.pool_bytes) == (3, 1_000_000)
+
+
+def test_only_config_reads_the_environment() -> None:
+    package = Path(probe.__file__).parents[2]
+    readers = [path.name for path in package.rglob("*.py") if "environ" in path.read_text()]
+    assert readers == ["config.py"]
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin", "text"),
+    [
+        (DriverError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "bad"), RuntimeError, "CUDA_ERROR_ILLEGAL_ADDRESS (700): bad"),
+        (OutOfMemoryError(2, "CUDA_ERROR_OUT_OF_MEMORY", "full"), MemoryError, "CUDA_ERROR_OUT_OF_MEMORY (2): full"),
+        (DeviceLostError(719, "CUDA_ERROR_LAUNCH_FAILED", "x"), RuntimeError, "CUDA_ERROR_LAUNCH_FAILED (719): x"),
+        (ContextError(3, "gone"), RuntimeError, "device context error (device_id=3): gone"),
+        (LaunchError("grid"), ValueError, "grid"),
+    ],
+)
+def test_errors_inherit_what_a_user_expects(error: DeviceError, builtin: type[Exception], text: str) -> None:
+    assert isinstance(error, DeviceError)
+    assert isinstance(error, builtin)
+    assert str(error) == text
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == text

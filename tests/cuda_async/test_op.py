@@ -1,0 +1,281 @@
+"""Operations: lazy, used once, composed; closures run at submission; errors keep their way."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import pytest
+
+from cuda_async import (
+    Device,
+    DeviceOp,
+    ExecutionContext,
+    NotReadyError,
+    OwnershipError,
+    ReentrancyError,
+    Stream,
+    UnrunOperationWarning,
+    empty,
+    into_op,
+    value,
+    with_context,
+    zip,
+)
+from tests.cuda_async.work import Affine, Call, Read, allocate, words
+
+
+class Where(DeviceOp[Stream]):
+    """Yields the stream it runs on."""
+
+    def execute(self, context: ExecutionContext) -> Stream:
+        return context.stream
+
+
+def test_building_runs_nothing(device: Device) -> None:
+    ran: list[int] = []
+    op = value(1).map(ran.append)
+    assert ran == []
+    op.sync()
+    assert ran == [1]
+
+
+def test_values_and_combinators(device: Device) -> None:
+    assert value(7).sync() == 7
+    assert value(20).map(lambda x: x + 1).then(lambda x: value(2 * x)).sync() == 42
+    seen: list[int] = []
+    assert value(3).inspect(seen.append).sync() == 3
+    assert seen == [3]
+    assert zip(value(1), value("a"), 2.5).sync() == (1, "a", 2.5)
+    assert zip(value(1)).sync() == (1,)
+    assert zip().sync() == ()
+    assert zip(value(1), value(2), value(3)).first().sync() == 1
+    assert zip(value(1), value(2), value(3)).last().sync() == 3
+    assert zip(value(1)).last().sync() == 1
+    assert value(5).boxed().sync() == 5
+    assert empty(lambda: value(3)).sync() == 3
+    assert with_context(lambda context: value(context.device)).sync() is device
+
+
+def test_anything_becomes_an_operation() -> None:
+    op = value(1)
+    assert into_op(op) is op
+    assert into_op(4).sync() == 4
+
+    class Convertible:
+        def __device_op__(self) -> DeviceOp[str]:
+            return value("converted")
+
+    assert zip(Convertible(), 1).sync() == ("converted", 1)
+
+
+def test_kernels_run_in_order_and_return_the_same_objects(device: Device) -> None:
+    storage = words(1, count=1000).sync()
+    again = Affine(storage, 3, 1).then(lambda s: Affine(s, 2, 5)).sync()
+    assert again is storage
+    assert set(Read(storage).sync().tolist()) == {13}
+
+
+def test_then_runs_on_the_same_stream(device: Device, stream: Stream) -> None:
+    chain = Where().then(lambda a: Where().map(lambda b: (a, b)))
+    assert chain.sync_on(stream) == (stream, stream)
+    assert zip(Where(), Where(), Where().then(lambda s: value(s))).sync_on(stream) == (stream,) * 3
+
+
+def test_zip_runs_from_left_to_right_and_stops_at_the_first_error(device: Device) -> None:
+    ran: list[str] = []
+
+    def fail(_: object) -> Any:
+        raise KeyError("b")
+
+    op = zip(value("a").inspect(ran.append), value("b").map(fail), value("c").inspect(ran.append))
+    with pytest.raises(KeyError):
+        op.sync()
+    assert ran == ["a"]
+
+
+def test_a_very_long_chain_is_no_recursion() -> None:
+    op: DeviceOp[int] = value(0)
+    for _ in range(20_000):
+        op = op.map(lambda x: x + 1)
+    assert op.then(lambda x: value(x + 1)).sync() == 20_001
+
+
+def test_an_operation_runs_once_and_the_error_names_the_first_line() -> None:
+    op = value(1)
+    op.sync()
+    with pytest.raises(OwnershipError, match=r"already run at .*test_op\.py:\d+.*shared"):
+        op.sync()
+    with pytest.raises(OwnershipError, match="already run"):
+        op.then(value)
+
+
+def test_composing_uses_an_operation_up() -> None:
+    op = value(1)
+    whole = op.map(str)
+    with pytest.raises(OwnershipError, match=r"already made part of another operation at .*test_op\.py"):
+        op.sync()
+    assert whole.sync() == "1"
+    a = value(1)
+    with pytest.raises(OwnershipError):
+        zip(a, a)
+
+
+def test_a_discarded_operation_does_not_run() -> None:
+    op = value(1)
+    op.discard()
+    op.discard()
+    with pytest.raises(OwnershipError, match="discarded"):
+        op.sync()
+
+
+@pytest.mark.parametrize("how", ["sync", "sync_on", "await"])
+def test_nested_execution_is_rejected(device: Device, stream: Stream, how: str) -> None:
+    def nested(x: int) -> DeviceOp[int]:
+        if how == "sync":
+            value(x).sync()
+        elif how == "sync_on":
+            value(x).sync_on(stream)
+        else:
+            value(x).into_future().send(None)
+        raise AssertionError("unreachable")
+
+    with pytest.raises(ReentrancyError, match=r"Return the operation from then\(\)"):
+        value(1).then(nested).sync()
+    assert value(2).sync() == 2  # and the thread is free again
+
+
+def test_another_thread_may_run_while_this_one_submits(device: Device) -> None:
+    results: list[int] = []
+
+    def elsewhere(x: int) -> int:
+        thread = threading.Thread(target=lambda: results.append(value(x).sync()))
+        thread.start()
+        thread.join(30)
+        return x
+
+    assert value(5).map(elsewhere).sync() == 5
+    assert results == [5]
+
+
+async def _coroutine() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: value(1).then(lambda x: x), r"must return an operation.*got int"),
+        (lambda: value(1).then(lambda x: _coroutine()), "returned a coroutine"),
+        (lambda: value(1).map(lambda x: _coroutine()), "returned a coroutine"),
+        (lambda: value(1).map(lambda x: value(x)), r"use then\(\)"),
+        (lambda: value(1).first(), "yields a tuple, got int"),
+    ],
+)
+def test_closures_that_return_the_wrong_thing(build: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build().sync()
+
+
+def test_a_users_exception_passes_unchanged_with_the_path_as_a_note(device: Device) -> None:
+    class MyError(Exception):
+        pass
+
+    error = MyError("mine")
+
+    def fail(_: object) -> Any:
+        raise error
+
+    with pytest.raises(MyError) as caught:
+        zip(value(1), value(2).then(fail)).then(value).sync()
+    assert caught.value is error
+    (note,) = caught.value.__notes__
+    assert "zip (" in note
+    assert "test_op.py:" in note
+
+
+def test_what_was_enqueued_before_an_error_has_been_waited_for(device: Device) -> None:
+    done: list[int] = []
+
+    def fail(_: object) -> Any:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        Call(lambda: done.append(1)).map(fail).sync()
+    assert done == [1]
+
+
+def test_an_error_in_the_operation_skips_the_closure(device: Device) -> None:
+    called: list[object] = []
+    with pytest.raises(ValueError, match="positive number of bytes"):
+        allocate(0).inspect(called.append).sync()
+    assert called == []
+
+
+def test_an_error_in_the_work_reaches_the_caller(device: Device) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Call(fail).sync()
+    assert value(1).sync() == 1
+
+
+def test_values_are_not_ready_inside_closures(device: Device) -> None:
+    storage = words(1, 2, 3).sync()
+    with pytest.raises(NotReadyError, match=r"test_op\.py:\d+.*Read it after sync\(\) or await"):
+        Read(storage).map(lambda w: w[0]).sync()
+    with pytest.raises(NotReadyError):
+        Read(storage).map(lambda w: w.sum()).sync()
+    with pytest.raises(NotReadyError):
+        Read(storage).map(len).sync()
+    first, (second, third) = zip(Read(storage), zip(Read(storage), 3)).sync()
+    assert first.tolist() == second.tolist() == [1, 2, 3]
+    assert third == 3
+
+
+def test_what_you_put_in_comes_back_itself(device: Device) -> None:
+    items = [1, (2, 3)]
+    record = {"a": items}
+    assert value(items).sync() is items
+    assert value(record).sync() is record
+
+
+# -- operations that never run ---------------------------------------------------------------------
+
+
+def test_dropping_an_operation_with_effects_warns_with_its_line(device: Device) -> None:
+    storage = words(1).sync()
+    with pytest.warns(UnrunOperationWarning, match="was never run") as caught:
+        Affine(storage, 2, 0)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert Read(storage).sync().tolist() == [1]
+
+
+def test_dropping_a_composed_operation_warns_once(device: Device) -> None:
+    storage = words(1).sync()
+    with pytest.warns(UnrunOperationWarning) as caught:
+        zip(Affine(storage, 2, 0).map(str), 1)
+    assert len(caught) == 1
+
+
+def test_dropping_unzipped_or_shared_branches_warns_once(device: Device) -> None:
+    storage = words(1).sync()
+    for build in (lambda: Affine(storage, 2, 0).shared(), lambda: zip(Affine(storage, 2, 0), 1).unzip()):
+        with pytest.warns(UnrunOperationWarning) as caught:
+            build()
+        assert len(caught) == 1
+
+
+def test_no_warning_without_effects_when_discarded_or_unwinding(device: Device) -> None:
+    storage = words(1).sync()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value(1).map(str)
+        Affine(storage, 2, 0).map(str).discard()
+        try:
+            raise KeyError
+        except KeyError:
+            Affine(storage, 2, 0)  # dropped while an exception is being handled
+    assert Read(storage).sync().tolist() == [1]
