@@ -77,7 +77,7 @@ def test_it_is_a_coroutine_that_tasks_and_groups_take(device: Device) -> None:
 def test_two_tasks_drive_the_same_future(sim_device: Device, sim: SimDriver) -> None:
     sim.automatic = False
 
-    async def main() -> list[int]:
+    async def main() -> tuple[int, int]:
         future = Call(lambda: None).map(lambda _: 9).schedule(global_policy())
         tasks = [asyncio.create_task(future) for _ in range(3)]
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ def test_two_tasks_drive_the_same_future(sim_device: Device, sim: SimDriver) -> 
         sim.automatic = True
         return await asyncio.gather(tasks[0], tasks[2])
 
-    assert asyncio.run(main()) == [9, 9]
+    assert tuple(asyncio.run(main())) == (9, 9)
 
 
 def test_states(device: Device) -> None:

@@ -14,6 +14,10 @@ from tests.cuda_async.work import Affine, CopyTo, Read, words
 pytestmark = pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")
 
 
+def _fail(_: object) -> None:
+    raise KeyError
+
+
 class Part(DeviceOp[None]):
     """Reads or writes bytes [start, stop)."""
 
@@ -90,7 +94,7 @@ def test_what_ends_a_lease(storage: Storage, end: str) -> None:
         gc.collect()
     else:
         with pytest.raises(KeyError):
-            op.map(lambda _: {}["missing"]).sync()
+            op.map(_fail).sync()
     assert Read(storage).sync()[0] in (1, 2)
     assert storage.leases == [] or not any(lease.active for lease in storage.leases)
 
