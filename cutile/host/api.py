@@ -1,0 +1,297 @@
+"""Tensors: made on the device, copied to it, copied from it, copied on it. `from cutile import api`.
+
+Every function returns an operation; nothing happens before it runs (`.sync()`, `.sync_on(stream)`, `await`), on the
+device that it runs on. Arguments are checked at once. What a tensor itself can do, `reshape`, `partition`, `dup`,
+`to_numpy` and the like, is also a method of an operation that yields one:
+
+    y = api.zeros((1024, 1024), f16).partition((128, 128))      # an op that yields a partition
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from cuda_async import DeviceOp
+from cutile.dtypes import DTypeLike, as_dtype, f32
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
+from cutile.host.memory import Array
+from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
+from cutile.host.shapes import ShapeLike, as_shape
+from cutile.host.shared import SharedTensor
+from cutile.host.tensor import Tensor, TensorView
+from cutile.host.transfer import FromHost, copy_into
+from cutile.launch.views import View
+
+__all__ = (
+    "BorrowedPartition",
+    "MutBorrow",
+    "Partition",
+    "SharedTensor",
+    "Tensor",
+    "TensorView",
+    "Writable",
+    "arange",
+    "copy_device_to_host_vec",
+    "copy_host_to_device",
+    "copy_host_vec_to_device",
+    "dup",
+    "empty",
+    "fill",
+    "from_numpy",
+    "full",
+    "memcpy",
+    "ones",
+    "zeros",
+)
+
+DTypeSpec = DTypeLike | str | np.dtype[Any] | type[Any]
+
+
+class Writable(Protocol):
+    """What `memcpy` and `fill` write: a tensor, or `view.mut`."""
+
+    def __kernel_destination__(self) -> View:
+        """The elements. Raises OwnershipError where they must not be written."""
+        ...
+
+
+W = TypeVar("W", bound=Writable)
+
+
+def _element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
+    try:
+        return as_dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{function}: dtype: {error}") from None
+
+
+def _new_shape(shape: Any, function: str) -> tuple[int, ...]:
+    try:
+        return as_shape(shape)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(
+            f"{function}: shape: expected an extent or a sequence of extents such as (4, 8), got {shape!r}"
+        ) from None
+    except ArgumentError as error:
+        raise ArgumentError(f"{function}: {error}") from None
+
+
+# -- creation ---------------------------------------------------------------------------------
+
+
+def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields a new tensor with undefined contents.
+
+    Args:
+        shape: the extents, each at least 1.
+        dtype: the element type: `f32`, `"f32"` or a NumPy dtype.
+
+    Raises:
+        ArgumentTypeError: `shape` or `dtype` is none.
+        ArgumentError: an extent is 0 or negative.
+    """
+    return Empty(_new_shape(shape, "empty"), _element_type(dtype, "empty"))
+
+
+def zeros(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields a new tensor of zeros. Arguments and errors as for `empty`.
+
+    Example:
+        >>> from cutile import api, f16
+        >>> api.zeros((2, 3), f16).sync()
+        Tensor(f16, shape=(2, 3), device=cpu)
+    """
+    return _filled("zeros", 0, shape, dtype)
+
+
+def ones(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields a new tensor of ones. Arguments and errors as for `empty`."""
+    return _filled("ones", 1, shape, dtype)
+
+
+def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields a new tensor with the same value everywhere.
+
+    Args:
+        value: a number that `dtype` can hold; it is rounded to a floating-point one.
+        shape, dtype: as for `empty`.
+
+    Raises:
+        ArgumentTypeError: an argument has the wrong type; the value comes first.
+        ArgumentError: an extent is not positive, or `dtype` cannot hold the value.
+
+    Example:
+        >>> from cutile import api, i32
+        >>> api.full(7, (3,), i32).to_numpy().sync()
+        array([7, 7, 7], dtype=int32)
+    """
+    if np.ndim(value) and not np.ndim(np.asarray(shape)):
+        raise ArgumentTypeError(f"full: the value comes first: full({shape!r}, {value!r})")
+    return _filled("full", value, shape, dtype)
+
+
+def _filled(function: str, value: Any, shape: ShapeLike, dtype: DTypeSpec) -> DeviceOp[Tensor]:
+    chosen = _element_type(dtype, function)
+    return Full(_new_shape(shape, function), chosen, as_element(value, chosen, function), function)
+
+
+def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields 0, 1, ..., `length` - 1, as a tensor of one axis.
+
+    Args:
+        length: how many numbers, at least 1.
+        dtype: the element type; a floating-point one rounds.
+
+    Raises:
+        ArgumentTypeError: an argument has the wrong type.
+        ArgumentError: `length` is not positive, or `dtype` cannot hold the last number.
+
+    Example:
+        >>> from cutile import api, f32
+        >>> api.arange(4, f32).to_numpy().sync()
+        array([0., 1., 2., 3.], dtype=float32)
+    """
+    chosen = _element_type(dtype, "arange")
+    shape = _new_shape(length, "arange")
+    if len(shape) != 1:
+        raise ArgumentError(f"arange: length: expected one number, got {length!r}; reshape what it yields")
+    as_element(shape[0] - 1, chosen, "arange")
+    return Arange(shape, chosen)
+
+
+def fill(tensor: W, value: Any) -> DeviceOp[W]:
+    """An op that gives every element of a tensor the same value, and yields the tensor.
+
+    Args:
+        tensor: a tensor, or `view.mut` for part of one; lent to the op, and written.
+        value: a number that its dtype can hold.
+
+    Raises:
+        ArgumentTypeError, ArgumentError: the value is no number, or does not fit.
+        OwnershipError: the tensor is held, read-only, or used by an operation that has not finished.
+    """
+    view = _destination(tensor, "fill", "tensor")
+    return fill_elements(view, as_element(value, view.dtype, "fill")).map(lambda _: tensor)
+
+
+# -- from the host, and back ------------------------------------------------------------------
+
+
+def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
+    """An op that copies an array of the host to a new tensor of the same shape, contiguous.
+
+    A NumPy array is not copied before the op runs: it is held until the copy is done, and must not change before.
+
+    Args:
+        array: a NumPy array with any strides (also of ml_dtypes), a list, or a number.
+        dtype: the element type of the tensor; the array's own by default.
+
+    Raises:
+        ArgumentTypeError: there is no such element type.
+        ArgumentError: the array has no elements.
+
+    Example:
+        >>> import numpy as np
+        >>> from cutile import api
+        >>> api.copy_host_to_device(np.eye(2)).sync()
+        Tensor(f64, shape=(2, 2), device=cpu)
+    """
+    return _from_host(array, dtype, "copy_host_to_device")
+
+
+def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
+    """`copy_host_to_device` under the name that PyTorch has for it. It copies, on the CPU too."""
+    return _from_host(array, dtype, "from_numpy")
+
+
+def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
+    """`copy_host_to_device` for a list or an array of one axis.
+
+    Raises:
+        ArgumentError: it has another number of axes, or no elements.
+        ArgumentTypeError: there is no such element type.
+    """
+    array = np.asarray(vec)
+    if array.ndim != 1:
+        raise ArgumentError(
+            f"copy_host_vec_to_device: expected one axis, got shape {array.shape}; "
+            "copy_host_to_device takes any number of axes"
+        )
+    return _from_host(vec, dtype, "copy_host_vec_to_device")
+
+
+def _from_host(given: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[Tensor]:
+    if isinstance(given, Tensor):
+        raise ArgumentTypeError(f"{function}: {given!r} is on a device already; dup() copies it")
+    array: Array = np.asarray(given)
+    if array.size == 0:
+        raise ArgumentError(
+            f"{function}: the array has no elements (shape {array.shape}); a tensor has at least one in every axis"
+        )
+    try:
+        chosen = as_dtype(array.dtype if dtype is None else dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{function}: {error}") from None
+    if array.dtype != chosen.numpy:  # also where only the byte order differs
+        array = array.astype(chosen.numpy)
+    as_shape(array.shape)
+    return FromHost(array, chosen, Tensor)
+
+
+def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
+    """An op that yields the values as a NumPy array of one axis, in row-major order: `tensor.to_host_vec()`."""
+    return _tensor(tensor, "copy_device_to_host_vec", "tensor").to_host_vec()
+
+
+# -- on the device ----------------------------------------------------------------------------
+
+
+def dup(tensor: Tensor) -> DeviceOp[Tensor]:
+    """An op that yields a copy of a tensor, contiguous: `tensor.dup()`."""
+    return _tensor(tensor, "dup", "tensor").dup()
+
+
+def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
+    """An op that copies the elements of `src`, in row-major order, onto those of `dst`.
+
+    Args:
+        dst: a tensor, or `view.mut` for part of one; lent to the op, and written.
+        src: a tensor or view with as many elements and the same dtype; lent to the op.
+
+    Raises:
+        ArgumentTypeError: the dtypes differ, or an argument is no tensor.
+        ArgumentError: the numbers of elements differ.
+        OwnershipError: one of the two is held, `dst` is read-only, they overlap, or an operation that has not
+            finished uses one of them.
+
+    Example:
+        >>> from cutile import api, f32
+        >>> y = api.zeros((2, 4), f32).sync()
+        >>> api.memcpy(y[1].mut, api.arange(4, f32).sync()).sync()
+        >>> y.to_numpy().sync()
+        array([[0., 0., 0., 0.],
+               [0., 1., 2., 3.]], dtype=float32)
+    """
+    return copy_into(_destination(dst, "memcpy", "dst"), _tensor(src, "memcpy", "src").__kernel_input__())
+
+
+def _tensor(argument: Any, function: str, name: str) -> Tensor:
+    if isinstance(argument, Tensor):
+        return argument
+    raise ArgumentTypeError(f"{function}: {name}: expected a tensor, got {_kind(argument)}")
+
+
+def _destination(argument: Any, function: str, name: str) -> View:
+    if isinstance(argument, Tensor | MutBorrow):
+        return argument.__kernel_destination__()
+    raise ArgumentTypeError(f"{function}: {name}: expected a tensor, or view.mut, got {_kind(argument)}")
+
+
+def _kind(argument: Any) -> str:
+    kind = type(argument).__name__
+    if isinstance(argument, DeviceOp):
+        return f"{kind}, an op that has not run; run it first, or build this in its then()"
+    return f"{kind}; unpartition() it first" if isinstance(argument, Partition) else kind

@@ -1,0 +1,190 @@
+"""The operations that make tensors and fill them: empty, full, arange.
+
+On the CPU the workers fill; on a GPU memory is set by patterns of 1, 2 or 4 bytes, and what is no such pattern starts
+as a block from the host that is copied onto what follows it, twice as much each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cuda_async import DeviceOp, ExecutionContext, Use, upload
+from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.memory import Array, array_of, for_rows, runs_host_code
+from cutile.host.shapes import is_contiguous
+from cutile.host.tensor import Tensor
+from cutile.host.transfer import copy_into, fresh
+from cutile.launch.views import View
+
+__all__ = ("Arange", "Empty", "Fill", "Full", "as_element", "fill_elements")
+
+_BLOCK_BYTES = 1 << 16
+_LONGEST_PATTERN = 4
+
+
+def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
+    """A number as an array of no axes and this dtype.
+
+    Raises:
+        ArgumentTypeError: it is no number.
+        ArgumentError: the dtype cannot hold it: a fraction in an integer, or out of range.
+    """
+    given = np.asarray(value)
+    if given.ndim != 0 or given.dtype.kind not in "biufV":
+        raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        element = given.astype(dtype.numpy)
+        back = element.astype(np.float64)
+        wanted = given.astype(np.float64)
+    if dtype.kind != "float":
+        exact = bool(np.isfinite(wanted)) and int(value) == int(element)
+        if not exact:
+            raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
+    elif bool(np.isinf(back)) and not bool(np.isinf(wanted)):
+        raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}")
+    return element
+
+
+class _Create(DeviceOp[Tensor]):
+    """Allocates a tensor and writes it."""
+
+    __slots__ = ("_dtype", "_shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        super().__init__()
+        self._shape = shape
+        self._dtype = dtype
+
+    def execute(self, context: ExecutionContext) -> Tensor:
+        view = fresh(context, self._dtype, self._shape)
+        self.write(context, view)
+        return Tensor(view)
+
+    def write(self, context: ExecutionContext, view: View) -> None:
+        """Enqueue what gives the elements their values."""
+
+
+class Empty(_Create):
+    """A tensor with undefined contents."""
+
+    __slots__ = ()
+
+
+class Full(_Create):
+    """A tensor with the same value everywhere."""
+
+    __slots__ = ("_element", "_name")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, element: Array, name: str) -> None:
+        super().__init__(shape, dtype)
+        self._element = element
+        self._name = name
+
+    def label(self) -> str:
+        return self._name
+
+    def write(self, context: ExecutionContext, view: View) -> None:
+        _enqueue_fill(context, view, self._element)
+
+
+class Arange(_Create):
+    """A tensor that counts from 0, along one axis."""
+
+    __slots__ = ()
+
+    def write(self, context: ExecutionContext, view: View) -> None:
+        if runs_host_code(context.device):
+            array = array_of(view)
+            view.storage.use(context.stream, write=True)
+            for_rows(context.stream, view.shape, array.nbytes, _count(array))
+            return
+        values = np.arange(view.shape[0]).astype(view.dtype.numpy)
+        upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
+
+
+def _count(array: Array) -> Callable[[int, int], None]:
+    """A body that gives elements their own positions."""
+
+    def count(start: int, stop: int) -> None:
+        array[start:stop] = np.arange(start, stop)
+
+    return count
+
+
+class Fill(DeviceOp[None]):
+    """Gives every element the same value, contiguous elements on a GPU."""
+
+    __slots__ = ("_element", "_view")
+
+    has_effects = True
+
+    def __init__(self, view: View, element: Array) -> None:
+        super().__init__()
+        self._view = view
+        self._element = element
+        self.lend(Use("tensor", view.storage, True, *view.byte_range()))
+
+    def execute(self, context: ExecutionContext) -> None:
+        _enqueue_fill(context, self._view, self._element)
+
+
+def fill_elements(view: View, element: Array) -> DeviceOp[None]:
+    """An op that gives every element the same value.
+
+    Raises:
+        OwnershipError: an operation that has not finished uses them.
+    """
+    if is_contiguous(view.shape, view.strides) or runs_host_code(view.storage.device):
+        return Fill(view, element)
+    return Full(view.shape, view.dtype, element, "full").then(lambda full: copy_into(view, full.__kernel_input__()))
+
+
+def _pattern(element: Array) -> bytes:
+    """The shortest run of bytes that, repeated, makes the element."""
+    text = element.tobytes()
+    for length in (1, 2, 4):
+        if length < len(text) and text == text[:length] * (len(text) // length):
+            return text[:length]
+    return text
+
+
+def _enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
+    stream = context.stream
+    pattern = _pattern(element)
+    low, high = view.byte_range()
+    contiguous = is_contiguous(view.shape, view.strides)
+    if contiguous and len(pattern) <= _LONGEST_PATTERN:
+        view.storage.use(stream, write=True)
+        stream.fill(view.address, high - low, pattern)
+    elif runs_host_code(context.device):
+        array = array_of(view)
+        if contiguous:
+            array = array.reshape(-1)
+        view.storage.use(stream, write=True)
+        for_rows(stream, array.shape, array.nbytes, _assign(array, element))
+    else:
+        _fill_by_doubling(context, view, high - low, element)
+
+
+def _assign(array: Array, element: Array) -> Callable[[int, int], None]:
+    """A body that fills rows."""
+
+    def assign(start: int, stop: int) -> None:
+        array[start:stop] = element
+
+    return assign
+
+
+def _fill_by_doubling(context: ExecutionContext, view: View, nbytes: int, element: Array) -> None:
+    stream = context.stream
+    block = np.full(min(nbytes, _BLOCK_BYTES) // element.itemsize, element)
+    upload(context, view.storage, block.ctypes.data, block.nbytes, offset=view.offset, keep=block)
+    done = block.nbytes
+    while done < nbytes:
+        more = min(done, nbytes - done)
+        stream.copy(view.address + done, view.address, more)
+        done += more

@@ -1,0 +1,73 @@
+"""The kernels that the host side itself launches, on a GPU: what no copy of the driver can do.
+
+Imported when first needed, and compiled then, as any kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from cuda_async import DeviceOp
+from cutile.entry import entry
+from cutile.errors import ArgumentError
+from cutile.host.transfer import fresh_op
+from cutile.language import Mut, Tensor, load_tile_like
+from cutile.launch.views import TiledView, View
+
+__all__ = ("gather_onto", "gather_to_new")
+
+T = TypeVar("T")
+
+_TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}
+
+
+@entry
+def gather(dst: Mut, src: Tensor):
+    """dst = src, whatever their strides."""
+    dst.store(load_tile_like(src, dst))
+
+
+class _Elements:
+    """Elements as arguments of `gather`."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def __kernel_input__(self) -> View:
+        return self.view
+
+    def __kernel_output__(self) -> TiledView:
+        return TiledView(self.view, _tile(self.view))
+
+
+def _tile(view: View) -> tuple[int, ...]:
+    tile = _TILES.get(len(view.shape))
+    if tile is None:
+        raise ArgumentError(
+            f"copy: elements of shape {view.shape} and strides {view.strides} are not contiguous, and a GPU kernel "
+            f"writes at most {max(_TILES)} axes; copy slices of fewer axes"
+        )
+    return tile
+
+
+def gather_onto(destination: View, source: View) -> DeviceOp[None]:
+    """An op that copies elements onto others of the same shape and dtype.
+
+    Raises:
+        ArgumentError: they have more than 3 axes.
+        OwnershipError: they overlap, or an operation that has not finished uses one of the two.
+    """
+    return gather(_Elements(destination), _Elements(source)).map(lambda done: None)
+
+
+def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:
+    """An op that copies elements to a new contiguous tensor and yields `make` of it.
+
+    Raises:
+        ArgumentError: they have more than 3 axes.
+        OwnershipError: an operation that has not finished writes them.
+    """
+    _tile(source)
+    new = fresh_op(source.dtype, source.shape).map(_Elements)
+    return gather(new, _Elements(source)).first().map(lambda elements: make(elements.view))

@@ -1,0 +1,247 @@
+"""`Partition`: a tensor cut into tiles, which a kernel writes, one tile per tile block.
+
+Two forms. `tensor.partition(s)` stands in the tensor's place until `unpartition()`; `tensor.mut.partition(s)` borrows
+it for each launch. Either may be launched any number of times. That no two operations in flight write the same memory
+is checked when an operation is built, by leases on the storage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cuda_async import OwnershipError, Storage, Use
+from cuda_async.lease import lend
+from cuda_async.site import Site, format_site, user_site
+from cutile import language
+from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError
+from cutile.host.shapes import ShapeLike, as_shape
+from cutile.launch.views import TiledView, View
+
+if TYPE_CHECKING:
+    from cutile.host.tensor import Tensor
+
+__all__ = ("BorrowedPartition", "MutBorrow", "Partition", "as_tile")
+
+_AXES = 3  # of a launch grid
+
+
+def as_tile(shape: ShapeLike) -> tuple[int, ...]:
+    """Check the shape of a partition's tiles.
+
+    Raises:
+        ArgumentError: it does not have 1 to 3 axes, or an extent is not positive.
+    """
+    tile = as_shape(shape, "partition shape")
+    if not 1 <= len(tile) <= _AXES:
+        raise ArgumentError(
+            f"partition shape: {tile} has {len(tile)} axes; a partition has 1 to {_AXES}, one for each axis of the "
+            "launch grid. Reshape the tensor first."
+        )
+    return tile
+
+
+class _TiledTensor(language.Partition):
+    """What both forms have."""
+
+    __slots__ = ("_site", "_tensor", "_tiled")
+
+    def __init__(self, tensor: Tensor, view: View, tile: tuple[int, ...]) -> None:
+        self._tensor = tensor
+        self._tiled = TiledView(view, tile)
+        self._site: Site = user_site()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of one tile; what a kernel sees as the shape of its `Mut` parameter."""
+        return self._tiled.tile
+
+    @property
+    def partition_shape(self) -> tuple[int, ...]:
+        """The extents of one tile."""
+        return self._tiled.tile
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        """The extents of the whole tensor."""
+        return self._tiled.view.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The tensor's strides, in elements."""
+        return self._tiled.view.strides
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The element type."""
+        return self._tiled.view.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the tensor's elements in bytes."""
+        return self._tensor.num_bytes
+
+    @property
+    def storage(self) -> Storage:
+        """The memory that it is in."""
+        return self._tiled.view.storage
+
+    def grid(self) -> tuple[int, int, int]:
+        """The number of tiles along each axis; 1 for the axes that there are not.
+
+        Raises:
+            ArgumentError: the tiles have another number of axes than the tensor.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.zeros((1000, 777), f32).partition((128, 256)).sync().grid()
+            (8, 4, 1)
+        """
+        extents, tile = self._tiled.view.shape, self._tiled.tile
+        if len(extents) != len(tile):
+            raise ArgumentError(
+                f"partition made at {format_site(self._site)}: tiles of shape {tile} have {len(tile)} axes, "
+                f"the tensor of shape {extents} has {len(extents)}; give one extent for each axis of the tensor"
+            )
+        counts = [-(-extent // size) for extent, size in zip(extents, tile, strict=True)]
+        x, y, z = (*counts, 1, 1)[:_AXES]
+        return x, y, z
+
+    def __kernel_output__(self) -> TiledView:
+        """The elements, to be read and written by a kernel."""
+        return self._tiled
+
+    def __str__(self) -> str:
+        return f"the partition made at {format_site(self._site)}"
+
+    def __repr__(self) -> str:
+        view = self._tiled.view
+        return (
+            f"{type(self).__name__}({view.dtype.name}, tensor_shape={view.shape}, partition_shape={self._tiled.tile}, "
+            f"device={view.storage.device})"
+        )
+
+
+class Partition(_TiledTensor):
+    """A tensor cut into tiles, standing in the tensor's place. Made by `tensor.partition(shape)`.
+
+    Kernels yield it as they got it; `unpartition()` gives the tensor back, and so does dropping the partition.
+
+    Example:
+        >>> from cutile import api, f32
+        >>> y = api.zeros((4, 8), f32).sync()
+        >>> part = y.partition((2, 2))
+        >>> part
+        Partition(f32, tensor_shape=(4, 8), partition_shape=(2, 2), device=cpu)
+        >>> part.unpartition() is y
+        True
+    """
+
+    __slots__ = ("_ended",)
+
+    def __init__(self, tensor: Tensor, view: View, tile: tuple[int, ...]) -> None:
+        super().__init__(tensor, view, tile)
+        self._ended: Site | None = None
+
+    def unpartition(self) -> Tensor:
+        """Give the tensor back: the very object that was partitioned. The partition cannot be used any more.
+
+        Raises:
+            OwnershipError: this was called before, or an operation that has not finished writes the tensor.
+        """
+        self._check()
+        _refuse_in_flight(self._tiled.view, self._site)
+        self._ended = user_site()
+        self._tensor._give(None)  # pyright: ignore[reportPrivateUsage]  # the two are one mechanism
+        return self._tensor
+
+    def remedy(self) -> str:
+        """How to get the tensor back."""
+        return "Call unpartition() on it, write tensor.mut.partition(...) to keep using the tensor"
+
+    def dissolve(self) -> None:
+        """Cease to hold the tensor; what `tensor.reclaim()` does."""
+        self.unpartition()
+
+    def __kernel_output__(self) -> TiledView:
+        """The elements, to be read and written by a kernel. Raises OwnershipError after `unpartition()`."""
+        if self._ended is not None:
+            self._check()
+        return self._tiled
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise OwnershipError(
+                f"the partition made at {format_site(self._site)} was given up by unpartition() at "
+                f"{format_site(self._ended)}; partition the tensor again"
+            )
+
+
+class BorrowedPartition(_TiledTensor):
+    """A tensor cut into tiles that stays usable between launches. Made by `tensor.mut.partition(shape)`.
+
+    Attributes:
+        tensor: the tensor, which is usable as it is.
+    """
+
+    __slots__ = ()
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor that is borrowed."""
+        return self._tensor
+
+    def unpartition(self) -> Tensor:
+        """Refused: there is nothing to give back.
+
+        Raises:
+            OwnershipError: always; the tensor is usable as it is.
+        """
+        raise OwnershipError(
+            f"unpartition: the partition made at {format_site(self._site)} only borrows its tensor (mut.partition); "
+            "use the tensor itself, which is usable as soon as the operation is done"
+        )
+
+
+class MutBorrow:
+    """A tensor or a view, to be written. Made by `tensor.mut`; for `.partition(shape)`, `api.memcpy` and `api.fill`."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def partition(self, shape: ShapeLike) -> BorrowedPartition:
+        """Cut the tensor into tiles of `shape`, to be written by a kernel; the tensor stays usable.
+
+        Raises:
+            ArgumentError: `shape` is no shape of 1 to 3 axes.
+            OwnershipError: the tensor is held, or its elements overlap.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> y = api.zeros((4, 8), f32).sync()
+            >>> y.mut.partition((2, 2))
+            BorrowedPartition(f32, tensor_shape=(4, 8), partition_shape=(2, 2), device=cpu)
+        """
+        return BorrowedPartition(self._tensor, self.__kernel_destination__(), as_tile(shape))
+
+    def __kernel_destination__(self) -> View:
+        """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""
+        view = self._tensor._usable("write")  # pyright: ignore[reportPrivateUsage]
+        if any(stride == 0 and extent > 1 for extent, stride in zip(view.shape, view.strides, strict=True)):
+            raise OwnershipError(
+                f"write: elements of the view of shape {view.shape} and strides {view.strides} share memory; "
+                "tile blocks would write the same element"
+            )
+        return view
+
+    def __repr__(self) -> str:
+        return f"{self._tensor!r}.mut"
+
+
+def _refuse_in_flight(view: View, site: Site) -> None:
+    """Raise `OwnershipError` where an operation outside this run writes the elements and has not finished."""
+    asking: Any = object()
+    for lease in lend((Use("tensor", view.storage, False, *view.byte_range()),), asking, site):
+        lease.give_back()

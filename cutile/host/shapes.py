@@ -1,0 +1,256 @@
+"""Arithmetic on shapes and strides: pure, no memory, no device.
+
+Shapes are tuples of extents, each at least 1. Strides count elements. Indices mean what NumPy means by them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, SupportsIndex, cast
+
+from cutile.errors import ArgumentError, ArgumentTypeError
+
+__all__ = (
+    "ShapeLike",
+    "Span",
+    "as_shape",
+    "index_layout",
+    "is_contiguous",
+    "reshape_shape",
+    "row_major_strides",
+    "show_shape",
+    "slice_layout",
+    "transpose_layout",
+)
+
+Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Offset of the first element in elements, shape, strides."""
+
+ShapeLike = SupportsIndex | Sequence[SupportsIndex]
+"""An extent, or a sequence of extents."""
+
+Span = range | builtins.slice | tuple[int, int]
+"""Part of an axis: `range(2, 6)`, `slice(2, 6)` or `(2, 6)`."""
+
+_LARGEST_EXTENT = 2**31 - 1  # kernels get extents as 32-bit integers
+
+
+def show_shape(shape: tuple[int, ...]) -> str:
+    """The way shapes are written in errors.
+
+    >>> show_shape((4, 8)), show_shape((3,))
+    ('(4, 8)', '(3,)')
+    """
+    return repr(shape)
+
+
+def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
+    items = (shape,) if hasattr(shape, "__index__") else shape
+    try:
+        return tuple(operator.index(item) for item in cast("Sequence[SupportsIndex]", items))
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{argument}: expected an extent or a sequence of extents such as (4, 8), got {shape!r}"
+        ) from None
+
+
+def as_shape(shape: ShapeLike, argument: str = "shape") -> tuple[int, ...]:
+    """Check a shape and return it as a tuple.
+
+    Raises:
+        ArgumentTypeError: it is no integer and no sequence of integers.
+        ArgumentError: an extent is not positive, or over 2**31 - 1.
+
+    >>> as_shape(5), as_shape([4, 8])
+    ((5,), (4, 8))
+    """
+    extents = _integers(shape, argument)
+    for axis, extent in enumerate(extents):
+        if extent < 1:
+            what = "is empty" if extent == 0 else "is negative"
+            raise ArgumentError(
+                f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least 1, "
+                "since a tensor without elements has no memory and no grid"
+            )
+        if extent > _LARGEST_EXTENT:
+            raise ArgumentError(
+                f"{argument}: axis {axis} of {show_shape(extents)} is longer than {_LARGEST_EXTENT}, "
+                "the longest that a kernel can index; spread it over two axes"
+            )
+    return extents
+
+
+def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of elements stored one after the other, the last axis fastest.
+
+    >>> row_major_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements follow one another in row-major order. Axes of extent 1 do not matter.
+
+    >>> is_contiguous((1, 3), (99, 1)), is_contiguous((3, 2), (1, 3))
+    (True, False)
+    """
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...], *, method: str) -> tuple[int, ...]:
+    """Check that elements can take another shape without being moved; return it.
+
+    One extent may be -1: what the others leave.
+
+    Raises:
+        ArgumentTypeError: `new` is no shape.
+        ArgumentError: it holds another number of elements, or the elements are not contiguous.
+
+    >>> reshape_shape((4, -1), (32,), (1,), method="reshape")
+    (4, 8)
+    """
+    asked = _integers(new, "shape")
+    size = math.prod(old)
+    rest, known = asked.count(-1), -math.prod(asked)
+    left = size // known if rest == 1 and known > 0 and size % known == 0 else -1
+    extents = tuple(left if extent == -1 else extent for extent in asked)
+    if -1 not in extents:
+        as_shape(extents)
+    if math.prod(extents) != size or -1 in extents:
+        count = "" if rest else f" with {math.prod(extents)} elements"
+        raise ArgumentError(
+            f"{method}: shape {show_shape(asked)}{count} does not fit a tensor of shape {show_shape(old)} "
+            f"with {size} elements; the number of elements must stay the same"
+        )
+    if not is_contiguous(old, strides):
+        raise ArgumentError(
+            f"{method}: the elements of a tensor of shape {show_shape(old)} and strides {show_shape(strides)} do not "
+            f"follow one another in memory, so they cannot take shape {show_shape(asked)} without being moved; "
+            "dup() gives a contiguous copy"
+        )
+    return extents
+
+
+def transpose_layout(axes: Sequence[int] | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
+    """The axes in another order; None reverses them.
+
+    Raises:
+        ArgumentError: `axes` is no permutation of the axes.
+    """
+    rank = len(shape)
+    order = tuple(range(rank))[::-1] if axes is None else tuple(axis + rank if axis < 0 else axis for axis in axes)
+    if sorted(order) != list(range(rank)):
+        raise ArgumentError(
+            f"transpose: axes {axes!r} are no permutation of the {rank} axes of shape {show_shape(shape)}"
+        )
+    return 0, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+
+
+def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
+    """A rectangular part, one span per axis from the first on; the axes that are left are whole.
+
+    Bounds are not clipped: a span outside its axis is an error.
+
+    Raises:
+        ArgumentTypeError: a span is no range, slice or pair.
+        ArgumentError: there are more spans than axes, or one is empty or outside its axis.
+    """
+    if len(spans) > len(shape):
+        raise ArgumentError(f"slice: {len(spans)} ranges for the {len(shape)} axes of shape {show_shape(shape)}")
+    offset = 0
+    extents = list(shape)
+    for axis, span in enumerate(spans):
+        start, stop = _bounds(span, shape[axis], axis)
+        if not 0 <= start < stop <= shape[axis]:
+            what = "is empty" if 0 <= start == stop <= shape[axis] else "is out of bounds"
+            raise ArgumentError(f"slice: range {start}:{stop} of axis {axis}, which has {shape[axis]} elements, {what}")
+        offset += start * strides[axis]
+        extents[axis] = stop - start
+    return offset, tuple(extents), strides
+
+
+def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
+    pair: Any = span
+    if isinstance(span, range | slice):
+        start, stop, step = pair.start, pair.stop, pair.step
+        if step not in (None, 1):
+            raise ArgumentError(f"slice: axis {axis} has a step of {step}; write tensor[start:stop:step] for that")
+        return (0 if start is None else operator.index(start), extent if stop is None else operator.index(stop))
+    if isinstance(span, tuple | list) and len(pair) == 2:
+        return operator.index(pair[0]), operator.index(pair[1])
+    raise ArgumentTypeError(f"slice: axis {axis}: expected range(start, stop) or (start, stop), got {span!r}")
+
+
+def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
+    """What `tensor[key]` selects: integers, slices with any step, `...` and None, as in NumPy.
+
+    Raises:
+        IndexError: an integer is out of bounds, or there are more indices than axes.
+        ArgumentTypeError: the key holds something else, such as an array.
+        ArgumentError: nothing is left.
+    """
+    items = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
+    count = sum(item is not None and item is not Ellipsis for item in items)
+    if items.count(Ellipsis) > 1:
+        raise ArgumentTypeError("a tensor's index may hold one `...`")
+    if count > len(shape):
+        raise IndexError(f"{count} indices for the {len(shape)} axes of shape {show_shape(shape)}")
+    if Ellipsis not in items:
+        items.append(Ellipsis)
+    offset, axis = 0, 0
+    extents: list[int] = []
+    steps: list[int] = []
+    for item in items:
+        if item is None:
+            extents.append(1)
+            steps.append(0)
+        elif item is Ellipsis:
+            until = axis + len(shape) - count
+            extents += shape[axis:until]
+            steps += strides[axis:until]
+            axis = until
+        elif isinstance(item, slice):
+            start, stop, step = item.indices(shape[axis])
+            extent = len(range(start, stop, step))
+            if extent == 0:
+                shown = _show_slice(cast("Any", item))
+                raise ArgumentError(f"index {shown} of axis {axis} with {shape[axis]} elements selects none")
+            offset += start * strides[axis]
+            extents.append(extent)
+            steps.append(strides[axis] * step)
+            axis += 1
+        else:
+            offset += _position(item, shape[axis], axis) * strides[axis]
+            axis += 1
+    return offset, tuple(extents), tuple(steps)
+
+
+def _position(item: Any, extent: int, axis: int) -> int:
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        raise ArgumentTypeError(
+            f"index {item!r} of axis {axis}: expected an integer, a slice, ... or None; a tensor is not indexed "
+            "by arrays on the host (write a kernel, or index what to_numpy() gives)"
+        )
+    position = operator.index(item)
+    if not -extent <= position < extent:
+        raise IndexError(f"index {position} of axis {axis} is out of bounds: it has {extent} elements")
+    return position % extent
+
+
+def _show_slice(item: Any) -> str:
+    parts = ["" if part is None else str(part) for part in (item.start, item.stop)]
+    return ":".join(parts if item.step is None else [*parts, str(item.step)])

@@ -1,0 +1,208 @@
+"""`SharedTensor`: a read-only handle to a tensor with counted owners, as upstream's `Arc<Tensor>`.
+
+An owner is a handle: one made by `tensor.shared()` or `handle.clone()` that was not dropped. Python references to one
+handle do not count, so `drop()` or a `with` block say when an owner is done; a handle that nobody refers to is done
+too. While there is an owner, they stand in the tensor's place.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from types import TracebackType
+from typing import NoReturn
+
+from cuda_async import OwnershipError
+from cuda_async.site import Site, format_site, user_site
+from cutile.host.partition import Partition, as_tile
+from cutile.host.shapes import ShapeLike
+from cutile.host.tensor import Tensor
+from cutile.launch.views import View
+
+__all__ = ("SharedGroup", "SharedTensor", "share")
+
+
+class SharedGroup:
+    """The owners of one tensor; stands in the tensor's place while one of them lives."""
+
+    __slots__ = ("__weakref__", "_lock", "_owners", "_site", "ended")
+
+    def __init__(self) -> None:
+        self._site: Site = user_site()
+        self._owners: weakref.WeakSet[SharedTensor] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.ended: Site | None = None
+
+    def __str__(self) -> str:
+        return f"the shared handle made at {format_site(self._site)}"
+
+    def remedy(self) -> str:
+        """How to get the tensor back."""
+        return "drop() its handles, or unwrap_arc() the last one"
+
+    def dissolve(self) -> None:
+        """End all handles; the tensor is usable again."""
+        self.ended = user_site()
+
+    def owners(self) -> list[SharedTensor]:
+        """The handles that are neither dropped nor collected."""
+        with self._lock:
+            return list(self._owners)
+
+    def add(self, owner: SharedTensor) -> None:
+        """Count a handle."""
+        with self._lock:
+            self._owners.add(owner)
+
+    def remove(self, owner: SharedTensor) -> None:
+        """Stop counting a handle."""
+        with self._lock:
+            self._owners.discard(owner)
+
+
+def share(tensor: Tensor, view: View) -> SharedTensor:
+    """The first handle of a tensor; see `Tensor.shared`."""
+    group = SharedGroup()
+    handle = SharedTensor(view, tensor, group)
+    tensor._give(group)  # pyright: ignore[reportPrivateUsage]  # handles and tensor are one mechanism
+    return handle
+
+
+class SharedTensor(Tensor):
+    """A read-only handle to a tensor; made by `tensor.shared()` and `clone()`. Several owners read at once.
+
+    As a context manager it is dropped at the end of the block.
+
+    Example:
+        >>> from cutile import api, f32
+        >>> x = api.ones((4, 8), f32).sync()
+        >>> weights = x.shared()
+        >>> with weights.clone() as other:
+        ...     weights.owners, other.shape
+        (2, (4, 8))
+        >>> weights.unwrap_arc() is x
+        True
+    """
+
+    __slots__ = ("_ended", "_group", "_site", "_tensor")
+
+    def __init__(self, view: View, tensor: Tensor, group: SharedGroup) -> None:
+        super().__init__(view)
+        self._tensor = tensor
+        self._group: SharedGroup | None = group
+        self._site: Site = user_site()
+        self._ended: Site | None = None
+        group.add(self)
+
+    @property
+    def owners(self) -> int:
+        """How many handles own the tensor, this one included.
+
+        Raises:
+            OwnershipError: this one was dropped.
+        """
+        return len(self._alive("owners").owners())
+
+    def clone(self) -> SharedTensor:
+        """A further owner.
+
+        Raises:
+            OwnershipError: this handle was dropped.
+        """
+        return SharedTensor(self._view, self._tensor, self._alive("clone"))
+
+    def drop(self) -> None:
+        """Cease to own the tensor; with the last owner the tensor is usable again. A second call does nothing."""
+        group, self._group = self._group, None
+        if group is not None:
+            self._ended = user_site()
+            group.remove(self)
+
+    def reshape(self, shape: ShapeLike) -> SharedTensor:
+        """A further owner, of the same memory under another shape; see `Tensor.reshape`."""
+        view = self._reshaped(shape, "reshape")
+        return SharedTensor(view, Tensor(view), self._alive("reshape"))
+
+    def unwrap_arc(self) -> Tensor:
+        """The tensor itself, if this is its only owner, which it then no longer is.
+
+        Raises:
+            OwnershipError: there are other owners, or this one was dropped.
+        """
+        self._single("unwrap_arc")
+        self.drop()
+        return self._tensor
+
+    def try_partition(self, shape: ShapeLike) -> Partition:
+        """The tensor, partitioned, if this is its only owner, which it then no longer is; see `Tensor.partition`.
+
+        Raises:
+            OwnershipError: there are other owners, or this one was dropped.
+            ArgumentError: `shape` is no shape of 1 to 3 axes; the handle still owns the tensor.
+        """
+        tile = as_tile(shape)
+        self._single("try_partition")
+        self.drop()
+        return self._tensor.partition(tile)
+
+    def partition(self, shape: ShapeLike) -> Partition:
+        """`try_partition`."""
+        return self.try_partition(shape)
+
+    def shared(self) -> SharedTensor:
+        """`clone`."""
+        return self.clone()
+
+    def __kernel_input__(self) -> View:
+        """The elements, to be read by a kernel. Raises OwnershipError where this handle was dropped."""
+        return self._usable("use as a kernel's argument")
+
+    def __kernel_destination__(self) -> View:
+        self._refuse_write()
+
+    @property
+    def mut(self) -> NoReturn:
+        """Refused: a shared tensor is read-only.
+
+        Raises:
+            OwnershipError: always.
+        """
+        self._refuse_write()
+
+    def _refuse_write(self) -> NoReturn:
+        raise OwnershipError(
+            "write: a shared tensor is read-only; the only owner may take the tensor back (unwrap_arc()) or partition "
+            "it (try_partition())"
+        )
+
+    def __enter__(self) -> SharedTensor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.drop()
+
+    def _usable(self, use: str) -> View:
+        self._alive(use)
+        return self._view
+
+    def _alive(self, use: str) -> SharedGroup:
+        group = self._group
+        ended = self._ended if group is None else group.ended
+        if group is None or ended is not None:
+            where = "" if ended is None else f" at {format_site(ended)}"
+            raise OwnershipError(
+                f"{use}: the shared handle made at {format_site(self._site)} was dropped{where}; clone() another "
+                "handle before, or share the tensor again"
+            )
+        return group
+
+    def _single(self, use: str) -> None:
+        others = [owner for owner in self._alive(use).owners() if owner is not self]
+        if others:
+            lines = ", ".join(sorted(format_site(owner._site) for owner in others))
+            raise OwnershipError(
+                f"{use}: the tensor has {len(others) + 1} owners; the others are the handles made at {lines}. "
+                "drop() those first."
+            )

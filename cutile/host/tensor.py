@@ -1,0 +1,421 @@
+"""`Tensor`: an array on a device, as the host holds it. A handle: its values are the device's, and come by an op.
+
+What a kernel's author sees of a tensor is the base class, `cutile.language.Tensor`; this adds what a caller needs.
+Partitions are in `partition.py`, the operations that move data in `transfer.py`, shared ownership in `shared.py`.
+
+Ownership. Building an operation lends it its arguments (`cuda_async.lease`); that is about memory. On top of it, a
+tensor object is *held* while an owned partition or a shared handle stands in its place: using the tensor then raises
+`OwnershipError`. The hold ends with `unpartition()`, `unwrap_arc()`, or when whatever holds it is gone.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import numpy as np
+
+from cuda_async import Device, DeviceOp, NotReadyError, OwnershipError, Storage
+from cuda_async.lease import current_holder
+from cutile import language
+from cutile.dtypes import DTypeLike
+from cutile.host.partition import MutBorrow, Partition, as_tile
+from cutile.host.shapes import (
+    ShapeLike,
+    Span,
+    index_layout,
+    is_contiguous,
+    reshape_shape,
+    row_major_strides,
+    slice_layout,
+    transpose_layout,
+)
+from cutile.host.transfer import ToHost, duplicate
+from cutile.launch.views import View
+
+if TYPE_CHECKING:
+    from cutile.host.shared import SharedTensor
+
+__all__ = ("Holder", "Tensor", "TensorView")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Holder(Protocol):
+    """What stands in a tensor's place: an owned partition, or shared handles."""
+
+    def __str__(self) -> str:
+        """What it is and where it was made, for errors."""
+        ...
+
+    def remedy(self) -> str:
+        """How to get the tensor back."""
+        ...
+
+    def dissolve(self) -> None:
+        """Cease to hold it. Raises OwnershipError where an operation in flight writes it."""
+        ...
+
+
+class Tensor(language.Tensor):
+    """An array on a device. Made by the functions of `cutile.api`; never constructed directly.
+
+    Metadata is known at once, also while the device still computes the values. Passing a tensor to a `Tensor`
+    parameter of a kernel lends it to be read; `partition` makes of it what a `Mut` parameter takes.
+
+    Example:
+        >>> from cutile import api, f32
+        >>> x = api.arange(32, f32).reshape((4, 8)).sync()
+        >>> x.shape, x.strides, x.dtype, x.num_bytes
+        ((4, 8), (8, 1), f32, 128)
+        >>> x[1, 2:4].to_numpy().sync()
+        array([10., 11.], dtype=float32)
+    """
+
+    __slots__ = ("_hold", "_view")
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._hold: weakref.ref[Holder] | None = None
+
+    # -- metadata: nothing waits, nothing is checked -------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return self._view.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The distance to the next element along each axis, in elements."""
+        return self._view.strides
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The element type, a class such as `cutile.f32`."""
+        return self._view.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._view.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self._view.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the elements in bytes."""
+        return self.size * (self._view.dtype.bits // 8)
+
+    @property
+    def device(self) -> Device:
+        """Where it is."""
+        return self._view.storage.device
+
+    @property
+    def storage(self) -> Storage:
+        """The memory that it is in, maybe with others."""
+        return self._view.storage
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the storage to the first element."""
+        return self._view.offset
+
+    def device_id(self) -> int:
+        """The number of its device among those of its kind."""
+        return self.device.ordinal
+
+    def device_pointer(self) -> int:
+        """The address of the first element, for other libraries. Nothing orders what they do with it."""
+        return self._view.address
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow one another in row-major order."""
+        return is_contiguous(self._view.shape, self._view.strides)
+
+    def __repr__(self) -> str:
+        view = self._view
+        parts = [view.dtype.name, f"shape={view.shape}", f"device={self.device}"]
+        if not self.is_contiguous():
+            parts.insert(2, f"strides={view.strides}")
+        holder = self._holder()
+        if holder is not None:
+            parts.append(f"held by {holder}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # -- ownership ----------------------------------------------------------------------------
+
+    def _holder(self) -> Holder | None:
+        return None if self._hold is None else self._hold()
+
+    def _usable(self, use: str) -> View:
+        """The elements, unless something stands in this tensor's place.
+
+        Raises:
+            OwnershipError: it is held.
+        """
+        if self._hold is not None:
+            holder = self._hold()
+            if holder is not None:
+                raise OwnershipError(
+                    f"{use}: the tensor ({self._view.dtype.name}, shape {self._view.shape}) is held by {holder}. "
+                    f"{holder.remedy()}, call reclaim() on the tensor, or pass a copy (dup()) made before."
+                )
+            self._hold = None
+        return self._view
+
+    def _give(self, holder: Holder | None) -> None:
+        """Have `holder` stand in this tensor's place; None ends the hold. For partitions and shared handles."""
+        self._hold = None if holder is None else weakref.ref(holder)
+
+    def reclaim(self) -> None:
+        """Take the tensor back from its partition or its shared handles, which cannot be used any more.
+
+        For when they are out of reach, in the traceback of a failed call in a notebook, say.
+
+        Raises:
+            OwnershipError: an operation that has not finished writes it.
+        """
+        holder = self._holder()
+        if holder is not None:
+            holder.dissolve()
+        self._hold = None
+
+    def partition(self, shape: ShapeLike) -> Partition:
+        """Cut the tensor into tiles of `shape`, to be written by a kernel, one tile per tile block.
+
+        The partition stands in the tensor's place until `unpartition()`, which returns this very object. To keep
+        using the tensor between launches, write `tensor.mut.partition(shape)`.
+
+        Args:
+            shape: extents of a tile, 1 to 3 of them. They need not divide the tensor's: stores clip at the edge. The
+                launch checks that there are as many as the tensor has axes.
+
+        Raises:
+            ArgumentError: `shape` is no such shape.
+            OwnershipError: the tensor is held, or is a read-only view.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> y = api.zeros((4, 8), f32).sync()
+            >>> part = y.partition((2, 2))
+            >>> part.grid()
+            (2, 4, 1)
+            >>> part.unpartition() is y
+            True
+        """
+        tile = as_tile(shape)
+        part = Partition(self, self._usable("partition"), tile)
+        self._give(part)
+        return part
+
+    @property
+    def mut(self) -> MutBorrow:
+        """The tensor as something to be written that stays usable: `y.mut.partition(shape)`.
+
+        While an operation that got it has not finished, other uses of the same memory raise `OwnershipError`; before
+        and after, the tensor can be used.
+
+        Raises:
+            OwnershipError: the tensor is held.
+        """
+        self._usable("mut")
+        return MutBorrow(self)
+
+    def shared(self) -> SharedTensor:
+        """A read-only handle with counted owners, which stands in this tensor's place; see `SharedTensor`.
+
+        Raises:
+            OwnershipError: the tensor is held.
+        """
+        from cutile.host.shared import share
+
+        return share(self, self._usable("shared"))
+
+    # -- the seam to launches -----------------------------------------------------------------
+
+    def __kernel_input__(self) -> View:
+        """The elements, to be read by a kernel. Raises OwnershipError where the tensor is held."""
+        return self._view if self._hold is None else self._usable("use as a kernel's argument")
+
+    def __kernel_destination__(self) -> View:
+        """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""
+        return self._usable("write")
+
+    # -- other looks at the same memory -------------------------------------------------------
+
+    def reshape(self, shape: ShapeLike) -> Tensor:
+        """The same memory under another shape; nothing is copied. One extent may be -1.
+
+        Raises:
+            ArgumentError: the number of elements differs, or the elements are not contiguous.
+            OwnershipError: the tensor is held.
+        """
+        return Tensor(self._reshaped(shape, "reshape"))
+
+    def view(self, shape: ShapeLike) -> TensorView:
+        """A read-only view under another shape. Raises as `reshape` does."""
+        return TensorView(self._reshaped(shape, "view"), self)
+
+    def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:
+        """A read-only view of a rectangular part: one range for each axis, from the first on.
+
+        Bounds are not clipped. `tensor[2:6, ::2]` is NumPy's form of it, with steps and negative positions.
+
+        Args:
+            ranges: `range(2, 6)`, `slice(2, 6)` or `(2, 6)`; also one list of them.
+
+        Raises:
+            ArgumentError: there are more ranges than axes, or one is empty or out of bounds.
+            OwnershipError: the tensor is held.
+
+        Example:
+            >>> from cutile import api, i32
+            >>> x = api.arange(1024, i32).sync()
+            >>> x.slice(range(100, 200)).slice(range(10, 12)).to_numpy().sync()
+            array([110, 111], dtype=int32)
+        """
+        spans: Sequence[Any] = ranges
+        if len(ranges) == 1 and isinstance(ranges[0], list):
+            spans = ranges[0]
+        view = self._usable("slice")
+        return self._look(*slice_layout(spans, view.shape, view.strides))
+
+    def __getitem__(self, key: Any) -> TensorView:
+        """A read-only view of a part: integers, slices, `...` and None, as in NumPy."""
+        view = self._usable("index")
+        return self._look(*index_layout(key, view.shape, view.strides))
+
+    def transpose(self, axes: Sequence[int] | None = None) -> TensorView:
+        """A read-only view with the axes in another order; None reverses them.
+
+        Raises:
+            ArgumentError: `axes` is no permutation.
+            OwnershipError: the tensor is held.
+        """
+        view = self._usable("transpose")
+        return self._look(*transpose_layout(axes, view.shape, view.strides))
+
+    @property
+    def T(self) -> TensorView:
+        """A read-only view with the axes reversed."""
+        return self.transpose()
+
+    def _reshaped(self, shape: ShapeLike, method: str) -> View:
+        view = self._usable(method)
+        extents = reshape_shape(shape, view.shape, view.strides, method=method)
+        return View(view.storage, view.offset, view.dtype, extents, row_major_strides(extents))
+
+    def _look(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorView:
+        view = self._view
+        start = view.offset + offset * (view.dtype.bits // 8)
+        return TensorView(View(view.storage, start, view.dtype, shape, strides), self)
+
+    # -- values -------------------------------------------------------------------------------
+
+    def dup(self) -> DeviceOp[Tensor]:
+        """An op that yields a copy: a new tensor, contiguous.
+
+        Raises:
+            OwnershipError: the tensor is held, or an operation that has not finished writes it.
+        """
+        return duplicate(self._usable("dup"), Tensor)
+
+    def to_host_vec(self) -> DeviceOp[Array]:
+        """An op that yields the values as a NumPy array of one axis, in row-major order. Raises as `dup`."""
+        return ToHost(self._usable("to_host_vec"), (self.size,), "to_host_vec")
+
+    def to_numpy(self) -> DeviceOp[Array]:
+        """An op that yields the values as a NumPy array of this shape. Raises as `dup`.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.ones((2, 2), f32).to_numpy().sync()
+            array([[1., 1.],
+                   [1., 1.]], dtype=float32)
+        """
+        return ToHost(self._usable("to_numpy"), self._view.shape, "to_numpy")
+
+    # A copy to the host waits for the device, and that should be seen in the code: no conversion is implicit.
+
+    __array_ufunc__ = None  # array + tensor: TypeError, not an array of objects
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        self._no_values("a NumPy array")
+
+    def __float__(self) -> NoReturn:
+        self._no_values("a float")
+
+    def __int__(self) -> NoReturn:
+        self._no_values("an int")
+
+    def item(self) -> NoReturn:
+        """Not here: raises TypeError, and says how to read values."""
+        self._no_values("a number")
+
+    def tolist(self) -> NoReturn:
+        """Not here: raises TypeError, and says how to read values."""
+        self._no_values("a list")
+
+    def _no_values(self, wanted: str) -> NoReturn:
+        if current_holder() is not None:
+            raise NotReadyError(
+                f"{self!r} was read as {wanted} inside a function given to then(), map() or inspect(): it is called at "
+                "submission, before the device has computed the values. Read them after sync() or await."
+            )
+        raise TypeError(
+            f"{self!r} does not turn into {wanted} by itself, since that waits for the device: "
+            "write tensor.to_numpy().sync(), or await tensor.to_numpy()"
+        )
+
+
+class TensorView(Tensor):
+    """A read-only look at part of a tensor's memory, or at it in another order; shares that memory.
+
+    Kernels take it where they take a tensor to read. It does not block writes of the tensor, which it then shows: only
+    an overlap in flight, or within one launch, is refused. `view.mut` says that writing through it is meant.
+
+    Attributes:
+        base: what it is a view of.
+    """
+
+    __slots__ = ("base",)
+
+    def __init__(self, view: View, base: Tensor) -> None:
+        super().__init__(view)
+        self.base = base
+
+    def reshape(self, shape: ShapeLike) -> TensorView:
+        """The same elements under another shape; see `Tensor.reshape`."""
+        return TensorView(self._reshaped(shape, "reshape"), self)
+
+    def partition(self, shape: ShapeLike) -> Partition:
+        """Refused: a view is read-only.
+
+        Raises:
+            OwnershipError: always; `view.mut.partition(shape)` says that writing through the view is meant.
+        """
+        self._read_only("partition")
+
+    def shared(self) -> SharedTensor:
+        """Refused: a view owns nothing to share.
+
+        Raises:
+            OwnershipError: always.
+        """
+        raise OwnershipError("shared: a view owns no memory; share the tensor that it is a view of (view.base)")
+
+    def __kernel_destination__(self) -> View:
+        self._read_only("write")
+
+    def _read_only(self, use: str) -> NoReturn:
+        raise OwnershipError(
+            f"{use}: a view is read-only ({self!r}). Write the tensor itself, or say view.mut "
+            "to write through the view."
+        )

@@ -1,0 +1,246 @@
+"""The operations that move elements: host to device, device to host, device to device.
+
+Contiguous elements are one copy. Others are gathered by the workers on the CPU; on a GPU a kernel gathers them, except
+on the way to the host, where their whole range of bytes is copied and the host gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numpy as np
+
+from cuda_async import DeviceOp, ExecutionContext, Pending, Use, download, upload
+from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.memory import Array, array_of, for_rows, runs_host_code
+from cutile.host.shapes import is_contiguous, row_major_strides
+from cutile.launch.views import View
+
+__all__ = ("FromHost", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op")
+
+T = TypeVar("T")
+
+
+def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...]) -> View:
+    """Allocate the elements of a new tensor, contiguous, contents undefined."""
+    strides = row_major_strides(shape)
+    size = dtype.bits // 8
+    nbytes = size * (strides[0] * shape[0] if shape else 1)
+    return View(context.allocate(nbytes), 0, dtype, shape, strides)
+
+
+class _Fresh(DeviceOp[View]):
+    """Allocates the elements of a new tensor."""
+
+    __slots__ = ("_dtype", "_shape")
+
+    def __init__(self, dtype: DTypeLike, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self._dtype = dtype
+        self._shape = shape
+
+    def label(self) -> str:
+        return "empty"
+
+    def execute(self, context: ExecutionContext) -> View:
+        return fresh(context, self._dtype, self._shape)
+
+
+def fresh_op(dtype: DTypeLike, shape: tuple[int, ...]) -> DeviceOp[View]:
+    """An op that allocates the elements of a new tensor, contiguous, contents undefined."""
+    return _Fresh(dtype, shape)
+
+
+def _nbytes(view: View) -> int:
+    return int(np.prod(view.shape, dtype=np.int64)) * (view.dtype.bits // 8)
+
+
+def _whole(view: View) -> bool:
+    return is_contiguous(view.shape, view.strides)
+
+
+def _gather(destination: Array, source: Array) -> Callable[[int, int], None]:
+    """A body that copies rows."""
+    if destination.ndim == 0:
+        return lambda start, stop: np.copyto(destination, source)
+    return lambda start, stop: np.copyto(destination[start:stop], source[start:stop])
+
+
+class FromHost(DeviceOp[T]):
+    """Copies an array of the host to a new tensor on the device it runs on; yields `make(view)`.
+
+    The array is held until the copy is done, and must not change before.
+    """
+
+    __slots__ = ("_array", "_dtype", "_make")
+
+    def __init__(self, array: Array, dtype: DTypeLike, make: Callable[[View], T]) -> None:
+        super().__init__()
+        self._array = array
+        self._dtype = dtype
+        self._make = make
+
+    def label(self) -> str:
+        return "copy_host_to_device"
+
+    def execute(self, context: ExecutionContext) -> T:
+        array = self._array
+        view = fresh(context, self._dtype, array.shape)
+        if not array.flags.c_contiguous:
+            if runs_host_code(context.device):
+                view.storage.use(context.stream, write=True)
+                for_rows(context.stream, array.shape, array.nbytes, _gather(array_of(view), array))
+                return self._make(view)
+            array = np.ascontiguousarray(array)
+        upload(context, view.storage, array.ctypes.data, array.nbytes, keep=array)
+        return self._make(view)
+
+
+class ToHost(DeviceOp[Array]):
+    """Copies elements to a new NumPy array of shape `shape`, in row-major order."""
+
+    __slots__ = ("_name", "_shape", "_view")
+
+    def __init__(self, view: View, shape: tuple[int, ...], name: str) -> None:
+        super().__init__()
+        self._view = view
+        self._shape = shape
+        self._name = name
+        self.lend(Use("tensor", view.storage, False, *view.byte_range()))
+
+    def label(self) -> str:
+        return self._name
+
+    def execute(self, context: ExecutionContext) -> Array:
+        view, storage = self._view, self._view.storage
+        result = np.empty(view.shape, view.dtype.numpy)
+        pending = Pending[Array](f"the values of a tensor ({self._name})")
+        if _whole(view):
+            download(context, storage, result.ctypes.data, result.nbytes, offset=view.offset, keep=result)
+        elif runs_host_code(context.device):
+            storage.use(context.stream, write=False)
+            for_rows(context.stream, view.shape, result.nbytes, _gather(result, array_of(view)))
+        else:
+            _download_range(context, view, result)
+        context.on_complete(lambda: pending.set(result.reshape(self._shape)))
+        return cast("Array", pending)  # the run puts the array in its place
+
+
+def _download_range(context: ExecutionContext, view: View, result: Array) -> None:
+    low, high = view.byte_range()
+    raw = np.empty(high - low, np.uint8)
+    download(context, view.storage, raw.ctypes.data, raw.nbytes, offset=low, keep=raw)
+    strides = tuple(stride * result.itemsize for stride in view.strides)
+    source = np.ndarray(view.shape, result.dtype, raw, view.offset - low, strides)
+    context.on_complete(lambda: np.copyto(result, source))  # after the download's own, which fills `raw`
+
+
+class _Dup(DeviceOp[T]):
+    """Copies elements to a new contiguous tensor; yields `make(view)`."""
+
+    __slots__ = ("_make", "_view")
+
+    def __init__(self, view: View, make: Callable[[View], T]) -> None:
+        super().__init__()
+        self._view = view
+        self._make = make
+        self.lend(Use("tensor", view.storage, False, *view.byte_range()))
+
+    def label(self) -> str:
+        return "dup"
+
+    def execute(self, context: ExecutionContext) -> T:
+        copy = fresh(context, self._view.dtype, self._view.shape)
+        _enqueue_copy(context, copy, self._view)
+        return self._make(copy)
+
+
+def duplicate(view: View, make: Callable[[View], T]) -> DeviceOp[T]:
+    """An op that copies elements to a new contiguous tensor and yields `make` of it.
+
+    Raises:
+        OwnershipError: an operation that has not finished writes them.
+    """
+    if _whole(view) or runs_host_code(view.storage.device):
+        return _Dup(view, make)
+    from cutile.host.kernels import gather_to_new
+
+    return gather_to_new(view, make)
+
+
+class _Memcpy(DeviceOp[None]):
+    """Copies elements onto others."""
+
+    __slots__ = ("_destination", "_source")
+
+    has_effects = True
+
+    def __init__(self, destination: View, source: View) -> None:
+        super().__init__()
+        self._destination = destination
+        self._source = source
+        self.lend(
+            Use("dst", destination.storage, True, *destination.byte_range()),
+            Use("src", source.storage, False, *source.byte_range()),
+        )
+
+    def label(self) -> str:
+        return "memcpy"
+
+    def execute(self, context: ExecutionContext) -> None:
+        _enqueue_copy(context, self._destination, self._source)
+
+
+def copy_into(destination: View, source: View) -> DeviceOp[None]:
+    """An op that copies the elements of `source`, in row-major order, onto those of `destination`.
+
+    Raises:
+        ArgumentTypeError: the dtypes differ.
+        ArgumentError: the numbers of elements differ, or the shapes do and one of the two is not contiguous.
+        OwnershipError: they overlap, or an operation that has not finished uses one of the two.
+    """
+    if destination.dtype is not source.dtype:
+        raise ArgumentTypeError(
+            f"memcpy: dst is {destination.dtype.name}, src is {source.dtype.name}; the element types must be the same"
+        )
+    if _nbytes(destination) != _nbytes(source):
+        size = source.dtype.bits // 8
+        raise ArgumentError(
+            f"memcpy: dst has {_nbytes(destination) // size} elements (shape {destination.shape}), src has "
+            f"{_nbytes(source) // size} (shape {source.shape}); the numbers must be the same"
+        )
+    whole = _whole(destination) and _whole(source)
+    if not whole and destination.shape != source.shape:
+        destination, source = _match(destination, source)
+    if whole or runs_host_code(destination.storage.device):
+        return _Memcpy(destination, source)
+    from cutile.host.kernels import gather_onto
+
+    return gather_onto(destination, source)
+
+
+def _match(destination: View, source: View) -> tuple[View, View]:
+    """Give the one that is contiguous the other's shape."""
+    if _whole(source):
+        shape = destination.shape
+        return destination, View(source.storage, source.offset, source.dtype, shape, row_major_strides(shape))
+    if _whole(destination):
+        dtype, shape = destination.dtype, source.shape
+        return View(destination.storage, destination.offset, dtype, shape, row_major_strides(shape)), source
+    raise ArgumentError(
+        f"memcpy: neither dst (shape {destination.shape}, strides {destination.strides}) nor src (shape "
+        f"{source.shape}, strides {source.strides}) is contiguous, and their shapes differ; make src contiguous (dup())"
+    )
+
+
+def _enqueue_copy(context: ExecutionContext, destination: View, source: View) -> None:
+    """Enqueue a copy between elements of one shape, or contiguous ones; on a GPU only contiguous ones."""
+    stream = context.stream
+    source.storage.use(stream, write=False)
+    destination.storage.use(stream, write=True)
+    if _whole(source) and _whole(destination):
+        stream.copy(destination.address, source.address, _nbytes(source))
+    else:
+        for_rows(stream, source.shape, _nbytes(source), _gather(array_of(destination), array_of(source)))
