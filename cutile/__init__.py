@@ -30,12 +30,11 @@ from cutile.errors import (
     LaunchError,
     UnsupportedTargetError,
 )
+from cutile.host import Partition, SharedTensor, Tensor, TensorView, api
 from cutile.language import (
     Const,
     Dyn,
     Mut,
-    Partition,
-    Tensor,
     broadcast,
     ceil,
     ceil_div,
@@ -96,9 +95,12 @@ __all__ = (
     "LaunchError",
     "Mut",
     "Partition",
+    "SharedTensor",
     "Tensor",
+    "TensorView",
     "Tile",
     "UnsupportedTargetError",
+    "api",
     "bf16",
     "bool_",
     "broadcast",

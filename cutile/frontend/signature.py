@@ -132,7 +132,7 @@ class _Reader:
         head = self._resolve(annotation)
         if isinstance(head, DTypeMeta) and head is not DType:
             return Parameter(node.arg, "scalar", head, None, place)  # type: ignore[arg-type]
-        if head not in (Mut, Tensor):
+        if head is not Mut and not _is_tensor(head):
             raise KernelTypeError(
                 f"kernel {self._source.name!r}: parameter {node.arg!r} is annotated with {ast.unparse(annotation)}",
                 self._source.locate(node.annotation),
@@ -140,9 +140,9 @@ class _Reader:
             )
         if head is Mut and subscript is not None:
             inner = self._unquote(subscript)
-            if isinstance(inner, ast.Subscript) and self._resolve(inner.value) is Tensor:
+            if isinstance(inner, ast.Subscript) and _is_tensor(self._resolve(inner.value)):
                 subscript = inner.slice
-            elif isinstance(inner, ast.Name) and self._try_resolve(inner) is Tensor:
+            elif isinstance(inner, ast.Name) and _is_tensor(self._try_resolve(inner)):
                 subscript = None
         dtype, extents = self._facts(subscript) if subscript is not None else (None, None)
         return Parameter(node.arg, "mut" if head is Mut else "tensor", dtype, extents, place)
@@ -213,3 +213,8 @@ def read_signature(function: Callable[..., Any], source: FunctionSource) -> Sign
         KernelSyntaxError, KernelNameError, KernelTypeError: an annotation cannot be understood.
     """
     return _Reader(function, source).read()
+
+
+def _is_tensor(annotation: object) -> bool:
+    """Whether it means a tensor parameter: what callers hold, a subclass of what authors write, may stand for it."""
+    return isinstance(annotation, type) and issubclass(annotation, Tensor)
