@@ -111,9 +111,6 @@ class _TiledTensor(language.Partition):
         """The elements, to be read and written by a kernel."""
         return self._tiled
 
-    def __str__(self) -> str:
-        return f"the partition made at {format_site(self._site)}"
-
     def __repr__(self) -> str:
         view = self._tiled.view
         return (
@@ -155,9 +152,13 @@ class Partition(_TiledTensor):
         self._tensor._give(None)  # pyright: ignore[reportPrivateUsage]  # the two are one mechanism
         return self._tensor
 
+    def describe(self) -> str:
+        """What it is, for errors."""
+        return f"the partition made at {format_site(self._site)}"
+
     def remedy(self) -> str:
         """How to get the tensor back."""
-        return "Call unpartition() on it, write tensor.mut.partition(...) to keep using the tensor"
+        return "Call unpartition() on it first, or partition with tensor.mut.partition(...), which only borrows."
 
     def dissolve(self) -> None:
         """Cease to hold the tensor; what `tensor.reclaim()` does."""

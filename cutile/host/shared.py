@@ -33,12 +33,13 @@ class SharedGroup:
         self._lock = threading.Lock()
         self.ended: Site | None = None
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
+        """What it is, for errors."""
         return f"the shared handle made at {format_site(self._site)}"
 
     def remedy(self) -> str:
         """How to get the tensor back."""
-        return "drop() its handles, or unwrap_arc() the last one"
+        return "Read the handle itself, or drop() all of them, or unwrap_arc() the last one."
 
     def dissolve(self) -> None:
         """End all handles; the tensor is usable again."""

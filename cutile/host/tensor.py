@@ -46,12 +46,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Holder(Protocol):
     """What stands in a tensor's place: an owned partition, or shared handles."""
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
         """What it is and where it was made, for errors."""
         ...
 
     def remedy(self) -> str:
-        """How to get the tensor back."""
+        """How to get the tensor back, as a sentence."""
         ...
 
     def dissolve(self) -> None:
@@ -146,7 +146,7 @@ class Tensor(language.Tensor):
             parts.insert(2, f"strides={view.strides}")
         holder = self._holder()
         if holder is not None:
-            parts.append(f"held by {holder}")
+            parts.append(f"held by {holder.describe()}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     # -- ownership ----------------------------------------------------------------------------
@@ -164,8 +164,8 @@ class Tensor(language.Tensor):
             holder = self._hold()
             if holder is not None:
                 raise OwnershipError(
-                    f"{use}: the tensor ({self._view.dtype.name}, shape {self._view.shape}) is held by {holder}. "
-                    f"{holder.remedy()}, call reclaim() on the tensor, or pass a copy (dup()) made before."
+                    f"{use}: the tensor ({self._view.dtype.name}, shape {self._view.shape}) is held by {holder.describe()}. "
+                    f"{holder.remedy()} If that is out of reach, tensor.reclaim() ends it."
                 )
             self._hold = None
         return self._view
