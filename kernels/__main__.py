@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m kernels", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m kernels", description="run, check and time every kernel")
     parser.add_argument("--device", help="cpu, cuda or cuda:1; this machine's best one by default")
     parser.add_argument("--quick", action="store_true", help="small sizes: a check, not a measurement")
     return parser.parse_args(arguments)

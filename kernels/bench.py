@@ -31,7 +31,7 @@ LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "numba-cuda", "cuda-core", "
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; return 1 when a result was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description="measure the kernels")
     parser.add_argument("--device", help="cpu, cuda or cuda:1; this machine's best one by default")
     parser.add_argument("--quick", action="store_true", help="small sizes, written nowhere unless --out says so")
     parser.add_argument("--only", nargs="*", metavar="KERNEL", help="these kernels only")

@@ -116,7 +116,7 @@ class Example:
 
 def to_device(arrays: Arrays) -> Tensors:
     """Copy host arrays to the default device."""
-    return tuple(api.copy_host_to_device(array).sync() for array in arrays)
+    return tuple(api.from_numpy(array).sync() for array in arrays)
 
 
 def to_host(tensors: Tensors) -> Arrays:

@@ -48,7 +48,7 @@ def matmul(
                [ 6., 11.]], dtype=float32)
     """
     rows, columns, step = TILE["cuda" if x.device.kind == "cuda" else "host"]
-    z = api.zeros((x.shape[0], y.shape[1]), x.dtype) if out is None else out
+    z = api.empty((x.shape[0], y.shape[1]), x.dtype) if out is None else out
     part = z.partition(tile or (rows, columns))
     return gemm(part, x, y, BK=depth or step).first().unpartition()
 

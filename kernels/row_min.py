@@ -44,7 +44,7 @@ def row_minimum(x: ct.Tensor, *, out: Tensors | None = None, rows: int = 16) -> 
         (array([0., 3.], dtype=float32), array([0, 0], dtype=int32))
     """
     m = x.shape[0]
-    lowest, column = (api.zeros((m,), f32), api.zeros((m,), i32)) if out is None else out
+    lowest, column = (api.empty((m,), f32), api.empty((m,), i32)) if out is None else out
     op = row_min(lowest.partition((rows,)), column.partition((rows,)), x)
     return op.map(lambda done: (done.lowest.unpartition(), done.column.unpartition()))
 

@@ -29,7 +29,7 @@ def row_softmax(x: ct.Tensor, *, out: ct.Tensor | None = None, rows: int = 1) ->
         >>> row_softmax(api.zeros((1, 4), f32).sync()).sync().to_numpy().sync()
         array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
-    y = api.zeros(x.shape, x.dtype) if out is None else out
+    y = api.empty(x.shape, x.dtype) if out is None else out
     return softmax(y.partition((rows, x.shape[1])), x).first().unpartition()
 
 

@@ -29,7 +29,7 @@ def add(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None, tile: int =
         >>> add(x, x).sync().to_numpy().sync()
         array([0., 2., 4., 6.], dtype=float32)
     """
-    z = api.zeros(x.shape, x.dtype) if out is None else out
+    z = api.empty(x.shape, x.dtype) if out is None else out
     return vector_add(z.partition((tile,)), x, y).first().unpartition()
 
 

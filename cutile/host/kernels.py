@@ -15,7 +15,7 @@ from cutile.host.transfer import fresh_op
 from cutile.language import Mut, Tensor, load_tile_like
 from cutile.launch.views import TiledView, View
 
-__all__ = ("gather_onto", "gather_to_new")
+__all__ = ("gather", "gather_onto", "gather_to_new")
 
 T = TypeVar("T")
 

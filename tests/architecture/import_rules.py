@@ -88,7 +88,7 @@ def _may_touch(module: Module, library: str) -> bool:
             or parts == ["cutile", "compile", "cache"]
         )
     if library == "numba":
-        return in_backend and ("intrinsics" in parts[3:] or parts[-1] == "build")
+        return in_backend and ("intrinsics" in parts[3:] or parts[-1] in {"build", "toolchain"})
     if library == "numba.cuda":
         return _may_touch(module, "numba") and parts[2] == "cuda"
     return in_backend  # llvmlite: a cached object is loaded with it

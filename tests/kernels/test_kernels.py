@@ -1,4 +1,4 @@
-"""Every kernel, every case, on the best device of this machine, beside float64; and what a wrong result does."""
+"""Every kernel, every case, on every backend, beside float64; and what a wrong result does."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cuda_async import Device
+from cutile import use_backend
 from kernels import gemm, row_min, saxpy, softmax, vector_add
 from kernels.example import Case, Example, relative_error
 
@@ -13,14 +14,18 @@ MODULES: tuple[Any, ...] = (saxpy, vector_add, gemm, softmax, row_min)
 ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
 
 
-@pytest.mark.parametrize(("example", "case"), ROWS, ids=[f"{example.name} {case}" for example, case in ROWS])
-def test_a_kernel_agrees_with_float64(example: Example, case: Case) -> None:
-    with Device.host():
+NAMES = [f"{example.name} {case}" for example, case in ROWS]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize(("example", "case"), ROWS, ids=NAMES)
+def test_a_kernel_agrees_with_float64(example: Example, case: Case, backend: str) -> None:
+    with Device.host(), use_backend(backend):
         example.check(case)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("example", "case"), ROWS, ids=[f"{example.name} {case}" for example, case in ROWS])
+@pytest.mark.parametrize(("example", "case"), ROWS, ids=NAMES)
 def test_a_kernel_agrees_with_float64_on_a_gpu(example: Example, case: Case) -> None:
     with Device(0):
         example.check(case)
