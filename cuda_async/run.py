@@ -11,6 +11,7 @@ whoever waits. Until then the run holds everything that the device may touch.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
@@ -87,16 +88,13 @@ class Run(Generic[T]):
         """Enqueue everything. What goes wrong is kept, and raised by `outcome` once the device is done."""
         op, stream = cast("DeviceOp[T]", self._op), self.stream
         self._op = None
-        device = stream.device
         with stream.submission:
             before = set_current_holder(self)
             try:
                 stream.driver.begin_run()
                 try:
                     self._enqueue(op)
-                    event = device.borrow_event()
-                    stream.driver.record(event)
-                    self._event = event
+                    self._event = self._mark_end()
                 finally:
                     stream.driver.end_run()
             except DeviceError as error:
@@ -117,6 +115,18 @@ class Run(Generic[T]):
         except BaseException as error:
             self._error = error
             _add_path(error, [op, *reversed(self.trail)], stream)
+
+    def _mark_end(self) -> DriverEvent:
+        stream = self.stream
+        try:
+            event = stream.device.borrow_event()
+            stream.driver.record(event)
+        except Exception as error:
+            # What was enqueued must be waited for all the same, or its memory would be freed under it.
+            if self._error is None:
+                self._error = error
+            return _StreamIdle(stream)
+        return event
 
     def abandon(self) -> None:
         """Give back what a run that was never submitted holds."""
@@ -184,7 +194,8 @@ class Run(Generic[T]):
         self.allies = set()
         if event is not None:
             self._event = None
-            stream.device.return_event(event)
+            if not isinstance(event, _StreamIdle):
+                stream.device.return_event(event)
         with self._lock:
             self.done = True
             waiters, self._waiters = self._waiters, []
@@ -227,6 +238,38 @@ class Run(Generic[T]):
             while not settled.wait(_WAIT_SLICE_S):
                 pass
         return self.outcome()
+
+
+class _StreamIdle(DriverEvent):
+    """Stands for the end of a run whose event could not be recorded: the stream has nothing left to do."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream.driver
+
+    def query(self) -> bool:
+        return self._stream.query()
+
+    def wait(self, timeout_s: float) -> bool:
+        end = time.monotonic() + timeout_s
+        while not self.query():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.0005)
+        return True
+
+    def failure(self) -> BaseException | None:
+        return None
+
+    def elapsed_ms(self, end: DriverEvent) -> float:
+        raise NotImplementedError
+
+    def notify(self, callback: Callable[[], None]) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
 
 
 def _add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) -> None:

@@ -1,0 +1,170 @@
+"""Every driver call fails in turn, on the simulator: nothing leaks, the error arrives, the next operation works."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from typing import Any
+
+import pytest
+
+from cuda_async import (
+    DependencyError,
+    Device,
+    DeviceError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    Storage,
+    UnrunOperationWarning,
+    value,
+    zip,
+)
+from cuda_async.testing import SimDriver, wait_all_idle
+from tests.cuda_async.work import Affine, Call, CopyTo, Read, words
+
+pytestmark = pytest.mark.filterwarnings(f"ignore::{UnrunOperationWarning.__module__}.UnrunOperationWarning")
+
+WORK = ["run:launch", "run:copy", "run:fill", "run:call"]
+
+
+def pipeline(a: Storage, b: Storage) -> Any:
+    """Allocations, uploads, copies, kernels, host functions, sharing, downloads: what can go wrong, does."""
+    fresh = words(5, count=64).shared()
+    left, right = zip(Affine(a, 3, 1), fresh.clone()).unzip()
+    return zip(
+        left.then(Read),
+        right.then(lambda s: CopyTo(b, s)).map(lambda pair: pair[0]).then(Read),
+        Call(lambda: None),
+        fresh.then(Read),
+    )
+
+
+def settle(device: Device, driver: SimDriver) -> None:
+    """Until the reactor and the finalizers have done what they have to."""
+    wait_all_idle(device)
+    deadline = time.monotonic() + 10
+    while driver.memory_info().used and time.monotonic() < deadline:
+        wait_all_idle(device)
+
+
+def count_calls(mode: str) -> int:
+    driver = SimDriver(seed=3)
+    attempt(driver, mode, again=False)
+    return sum(count for name, count in driver.calls.items() if not name.startswith("run:"))
+
+
+def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseException | None:
+    """Run the pipeline; return what it raised. Afterwards everything must be free, and work again."""
+    device = Device.from_driver(driver)
+    failure: BaseException | None = None
+    a: Storage | None = None
+    b: Storage | None = None
+    try:
+        with device:
+            a = words(1, count=64).sync()
+            b = words(2, count=64).sync()
+            if mode == "sync":
+                results = pipeline(a, b).sync()
+            else:
+
+                async def main(op: Any) -> Any:
+                    return await op
+
+                results = asyncio.run(main(pipeline(a, b)))
+            assert [int(r[0]) for r in results if r is not None] == [4, 5, 5]
+            del results
+    except (DeviceError, RuntimeError) as error:
+        failure = error.with_traceback(None)
+    if failure is not None:
+        for error in (failure, failure.__cause__, failure.__context__):
+            if error is not None:
+                error.__traceback__ = None
+    for storage in (a, b):
+        assert storage is None or not any(lease.active for lease in storage.leases)
+    del a, b, storage
+    if driver.lost is None and again:
+        with device:
+            fresh = words(6, count=64).sync()
+            assert set(Affine(fresh, 2, 1).then(Read).sync().tolist()) == {13}
+            del fresh
+        gc.collect()
+        settle(device, driver)
+        assert driver.memory_info().used == 0, "memory leaked"
+    return failure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "await"])
+def test_every_call_fails_in_turn(mode: str) -> None:
+    total = count_calls(mode)
+    assert total > 30
+    for number in range(1, total + 1):
+        driver = SimDriver(seed=3)
+        error = DriverError(1, "SIM_FAULT", f"call {number}")
+        driver.fail("*", at=number, error=error)
+        failure = attempt(driver, mode)
+        assert failure is not None, f"the failure of call {number} was lost"
+        assert failure is error or failure.__cause__ is error or isinstance(failure, DependencyError)
+
+
+@pytest.mark.parametrize("mode", ["sync", "await"])
+@pytest.mark.parametrize("kind", WORK)
+def test_all_work_fails_in_turn(mode: str, kind: str) -> None:
+    driver = SimDriver(seed=3)
+    attempt(driver, mode, again=False)
+    assert driver.calls[kind] or kind == "run:fill"
+    for number in range(1, driver.calls[kind] + 1):
+        driver = SimDriver(seed=3)
+        driver.fail(kind, at=number, error=RuntimeError(f"{kind} {number}"))
+        failure = attempt(driver, mode)
+        assert failure is not None, f"the failure of {kind} {number} was lost"
+        assert str(number) in str(failure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "await"])
+def test_the_device_is_lost_at_every_call(mode: str) -> None:
+    total = count_calls(mode)
+    other = SimDriver(seed=4, ordinal=1)
+    for number in range(1, total + 1):
+        driver = SimDriver(seed=3)
+        error = DeviceLostError(719, "SIM_LOST", f"lost at call {number}")
+        driver.fail("*", at=number, error=error)
+        failure = attempt(driver, mode)
+        assert isinstance(failure, DeviceLostError), f"lost at {number}: {failure!r}"
+        device = Device.from_driver(driver)
+        with pytest.raises(DeviceLostError):
+            device.new_stream()
+        assert attempt(other, mode) is None  # other devices go on
+
+
+def test_out_of_memory_is_an_error_and_not_the_end() -> None:
+    stream = Device.from_driver(SimDriver(memory_bytes=1 << 16)).new_stream()
+    with pytest.raises(OutOfMemoryError, match="65540 bytes asked for") as caught:
+        words(1, count=(1 << 14) + 1).sync_on(stream)
+    assert isinstance(caught.value, MemoryError)
+    assert words(1, count=64).then(Read).sync_on(stream)[0] == 1
+
+
+def test_a_lost_device_fails_what_is_pending_and_what_comes(sim_device: Device, sim: SimDriver) -> None:
+    storage = words(1, count=64).sync()
+    sim.automatic = False
+
+    async def main() -> None:
+        pending = [
+            asyncio.ensure_future(Affine(storage, 2, 0).into_future()),
+            asyncio.ensure_future(words(1, count=8).into_future()),
+        ]
+        await asyncio.sleep(0)
+        sim.lose()
+        sim.automatic = True
+        for failure in await asyncio.gather(*pending, return_exceptions=True):
+            assert isinstance(failure, DeviceLostError)
+        with pytest.raises(DeviceLostError):
+            await value(1)
+
+    asyncio.run(main())
+    with pytest.raises(DeviceLostError):
+        value(1).sync()
