@@ -34,6 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"needs an NVIDIA GPU: {reason}"))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled kernels of a test run are kept for that run only: no test passes because of an older one."""
+    os.environ["CUTILE_CACHE_DIR"] = str(tmp_path_factory.mktemp("cutile-cache"))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Return ``golden(name, text)``, which compares ``text`` with ``tests/golden/<name>``."""

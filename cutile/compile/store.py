@@ -29,6 +29,7 @@ from cutile.dtypes import BY_NAME
 
 FORMAT = "v1"
 DEFAULT_CAPACITY = 2 * 2**30
+EVICT_EVERY = 64
 
 
 class CacheWarning(UserWarning):
@@ -47,6 +48,7 @@ class DiskStore:
         self.folder = (folder or Path(platformdirs.user_cache_dir("cutile", appauthor=False))) / FORMAT
         self._capacity = capacity
         self._warned = False
+        self._puts = 0
         self._lock = threading.Lock()
 
     def _path(self, key: str) -> Path:
@@ -85,7 +87,9 @@ class DiskStore:
                 shutil.rmtree(aside, ignore_errors=True)
                 if not path.exists():  # else another process was faster, with the same content
                     raise
-            self._evict()
+            self._puts += 1
+            if self._puts % EVICT_EVERY == 1:  # sizing the folder takes longer than writing an entry
+                self._evict()
         except OSError as error:
             with self._lock:
                 if self._warned:

@@ -60,3 +60,6 @@ def launch(kernel: Kernel, *arguments: Any, backend: str = "reference", **generi
             passed.append(argument)
     with use_backend(backend):
         kernel(*passed, **generics).sync_on(stream)
+
+
+BACKENDS = ("reference", "cpu")
