@@ -1,0 +1,66 @@
+"""The manifest: this backend's verbs in one place. Numba is imported when something is built."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from cutile.backend.cpu.emit.module import emit_module
+from cutile.backend.cpu.load import load
+from cutile.backend.cpu.pipeline import lower
+from cutile.backend.cpu.target import arch, workers
+from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Source, Target
+from cutile.ir.core import Function
+
+
+class CpuBackend:
+    """The processor that this process runs on."""
+
+    name = "cpu"
+
+    def version(self) -> str:
+        """The toolchain's versions and a digest of this backend's own files."""
+        return _version()
+
+    def target(self, arch: str, units: int) -> Target:
+        """This machine, whatever the device calls it: code is compiled for the CPU it runs on."""
+        del arch
+        return Target(self.name, _arch(), units or workers())
+
+    def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
+        """Turn tiles into loops, and decide which blocks run as one and what goes to BLAS."""
+        return lower(function, target, options)
+
+    def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
+        """Write the Python file that Numba compiles."""
+        del options
+        return emit_module(function, target)
+
+    def build(self, source: Source, target: Target) -> Executable:
+        """Compile to an object file. Needs Numba."""
+        from cutile.backend.cpu.build import build
+
+        return build(source, target)
+
+    def load(self, executable: Executable) -> Loaded:
+        """Link the object. Needs no Numba."""
+        return load(executable)
+
+
+_arch = arch
+
+
+@cache
+def _version() -> str:
+    """Read without importing Numba: a cached object is found without it."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    packages = ", ".join(f"{each} {version(each)}" for each in ("numba", "llvmlite"))
+    return f"{packages}, cutile.backend.cpu {digest.hexdigest()[:16]}"
+
+
+BACKEND: Final[Backend] = CpuBackend()

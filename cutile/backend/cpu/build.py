@@ -1,0 +1,157 @@
+"""Generated text to relocatable object code, by Numba and LLVM. The only file here, beside `intrinsics/`, with Numba.
+
+Numba types the text and writes LLVM IR for it; the optimisation and the object code are LLVM's, run from here, so that
+the loops are vectorised once, with the aliasing facts that the C entry point states. The object has one symbol, plain C
+parameters, and needs nothing of Python or Numba.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from typing import Any
+
+import numba.core.compiler as _compiler
+import numba.core.compiler_lock as _compiler_lock
+import numba.core.errors as _errors
+import numba.core.registry as _registry
+import numba.core.types as _types
+
+from cutile.backend.cpu import intrinsics
+from cutile.backend.cpu.target import llvm, target_machine
+from cutile.backend.interface import Executable, Source, Target
+from cutile.errors import CompilationError
+
+compiler: Any = _compiler
+registry: Any = _registry
+types: Any = _types
+global_compiler_lock: Any = _compiler_lock.global_compiler_lock
+NumbaError: Any = _errors.NumbaError
+
+SYMBOL = "cutile_kernel"
+
+# What an object may ask of the process: the C library's memory and float functions, nothing of Python's.
+_LIBRARY = frozenset(
+    ["memcpy", "memset", "memmove"]
+    + [name + suffix for name in ("sin", "cos", "fma", "fmin", "fmax", "floor", "ceil") for suffix in ("", "f")]
+)
+
+
+def numba_type(spec: str) -> Any:
+    """The Numba type of a parameter: `"f32"`, or `"f32*"` for a pointer."""
+    if spec.endswith("*"):
+        return types.CPointer(numba_type(spec[:-1]))
+    return getattr(intrinsics, spec)
+
+
+def build(source: Source, target: Target) -> Executable:
+    """Compile generated text.
+
+    Raises:
+        CompilationError: Numba or LLVM refused it; the message has the generated line.
+    """
+    kinds = [numba_type(spec) for spec in source.facts["signature"]]
+    function = _define(source)
+    with global_compiler_lock:
+        module, name = _numba_module(source, function, kinds)
+        image = _object(source, module, name)
+    return Executable(
+        target=target,
+        image=image,
+        entry=SYMBOL,
+        parameters=source.parameters,
+        facts=dict(source.facts),
+        source=source.text,
+    )
+
+
+def _define(source: Source) -> Any:
+    """Run the text and return its entry function."""
+    file = f"<cutile {source.entry}>"
+    linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": "cutile_generated"}
+    exec(compile(source.text, file, "exec"), namespace)
+    return namespace[source.entry]
+
+
+def _flags() -> Any:
+    flags = compiler.Flags()
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.no_compile = True  # optimisation and object code are ours
+    flags.error_model = "numpy"  # no exceptions: division by zero gives what NumPy gives
+    flags.nrt = False  # nothing is allocated
+    flags.noalias = True
+    flags.forceinline = True
+    return flags
+
+
+def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[Any, str]:
+    """The LLVM module that Numba makes of the function, and the function's name in it."""
+    cpu = registry.cpu_target
+    typing_context, target_context = cpu.typing_context, cpu.target_context
+    typing_context.refresh()
+    target_context.refresh()
+    library = target_context.codegen().create_library(source.entry)
+    try:
+        result = compiler.compile_extra(
+            typing_context, target_context, function, tuple(kinds), types.void, _flags(), {}, library=library
+        )
+    except NumbaError as error:
+        raise CompilationError(f"Numba refused the generated code of {source.entry}:\n{error}") from error
+    module = library._final_module
+    for dependency in library._linking_libraries:
+        module.link_in(dependency._get_module_for_linking(), preserve=True)
+    return module, str(result.fndesc.llvm_func_name)
+
+
+def _entry(module: Any, name: str) -> str:
+    """LLVM IR of the entry point: plain C parameters, pointers that alias nothing, no result."""
+    kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
+    declared = ", ".join(["ptr", "ptr", *kinds])
+    taken = ", ".join(f"{kind}{' noalias' * (kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
+    passed = ", ".join(["ptr %result", "ptr %error", *(f"{kind} %{at}" for at, kind in enumerate(kinds))])
+    # The first two are Numba's: where a result would go, and where an exception would.
+    return f"""
+        define void @{SYMBOL}({taken}) {{
+        start:
+          %result = alloca ptr
+          %error = alloca ptr
+          %status = call i32 @"{name}"({passed})
+          ret void
+        }}
+        declare i32 @"{name}"({declared})
+    """
+
+
+def _object(source: Source, module: Any, name: str) -> bytes:
+    entry = llvm.parse_assembly(_entry(module, name))
+    entry.triple, entry.data_layout = module.triple, module.data_layout
+    module.link_in(entry)
+    for function in module.functions:
+        if not function.is_declaration and function.name != SYMBOL:
+            function.linkage = "internal"
+    machine = target_machine()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    passes = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    foreign = [
+        function.name
+        for function in module.functions
+        if function.is_declaration and not function.name.startswith("llvm.") and function.name not in _LIBRARY
+    ]
+    if foreign:
+        raise CompilationError(f"the generated code of {source.entry} calls {foreign}, which no object may call")
+    image: bytes = machine.emit_object(module)
+    return image
+
+
+def assembly(source: Source) -> str:
+    """The assembly that `build` would make of generated text, for people and tests."""
+    with global_compiler_lock:
+        module, name = _numba_module(source, _define(source), [numba_type(s) for s in source.facts["signature"]])
+        _object(source, module, name)
+        text: str = target_machine().emit_assembly(module)
+    return text

@@ -1,0 +1,102 @@
+"""What an emitter works with: the printer it asks for operands, and an expression with its precedence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Block, Op, Value
+
+ATOM, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARE, NOT, CHOICE = range(9)
+"""How tightly an expression binds, tightest first."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """An expression."""
+
+    text: str
+    binds: int = ATOM
+
+    def within(self, binds: int) -> str:
+        """The text, in parentheses where it binds more loosely than `binds`."""
+        return self.text if self.binds <= binds else f"({self.text})"
+
+
+class Printer(Protocol):
+    """What `module.py` offers to the emitters of the families."""
+
+    def operand(self, value: Value) -> Text:
+        """The expression of an operand: its name, or in place what computes it."""
+        ...
+
+    def name(self, value: Value) -> str:
+        """The variable of a value."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many lines there are."""
+        ...
+
+    def alias(self, value: Value, name: str) -> None:
+        """Let a value be a variable that there is already."""
+        ...
+
+    def known(self, name: str) -> str:
+        """The variable of one of the kernel's own plain parameters."""
+        ...
+
+    def use(self, *names: str) -> str:
+        """Note that the file needs these intrinsics; returns the first name."""
+        ...
+
+    def line(self, text: str, op: Op | None = None) -> None:
+        """Write a statement."""
+        ...
+
+    def indented(self) -> Any:
+        """A `with` block one level deeper."""
+        ...
+
+    def block(self, block: Block) -> None:
+        """Write the operations of a nested block, without its terminator."""
+        ...
+
+    def parameter(self, name: str, kind: str) -> str:
+        """A parameter beside the kernel's own, such as the address of a BLAS function."""
+        ...
+
+
+Expression = Callable[[Printer, Any], Text]
+"""Writes an operation with one result as an expression."""
+
+Statement = Callable[[Printer, Any], None]
+"""Writes an operation as statements."""
+
+
+def call(printer: Printer, function: str, *arguments: Text | str) -> Text:
+    """A call of an intrinsic."""
+    texts = [argument if isinstance(argument, str) else argument.text for argument in arguments]
+    return Text(f"{printer.use(function)}({', '.join(texts)})")
+
+
+def is_small_float(dtype: DTypeLike) -> bool:
+    """Whether values of the dtype are held as f32."""
+    return dtype.kind == "float" and dtype.bits == 16
+
+
+def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
+    """A freshly computed value brought back to its dtype: 16-bit floats are rounded, small integers wrap."""
+    if is_small_float(dtype):
+        return call(printer, f"{dtype.name}_round", text)
+    if dtype.kind in ("int", "uint") and dtype.bits < 64:
+        return call(printer, dtype.name, text)
+    return text
+
+
+def infix(left: Text, operator: str, right: Text, binds: int) -> Text:
+    """A binary operator that groups to the left."""
+    return Text(f"{left.within(binds)} {operator} {right.within(binds - 1)}", binds)

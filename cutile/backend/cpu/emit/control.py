@@ -1,0 +1,88 @@
+"""Loops and branches. What a loop carries is one variable: before it, in it and after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cutile.backend.cpu.emit._text import NOT, Printer, Statement, call
+from cutile.dtypes import i64
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Op, Value
+
+
+def _assign(printer: Printer, names: Sequence[str], values: Sequence[Value]) -> None:
+    """`names = values`, all values read before any is written."""
+    pairs = [(name, printer.operand(value).text) for name, value in zip(names, values, strict=True)]
+    pairs = [(name, text) for name, text in pairs if name != text]
+    written: set[str] = set()
+    clash = False
+    for name, text in pairs:
+        clash = clash or any(re.search(rf"\b{re.escape(other)}\b", text) for other in written)
+        written.add(name)
+    if clash:
+        printer.line(f"{', '.join(name for name, _ in pairs)} = {', '.join(text for _, text in pairs)}")
+        return
+    for name, text in pairs:
+        printer.line(f"{name} = {text}")
+
+
+def _enter(printer: Printer, op: For | While, *arguments: Sequence[Value]) -> list[str]:
+    """One variable per carried value, which its block arguments and its result share."""
+    names = [printer.name(value) for value in op.results]
+    for group in arguments:
+        for value, name in zip(group, names, strict=True):
+            printer.alias(value, name)
+    for name, value in zip(names, op.carried, strict=True):
+        printer.line(f"{name} = {printer.operand(value).text}", op)
+    return names
+
+
+def _body(printer: Printer, block: Block, names: Sequence[str]) -> None:
+    with printer.indented():
+        written = printer.count
+        printer.block(block)
+        _assign(printer, names, block.terminator.operands)
+        if printer.count == written:
+            printer.line("pass")
+
+
+def _for(printer: Printer, op: For) -> None:
+    names = _enter(printer, op, op.body.arguments[1:])
+    start, stop, step = (printer.operand(value).text for value in (op.start, op.stop, op.step))
+    bounds = [stop] if (start, step) == ("0", "1") else [start, stop] if step == "1" else [start, stop, step]
+    dtype = op.induction.tile.dtype
+    if dtype is i64:
+        printer.line(f"for {printer.name(op.induction)} in range({', '.join(bounds)}):", op)
+        _body(printer, op.body, names)
+        return
+    # Numba's range has two integer types; the loop variable has its own dtype all the same.
+    counter = printer.name(Value(op.induction.type, f"{op.induction.name or 'i'}_counter"))
+    wide = [call(printer, "i64", bound).text for bound in bounds]
+    printer.line(f"for {counter} in range({', '.join(wide)}):", op)
+    with printer.indented():
+        printer.line(f"{printer.name(op.induction)} = {call(printer, dtype.name, counter).text}")
+    _body(printer, op.body, names)
+
+
+def _while(printer: Printer, op: While) -> None:
+    names = _enter(printer, op, op.condition.arguments, op.body.arguments)
+    printer.line("while True:", op)
+    with printer.indented():
+        printer.block(op.condition)
+        printer.line(f"if not {printer.operand(op.condition.terminator.operands[0]).within(NOT)}:")
+        with printer.indented():
+            printer.line("break")
+    _body(printer, op.body, names)
+
+
+def _if(printer: Printer, op: If) -> None:
+    names = [printer.name(value) for value in op.results]
+    printer.line(f"if {printer.operand(op.condition).text}:", op)
+    _body(printer, op.then, names)
+    if len(op.orelse.operations) > 1 or names:
+        printer.line("else:")
+        _body(printer, op.orelse, names)
+
+
+STATEMENTS: dict[type[Op], Statement] = {For: _for, While: _while, If: _if}

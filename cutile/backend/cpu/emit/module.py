@@ -1,0 +1,344 @@
+"""The whole file: header, imports, the function, and the printer that the families write with.
+
+A value that is used once is written in place, unless memory is written in between or the line would get long; any other
+gets a variable, named as the user named it. Each of the user's lines is quoted once, above what it became.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+
+from cutile.backend.common.abi import kernel_parameters
+from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce
+from cutile.backend.cpu.emit._text import ATOM, COMPARE, Expression, Statement, Text, is_small_float
+from cutile.backend.cpu.stage import INDEX, Read, ReadInside, Scratch, Stride
+from cutile.backend.interface import Parameter, Source, Target
+from cutile.errors import IRError
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, While
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType
+from cutile.ops.grid import NumTileBlocks
+from cutile.ops.memory import TensorDim
+
+EXPRESSIONS: dict[type[Op], Expression] = {
+    op: emit
+    for family in (arith, cast, compare, create, grid, math, memory, reduce)
+    for op, emit in family.EXPRESSIONS.items()
+}
+STATEMENTS: dict[type[Op], Statement] = {
+    op: emit for family in (control, matmul, memory) for op, emit in family.STATEMENTS.items()
+}
+HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
+WIDTH = 88
+IN_PLACE = 64  # longest expression that is written inside another
+ALWAYS_IN_PLACE = (Constant, Stride, TensorDim, NumTileBlocks)
+INTRINSICS = "cutile.backend.cpu.intrinsics"
+
+
+class ModulePrinter:
+    """Writes one lowered function. See `_text.Printer` for what the families use of it."""
+
+    def __init__(self, function: Function, parameters: tuple[Parameter, ...]) -> None:
+        self.function = function
+        self.lines: list[str] = []
+        self.line_map: dict[int, int] = {}
+        self.extra: dict[str, str] = {}
+        self._names: dict[Value, str] = {}
+        self._taken = set(keyword.kwlist)
+        self._used: set[str] = set()
+        self._depth = 1
+        self._quoted: set[int] = set()
+        self._waiting: list[Op] = []
+        self._in_place: dict[Value, Op] = {}
+        self._in_place |= self._plan(function)
+        self.fixed = {parameter.name: self._unique(parameter.name) for parameter in parameters}
+        self.entry = self._unique(function.name)
+
+    # -- names --------------------------------------------------------------------------------------------------
+
+    def _unique(self, stem: str) -> str:
+        stem = "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in stem)
+        if not stem or stem[0].isdigit() or stem in EVERY_INTRINSIC:
+            stem = f"{stem}_" if stem and not stem[0].isdigit() else f"tile_{stem}"
+        name, count = stem, 0
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._taken.add(name)
+        return name
+
+    def name(self, value: Value) -> str:
+        """The variable of a value."""
+        if value not in self._names:
+            self._names[value] = self._unique(value.name or _stem(value))
+        return self._names[value]
+
+    def alias(self, value: Value, name: str) -> None:
+        """Let a value be a variable that there is already."""
+        self._names[value] = name
+
+    def parameter(self, name: str, kind: str) -> str:
+        """A parameter beside the kernel's own."""
+        if name not in self.extra:
+            self.extra[name] = kind
+            self.fixed[name] = self._unique(name)
+        return self.fixed[name]
+
+    def known(self, name: str) -> str:
+        """The variable of one of the kernel's own plain parameters."""
+        return self.fixed[name]
+
+    def use(self, *names: str) -> str:
+        """Note that the file needs these intrinsics; returns the first name."""
+        self._used.update(names)
+        return names[0]
+
+    # -- what is written in place -------------------------------------------------------------------------------
+
+    def _plan(self, function: Function) -> dict[Value, Op]:
+        """The values that are written where they are used."""
+        uses: dict[Value, list[Op]] = {}
+        for op in function.walk():
+            for value in op.operands:
+                uses.setdefault(value, []).append(op)
+        found: dict[Value, Op] = {}
+        _plan_block(function.body, uses, found)
+        return found
+
+    def operand(self, value: Value) -> Text:
+        """The expression of an operand: its name, or in place what computes it."""
+        op = self._in_place.get(value)
+        if op is None:
+            if value in self._flags:
+                return Text(f"{self.name(value)} != 0", COMPARE)
+            return Text(self.name(value), ATOM)
+        if op.location is not None and not isinstance(op, Constant):
+            self._waiting.append(op)
+        return self._expression(op)
+
+    _flags: frozenset[Value] = frozenset()
+
+    def _expression(self, op: Op) -> Text:
+        emit = EXPRESSIONS.get(type(op))
+        if emit is None:
+            raise IRError(f"the cpu backend cannot write the operation {op.name!r}")
+        return emit(self, op)
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """How many lines there are."""
+        return len(self.lines)
+
+    def line(self, text: str, op: Op | None = None) -> None:
+        """Write a statement, below the user's lines that it comes from."""
+        sources = [*self._waiting, *([op] if op is not None else [])]
+        self._waiting = []
+        if op is not None and op.regions and not _has_user_loop(op) and text.startswith(("for", "if")):
+            sources += [inner for block in op.regions for inner in _walk(block)]
+        places = sorted({each.location.line: each.location for each in sources if each.location}.items())
+        for number, place in places:
+            if number not in self._quoted:
+                self._quoted.add(number)
+                self._write(f"# {self.function.source.get(number, place.text).strip()}")
+        self._write(text)
+        if places:
+            self.line_map[len(self.lines)] = places[-1][0]
+
+    def _write(self, text: str) -> None:
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """One level deeper."""
+        self._depth += 1
+        outside = set(self._taken)
+        yield
+        self._depth -= 1
+        self._taken &= outside  # what was named in there may be named again
+
+    def block(self, block: Block) -> None:
+        """The operations of a block, without its terminator."""
+        for op in block.operations:
+            if op.terminates or isinstance(op, Scratch):
+                continue
+            statement = STATEMENTS.get(type(op))
+            if statement is not None:
+                statement(self, op)
+                continue
+            (value,) = op.results
+            if value in self._in_place:
+                if len(self._expression_length(op)) > IN_PLACE:
+                    del self._in_place[value]
+                else:
+                    continue
+            text = self._expression(op).text
+            self.line(f"{self.name(value)} = {text}", op)
+
+    def _expression_length(self, op: Op) -> str:
+        if isinstance(op, ALWAYS_IN_PLACE):
+            return ""
+        waiting = list(self._waiting)
+        text = self._expression(op).text
+        self._waiting = waiting
+        return text
+
+    def bind_flags(self, values: frozenset[Value]) -> None:
+        """Parameters that arrive as bytes and mean bools."""
+        self._flags = values
+
+    def imports(self) -> list[str]:
+        """The import of the intrinsics."""
+        names = sorted(self._used)
+        short = f"from {INTRINSICS} import {', '.join(names)}"
+        if len(short) <= WIDTH:
+            return [short]
+        return [f"from {INTRINSICS} import (", *(f"    {name}," for name in names), ")"]
+
+
+EVERY_INTRINSIC = frozenset(
+    "absolute bf16_bits bf16_round bf16_value bool_ ceil choose cos exp exp2 f16_bits f16_round f16_value f32 f64 floor "
+    "floor_div floor_div_unsigned fma gemm i8 i16 i32 i64 inf larger log log2 maximum maximum_unsigned minimum "
+    "minimum_unsigned mod mod_unsigned nan product_step rsqrt shift_left shift_right shift_right_unsigned sin smaller "
+    "sqrt sum_step tanh to_odd u8 u16 u32 u64 range".split()
+)
+
+
+def _stem(value: Value) -> str:
+    """A name for what nobody named: by its kind."""
+    if not isinstance(value.type, TileType):
+        return "tile"
+    if value.type == INDEX:
+        return "at"
+    return "inside" if value.type.dtype.kind == "bool" else "value"
+
+
+def _walk(block: Block) -> Iterator[Op]:
+    for op in block.operations:
+        yield op
+        for inner in op.regions:
+            yield from _walk(inner)
+
+
+def _has_user_loop(op: Op) -> bool:
+    """Whether a loop that the user wrote is in here (those of nests count elements, in i64)."""
+    own = isinstance(op, For) and (op.induction.type != INDEX or op.induction.name == "block")
+    inner = (each for block in op.regions for each in _walk(block))
+    return own or isinstance(op, While) or any(
+        isinstance(each, While) or (isinstance(each, For) and each.induction.type != INDEX) for each in inner
+    )
+
+
+def _plan_block(block: Block, uses: dict[Value, list[Op]], found: dict[Value, Op]) -> None:
+    position = {op: at for at, op in enumerate(block.operations)}
+    barriers = [at for at, op in enumerate(block.operations) if op.effect is Effect.WRITE or op.regions]
+    reads: dict[Value, int] = {}  # values in place that read memory: where the first read happens
+    for at, op in enumerate(block.operations):
+        for inner in op.regions:
+            _plan_block(inner, uses, found)
+        if len(op.results) != 1 or op.regions or isinstance(op, Scratch):
+            continue
+        value = op.result
+        users = uses.get(value, [])
+        begins = min([reads[x] for x in op.operands if x in reads], default=None)
+        if isinstance(op, Read | ReadInside):
+            begins = at if begins is None else begins
+        if isinstance(op, ALWAYS_IN_PLACE):
+            found[value] = op
+        elif len(users) == 1 and users[0] in position and not _is_guard(value, users[0]):
+            to = position[users[0]]
+            if users[0].regions and not _only_operand(users[0], value):
+                continue
+            if begins is not None and any(begins < barrier < to for barrier in barriers):
+                continue
+            found[value] = op
+            if begins is not None:
+                reads[value] = begins
+
+
+def _is_guard(value: Value, user: Op) -> bool:
+    """Whether a bool guards a read: those get a name, or lines get long."""
+    return isinstance(user, ReadInside) and user.inside is value
+
+
+def _only_operand(op: Op, value: Value) -> bool:
+    """Whether a loop or branch uses the value once, before it begins."""
+    if isinstance(op, While) or (isinstance(op, For) and value in op.operands[:3]):
+        return not isinstance(op, While)
+    return op.operands.count(value) == 1
+
+
+def emit_module(function: Function, target: Target) -> Source:
+    """The text of a lowered function."""
+    arguments = function.body.arguments
+    own, hidden = arguments[: len(arguments) - HIDDEN], arguments[len(arguments) - HIDDEN :]
+    kernel = Function(function.name, Block(own), function.source, function.file)
+    parameters = kernel_parameters(kernel)
+    printer = ModulePrinter(function, parameters)
+    flags: set[Value] = set()
+    for value in own:
+        printer.alias(value, printer.known(value.name))
+        if isinstance(value.type, TileType) and value.type.dtype.kind == "bool":
+            flags.add(value)
+    printer.bind_flags(frozenset(flags))
+    scratch = [op for op in function.body.operations if isinstance(op, Scratch)]
+    for value in (*hidden, *(op.result for op in scratch)):
+        printer.name(value)
+    printer.block(function.body)
+
+    signature = [(printer.known(each.name), _plain(each, own)) for each in parameters]
+    signature += [(printer.name(value), "i64") for value in hidden[:3]]
+    signature += [(printer.name(op.result), f"{_held(op)}*") for op in scratch]
+    signature += [(printer.known(name), kind) for name, kind in printer.extra.items()]
+    signature += [(printer.name(value), "i64") for value in hidden[3:]]
+
+    head = _header(function, kernel, target)
+    names = ", ".join(name for name, _ in signature)
+    definition = [f"def {printer.entry}({names}):"]
+    if len(definition[0]) > WIDTH:
+        definition = [f"def {printer.entry}(", *(f"    {name}," for name, _ in signature), "):"]
+    top = [*head, *printer.imports(), "", "", *definition]
+    text = "\n".join([*top, *printer.lines]) + "\n"
+    facts = {
+        "signature": tuple(kind for _, kind in signature),
+        "scratch": tuple(op.size * BYTES[_held(op)] for op in scratch),
+        "blas": tuple(printer.extra),
+        "coarse": tuple(function.facts["coarse"]),
+    }
+    lines = {number + len(top): line for number, line in printer.line_map.items()}
+    return Source(text, printer.entry, parameters, lines, facts)
+
+
+BYTES = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "f32": 4, "u64": 8, "i64": 8, "f64": 8}
+
+
+def _held(op: Scratch) -> str:
+    """How scratch elements are stored."""
+    return "f32" if is_small_float(op.dtype) else "u8" if op.dtype.kind == "bool" else op.dtype.name
+
+
+def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
+    """The machine type of one of the kernel's own parameters."""
+    dtype = parameter.dtype
+    if parameter.kind == "pointer":
+        element = own[parameter.argument].tensor.dtype
+        return {"f16": "u16", "bf16": "u16", "bool": "u8"}.get(element.name, element.name) + "*"
+    return "f32" if is_small_float(dtype) else "u8" if dtype.kind == "bool" else dtype.name
+
+
+def _header(function: Function, kernel: Function, target: Target) -> list[str]:
+    first = min(function.source, default=0)
+    place = f"  ({PurePath(function.file).name}:{first})" if function.file else ""
+    lines = [f"# kernel   {function.name}{place}", f"# target   {target.backend} {target.arch}"]
+    lines += [f"# {'types' if at == 0 else '     '}    {v.name}: {v.type}" for at, v in enumerate(kernel.parameters)]
+    coarse = " x ".join(map(str, function.facts["coarse"]))
+    lines.append(f"# blocks   up to {coarse} tile blocks run as one")
+    lines += [f"#          single along {why}" for why in function.facts["refusals"]]
+    lines += [f"# plan     {plan}" for plan in function.facts["plans"]]
+    return lines

@@ -1,0 +1,180 @@
+"""Functions of one float as formulas without branches, so that loops over them vectorise. f32 and f64.
+
+Coefficients are minimax fits (Remez, in 80-bit arithmetic) of the functions named beside them. The largest errors
+against 80-bit results, in units of the last place, are stated in each docstring and checked by the tests.
+f16 and bf16 are computed in f32 by the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.backend.cpu.intrinsics._formula import BIAS, MANTISSA, Num, polynomial, round_to_int, scale
+from cutile.backend.cpu.intrinsics._seam import define, llvm, types, unary
+
+LOG2_E = 1.4426950408889634
+LN2_HI = {"float": 0.693145751953125, "double": 0.6931471803691238}  # few bits: n * LN2_HI is exact
+LN2_LO = {"float": 1.42860682030941723e-6, "double": 1.9082149292705877e-10}
+
+# (exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2
+EXP = {
+    "float": (
+        0.5000000013624187, 0.16666666757501886, 0.041666463359444114,
+        0.008333285641970183, 0.001393382272115324, 0.00019907839817824195,
+    ),
+    "double": (
+        0.5, 0.1666666666666667, 0.04166666666666669, 0.008333333333325903, 0.0013888888888866412,
+        0.00019841269875530462, 2.4801587368969904e-05, 2.755725459040436e-06, 2.755723078730268e-07,
+        2.5105526067036028e-08, 2.0929188402813746e-09,
+    ),
+}  # fmt: skip
+# (2**r - 1) / r on |r| <= 1/2
+EXP2 = {
+    "float": (
+        0.6931471805536156, 0.24022650925069908, 0.05550410929515831, 0.00961805608893353,
+        0.001333345370744094, 0.00015461679456827015, 1.53103130946551e-05,
+    ),
+    "double": (
+        0.6931471805599453, 0.24022650695910072, 0.055504108664821625, 0.00961812910762847,
+        0.0013333558146407165, 0.00015403530393377906, 1.5252733840757266e-05, 1.3215486813562577e-06,
+        1.0178057435468057e-07, 7.054891298104509e-09, 4.455767518931113e-10, 2.5743271496771234e-11,
+    ),
+}  # fmt: skip
+# 2 * (atanh(s) / s - 1) / s**2 in s**2, for |s| <= (sqrt(2) - 1) / (sqrt(2) + 1)
+LOG = {
+    "float": (0.6666666655213991, 0.40000123468485205, 0.2855065641214937, 0.23334570994822396),
+    "double": (
+        0.6666666666666666, 0.40000000000000907, 0.28571428570785057, 0.22222222395924573,
+        0.18181795196761014, 0.15386263310470563, 0.1326815597750448, 0.13092919602015643,
+    ),
+}  # fmt: skip
+# (tanh(x) - x) / x**3 in x**2, for |x| <= 5/8
+TANH = {
+    "float": (
+        -0.3333333318069351, 0.1333330456898775, -0.05395945067554473,
+        0.021770175669118208, -0.008347299262754864, 0.0022958517368905163,
+    ),
+    "double": (
+        -0.3333333333333333, 0.13333333333332886, -0.05396825396775176, 0.02186948851382853,
+        -0.008863235006455404, 0.0035921206758262885, -0.001455767854433239, 0.0005896261669446948,
+        -0.00023748867126002367, 9.238268791312526e-05, -3.100320953352986e-05, 6.3950528320819775e-06,
+    ),
+}  # fmt: skip
+EXP_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # beyond: 0 and infinity
+EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
+
+
+def _clamp(x: Num, low: float, high: float) -> Num:
+    """Within the bounds; NaN stays."""
+    return x.where(x.compare("<", low), low).where(x.compare(">", high), high)
+
+
+def _exp(x: Num) -> Num:
+    kind = x.kind
+    x = _clamp(x, *EXP_RANGE[kind])
+    n, whole = round_to_int(x * LOG2_E)
+    r = n.fma(-LN2_LO[kind], n.fma(-LN2_HI[kind], x))
+    return scale(polynomial(r, EXP[kind]).fma(r * r, r) + 1.0, whole)
+
+
+def _exp2(x: Num) -> Num:
+    kind = x.kind
+    x = _clamp(x, *EXP2_RANGE[kind])
+    n, whole = round_to_int(x)
+    r = x - n
+    return scale(polynomial(r, EXP2[kind]).fma(r, 1.0), whole)
+
+
+def _split(x: Num) -> tuple[Num, Num]:
+    """`(f, e)` with `x == (1 + f) * 2**e` and `1 + f` between sqrt(1/2) and sqrt(2); x positive and finite."""
+    kind = x.kind
+    mantissa = MANTISSA[kind]
+    tiny = x.compare("<", 2.0 ** (2 - BIAS[kind]))  # subnormal, or nearly: bring it up
+    raised = x.where(tiny, x * 2.0 ** (mantissa + 2))
+    # Adding the distance from sqrt(1/2) to 1, in bits, carries into the exponent exactly from sqrt(2) on.
+    half_root = 0x3F3504F3 if kind == "float" else 0x3FE6A09E667F3BCD
+    one = BIAS[kind] << mantissa
+    moved = raised.bits() + (one - half_root)
+    e = (moved >> mantissa) - BIAS[kind]
+    m = ((moved & ((1 << mantissa) - 1)) + half_root).as_float()
+    lowered = e.to_float()
+    return m - 1.0, lowered.where(tiny, lowered - float(mantissa + 2))
+
+
+def _log_of(x: Num, base_two: bool) -> Num:
+    kind = x.kind
+    f, e = _split(x)
+    s = f / (f + 2.0)
+    s2 = s * s
+    half_square = f * f * 0.5
+    tail = s * polynomial(s2, LOG[kind]).fma(s2, half_square)  # log(1 + f) == f - half_square + tail
+    if base_two:
+        low_bits = 12 if kind == "float" else 32  # high has few bits: its product with LOG2_E_HI is exact
+        high = ((f - half_square).bits() & -(1 << low_bits)).as_float()
+        low = f - high - half_square + tail
+        log2_e_hi = 1.44287109375 if kind == "float" else 1.4426950216293335
+        log2_e_lo = LOG2_E - log2_e_hi
+        found = (high * log2_e_hi) + (low * log2_e_hi + (low + high) * log2_e_lo)
+        total = e + found
+    else:
+        total = e.fma(LN2_HI[kind], f - (half_square - (tail + e * LN2_LO[kind])))
+    infinity, nan = float("inf"), float("nan")
+    total = total.where(x.compare("==", infinity), infinity)
+    total = total.where(x.compare("==", 0.0), -infinity)
+    return total.where(x.compare("<", 0.0), nan).where(x.is_nan(), nan)
+
+
+def _tanh(x: Num) -> Num:
+    magnitude = x.call("fabs")
+    x2 = x * x
+    near = polynomial(x2, TANH[x.kind]).fma(x2 * x, x)
+    e = _exp(_clamp(magnitude * 2.0, 0.0, 50.0))
+    far = x.constant(1.0) - x.constant(2.0) / (e + 1.0)
+    found = far.where(magnitude.compare("<", 0.625), near)
+    return x.of(llvm(x.builder, "copysign", found.value, x.value))  # -0.0 stays
+
+
+def _function(name: str, formula: Any) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        return formula(Num(builder, arguments[0])).value
+
+    return unary(define(name, emit), _float_type)
+
+
+def _float_type(x: Any) -> Any:
+    return x if isinstance(x, types.Float) else None
+
+
+def _llvm_function(name: str) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        return llvm(builder, name, *arguments)
+
+    return unary(emit, _float_type)
+
+
+def _rsqrt(x: Num) -> Num:
+    return x.constant(1.0) / x.call("sqrt")
+
+
+exp = _function("exp", _exp)
+"""e ** x: at most 1.0 ulp."""
+exp2 = _function("exp2", _exp2)
+"""2 ** x: at most 1.0 ulp."""
+log = _function("log", lambda x: _log_of(x, base_two=False))
+"""The natural logarithm: at most 1.0 ulp."""
+log2 = _function("log2", lambda x: _log_of(x, base_two=True))
+"""The logarithm to base 2: at most 1.5 ulp; exact for powers of two."""
+tanh = _function("tanh", _tanh)
+"""The hyperbolic tangent: at most 1.5 ulp."""
+rsqrt = _function("rsqrt", _rsqrt)
+"""1 / sqrt(x): at most 1.5 ulp."""
+sqrt = _llvm_function("sqrt")
+"""Correctly rounded."""
+floor = _llvm_function("floor")
+ceil = _llvm_function("ceil")
+sin = _llvm_function("sin")
+"""The C library's."""
+cos = _llvm_function("cos")
+"""The C library's."""
+
+__all__ = ("ceil", "cos", "exp", "exp2", "floor", "log", "log2", "rsqrt", "sin", "sqrt", "tanh")

@@ -1,0 +1,83 @@
+"""The call of a BLAS `?gemm` through its address. Not the product itself: that is the library's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.backend.cpu.intrinsics._seam import cgutils, intrinsic, ir, types
+
+_INT = ir.IntType(32)
+
+
+def _stored(builder: Any, value: Any) -> Any:
+    """A pointer to `value`: Fortran takes everything by reference."""
+    slot = cgutils.alloca_once(builder, value.type)
+    builder.store(value, slot)
+    return slot
+
+
+def _int(builder: Any, value: Any) -> Any:
+    return _stored(builder, builder.trunc(value, _INT))
+
+
+def _transposition(builder: Any, flag: Any) -> Any:
+    char = ir.IntType(8)
+    yes = builder.icmp_signed("!=", flag, ir.Constant(flag.type, 0))
+    return _stored(builder, builder.select(yes, ir.Constant(char, ord("T")), ir.Constant(char, ord("N"))))
+
+
+def _call(builder: Any, values: list[Any]) -> None:
+    """Row-major c = a @ b is, read column by column, the transposed product with the operands swapped."""
+    address, rows, cols, depth, a, a_at, a_step, a_flag, b, b_at, b_step, b_flag, c, c_at, c_step, beta = values
+    element = beta.type
+    zero = ir.Constant(rows.type, 0)
+    some = builder.and_(builder.icmp_signed(">", rows, zero), builder.icmp_signed(">", cols, zero))
+    with builder.if_then(some):
+        arguments = [
+            _transposition(builder, b_flag),
+            _transposition(builder, a_flag),
+            _int(builder, cols),
+            _int(builder, rows),
+            _int(builder, depth),
+            _stored(builder, ir.Constant(element, 1.0)),
+            builder.gep(b, [b_at]),
+            _int(builder, b_step),
+            builder.gep(a, [a_at]),
+            _int(builder, a_step),
+            _stored(builder, beta),
+            builder.gep(c, [c_at]),
+            _int(builder, c_step),
+        ]
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in arguments])
+        builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+
+
+@intrinsic
+def gemm(  # noqa: D103 - the docstring would be Numba's
+    _context: Any,
+    address: Any,
+    rows: Any,
+    cols: Any,
+    depth: Any,
+    a: Any,
+    a_at: Any,
+    a_step: Any,
+    a_transposed: Any,
+    b: Any,
+    b_at: Any,
+    b_step: Any,
+    b_transposed: Any,
+    c: Any,
+    c_at: Any,
+    c_step: Any,
+    beta: Any,
+) -> Any:
+    operands = (a, a_at, a_step, a_transposed, b, b_at, b_step, b_transposed, c, c_at, c_step)
+    given = (address, rows, cols, depth, *operands, beta)
+    signature = types.void(*map(types.unliteral, given))
+
+    def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        _call(builder, list(values))
+        return context.get_dummy_value()
+
+    return signature, codegen

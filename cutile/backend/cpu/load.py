@@ -1,0 +1,114 @@
+"""Object code to something that can be launched. No Numba: a kernel from the disk cache does not import it.
+
+A launch hands `body(first, last)` to the stream, whose workers call it on ranges of blocks. Each worker thread has scratch
+memory of its own, kept between launches; the call goes through ctypes, which lets other Python threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.cpu.blas import Blas, blas
+from cutile.backend.cpu.target import initialize, llvm, target_machine, workers
+from cutile.backend.interface import Executable, Grid, LaunchStream, Parameter
+
+ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
+RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
+
+_C_TYPES: dict[str, Any] = {
+    "i8": ctypes.c_int8,
+    "i16": ctypes.c_int16,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u8": ctypes.c_uint8,
+    "u16": ctypes.c_uint16,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "f32": ctypes.c_float,
+    "f64": ctypes.c_double,
+}
+
+
+def _c_type(spec: str) -> Any:
+    return ctypes.c_void_p if spec.endswith("*") else _C_TYPES[spec]
+
+
+def _plain(parameter: Parameter, value: float) -> float:
+    """An argument as its C type takes it: 16-bit floats are rounded here and travel as f32."""
+    if parameter.kind == "scalar" and parameter.dtype.kind == "float":
+        return float(np.asarray(value).astype(parameter.dtype.numpy))
+    return int(value)
+
+
+class CpuKernel:
+    """Loaded code, ready to launch."""
+
+    def __init__(self, executable: Executable) -> None:
+        initialize()
+        facts = executable.facts
+        self._parameters = executable.parameters
+        self._coarse = tuple(int(factor) for factor in facts["coarse"])
+        self._scratch_bytes = [int(size) for size in facts["scratch"]]
+        self._blas: Blas | None = blas() if facts["blas"] else None
+        self._functions = [self._blas.addresses[name] for name in facts["blas"]] if self._blas else []
+        self._workers = workers()
+        self._local = threading.local()
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(executable.image))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(executable.entry)
+        prototype = ctypes.CFUNCTYPE(None, *[_c_type(spec) for spec in facts["signature"]])
+        self._call = prototype(address)
+
+    def _scratch(self) -> list[int]:
+        """The addresses of this thread's scratch memory."""
+        addresses: list[int] | None = getattr(self._local, "addresses", None)
+        if addresses is None:
+            sizes = [-(-size // ALIGNMENT) * ALIGNMENT for size in self._scratch_bytes]
+            memory = np.empty(sum(sizes) + ALIGNMENT, np.uint8)
+            start = -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
+            addresses = [start + sum(sizes[:at]) for at in range(len(sizes))]
+            self._local.memory, self._local.addresses = memory, addresses
+        return addresses
+
+    def joins(self, grid: Grid) -> tuple[int, int, int]:
+        """How many tile blocks run as one along each axis: what the code allows, less where workers would idle."""
+        joins = [min(factor, extent) for factor, extent in zip(self._coarse, grid, strict=True)]
+        while max(joins) > 1 and math.prod(map(_ceil, grid, joins)) < 2 * self._workers:
+            widest = joins.index(max(joins))
+            joins[widest] = _ceil(joins[widest], 2)
+        return (joins[0], joins[1], joins[2])
+
+    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+        """Enqueue the kernel; never wait."""
+        joins = self.joins(grid)
+        plain = [_plain(parameter, value) for parameter, value in zip(self._parameters, arguments, strict=True)]
+        fixed = (*plain, *joins)
+        functions, call, library = self._functions, self._call, self._blas
+
+        def body(first: int, last: int) -> None:
+            call(*fixed, *self._scratch(), *functions, first, last)
+
+        def body_with_blas(first: int, last: int) -> None:
+            assert library is not None
+            with library.one_thread():
+                body(first, last)
+
+        count = math.prod(map(_ceil, grid, joins))
+        grain = max(1, count // (RANGES * self._workers))
+        stream.parallel_for(body if library is None else body_with_blas, count, grain)
+
+
+def _ceil(count: int, divisor: int) -> int:
+    return -(-count // divisor)
+
+
+def load(executable: Executable) -> CpuKernel:
+    """Link an object into this process."""
+    return CpuKernel(executable)

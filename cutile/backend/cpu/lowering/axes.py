@@ -1,0 +1,259 @@
+"""What may be done with each axis of each tile: clip its loop at the tensor's edge, or let it span several tile blocks.
+
+Axes of different values that always run together (through element-wise operations, broadcasts, carried values, ...)
+form one class. A class is *free* when no operation sees the axis as a whole: no reduction, no reshape. What lies past
+the edge in a free class is never seen, so its loops stop there. When moreover every tile of the class sits at the tile
+block's own index along one axis of the grid, neighbouring tile blocks can be computed as one larger tile:
+
+    y.store(a * load_tile_like(x, y) + y.load())      # tiles of 256: run as one loop over 16384 elements
+    acc = mma(x.load((i, k)), y.load((k, j)), acc)    # tiles of 128 x 256: run as blocks of 256 x 512
+
+`Axes.refusals` says for each axis of the grid why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Function, Op, Value
+from cutile.ops.create import Iota
+from cutile.ops.grid import TileBlockId
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.reduce import Reduce
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+ELEMENTWISE = frozenset({"arith", "math", "compare", "cast"})
+ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache
+MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed
+
+Key = tuple[Value, int]
+
+
+@dataclass(eq=False)
+class AxisClass:
+    """Axes that run together.
+
+    Attributes:
+        opaque: why the class is not free; empty if it is.
+        uneven: why its tiles cannot span tile blocks, although free; empty if they can.
+        blocks: the axes of the grid at whose block index its tiles sit.
+        stores: the `Mut` parameters written along it, each with its axis, in order.
+        extent: elements of one tile.
+    """
+
+    opaque: str = ""
+    uneven: str = ""
+    blocks: set[int] = field(default_factory=set[int])
+    stores: list[tuple[Value, int]] = field(default_factory=list[tuple[Value, int]])
+    extent: int = 1
+
+
+class Axes:
+    """The classes of a function's tile axes."""
+
+    def __init__(self, function: Function) -> None:
+        self._parent: dict[Key, Key] = {}
+        self._facts: dict[Key, AxisClass] = {}
+        self._made_by: dict[Value, Op] = {}
+        self._raw: set[int] = set()
+        self._stored: list[Value] = []
+        self._has_mma = False
+        for op in function.walk():
+            for value in op.results:
+                self._made_by[value] = op
+        for op in function.walk():
+            self._visit(op)
+        self.refusals = {axis: self._refusal(axis) for axis in range(3)}
+        self.coarse = self._factors()
+
+    def of(self, value: Value, axis: int) -> AxisClass:
+        """The class of an axis of a tile value."""
+        return self._facts[self._find((value, axis))]
+
+    def _find(self, key: Key) -> Key:
+        if key not in self._parent:
+            self._parent[key] = key
+            self._facts[key] = AxisClass(extent=key[0].tile.shape[key[1]])
+        while self._parent[key] != key:
+            self._parent[key] = self._parent[self._parent[key]]
+            key = self._parent[key]
+        return key
+
+    def _unify(self, a: Key, b: Key) -> None:
+        a, b = self._find(a), self._find(b)
+        if a == b:
+            return
+        self._parent[b] = a
+        kept, gone = self._facts[a], self._facts.pop(b)
+        kept.opaque = kept.opaque or gone.opaque
+        kept.uneven = kept.uneven or gone.uneven
+        kept.blocks |= gone.blocks
+        kept.stores += [each for each in gone.stores if each not in kept.stores]
+
+    def _same(self, a: Value, b: Value) -> None:
+        for axis in range(len(a.tile.shape)):
+            self._unify((a, axis), (b, axis))
+
+    def _opaque(self, value: Value, axis: int, why: str) -> None:
+        facts = self.of(value, axis)
+        facts.opaque = facts.opaque or why
+
+    def _uneven(self, value: Value, axis: int, why: str) -> None:
+        facts = self.of(value, axis)
+        facts.uneven = facts.uneven or why
+
+    def _visit(self, op: Op) -> None:
+        if not isinstance(op, LoadTile):
+            self._raw |= {source.axis for value in op.operands if (source := self._block_id(value)) is not None}
+        for value in op.results:
+            for axis in range(len(value.tile.shape)):
+                self._find((value, axis))
+        match op:
+            case LoadTile():
+                self._load(op)
+            case LoadMut():
+                self._own_tile(op.result)
+            case StoreMut():
+                self._own_tile(op.value)
+                self._stored.append(op.x)
+                for axis in range(len(op.value.tile.shape)):
+                    facts = self.of(op.value, axis)
+                    facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
+            case Broadcast():
+                self._broadcast(op)
+            case Reshape():
+                self._reshape(op)
+            case Permute():
+                for to, axis in enumerate(op.axes):
+                    self._unify((op.x, axis), (op.result, to))
+            case Reduce():
+                self._opaque(op.x, op.axis, f"{op.name} runs along it")
+                kept = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
+                for to, axis in enumerate(kept):
+                    self._unify((op.x, axis), (op.result, to))
+            case Iota():
+                self._uneven(op.result, 0, "iota counts along it")
+            case Mma():
+                self._mma(op)
+            case For() | While() | If():
+                self._control(op)
+            case _ if family(type(op)) in ELEMENTWISE:
+                for value in op.operands:
+                    self._same(value, op.result)
+            case _:
+                pass
+
+    def _block_id(self, value: Value) -> TileBlockId | None:
+        made_by = self._made_by.get(value)
+        return made_by if isinstance(made_by, TileBlockId) else None
+
+    def _own_tile(self, value: Value) -> None:
+        for axis in range(len(value.tile.shape)):
+            self.of(value, axis).blocks.add(axis)
+
+    def _load(self, op: LoadTile) -> None:
+        for axis, index in enumerate(op.index):
+            source = self._block_id(index)
+            if source is None:
+                self._uneven(op.result, axis, f"{op.x.name or 'a tensor'} is loaded at another index along it")
+            else:
+                self.of(op.result, axis).blocks.add(source.axis)
+
+    def _broadcast(self, op: Broadcast) -> None:
+        for axis, extent in enumerate(op.x.tile.shape):
+            if extent == op.shape[axis]:
+                self._unify((op.x, axis), (op.result, axis))
+            else:
+                self._opaque(op.x, axis, "it is broadcast")
+
+    def _reshape(self, op: Reshape) -> None:
+        pairs = unit_reshape(op.x.tile.shape, op.shape)
+        if pairs is None:
+            for value in (op.x, op.result):
+                for axis in range(len(value.tile.shape)):
+                    self._opaque(value, axis, "it is reshaped")
+            return
+        for axis, to in pairs:
+            self._unify((op.x, axis), (op.result, to))
+        for value, used in ((op.x, {axis for axis, _ in pairs}), (op.result, {to for _, to in pairs})):
+            for axis in set(range(len(value.tile.shape))) - used:
+                self._opaque(value, axis, "an axis of extent 1 is added or dropped")
+
+    def _mma(self, op: Mma) -> None:
+        self._has_mma = True
+        self._same(op.acc, op.result)
+        self._unify((op.a, 0), (op.result, 0))
+        self._unify((op.b, 1), (op.result, 1))
+        self._unify((op.a, 1), (op.b, 0))
+        self._opaque(op.a, 1, "mma sums along it")
+
+    def _control(self, op: For | While | If) -> None:
+        if isinstance(op, If):
+            groups: list[Sequence[Value]] = [op.then.terminator.operands, op.orelse.terminator.operands]
+        elif isinstance(op, For):
+            groups = [op.carried, op.body.arguments[1:], op.body.terminator.operands]
+        else:
+            groups = [op.carried, op.condition.arguments, op.body.arguments, op.body.terminator.operands]
+        for group in groups:
+            for value, result in zip(group, op.results, strict=True):
+                self._same(value, result)
+
+    def _refusal(self, grid_axis: int) -> str:
+        """Why tile blocks along an axis of the grid stay single; empty if they can be joined."""
+        if grid_axis in self._raw:
+            return "the kernel computes with the block's index"
+        if not self._stored:
+            return "the kernel stores nothing"
+        if any(mut.mut.rank <= grid_axis for mut in self._stored):
+            return "a Mut has no such axis"
+        for facts in self._facts.values():
+            if grid_axis not in facts.blocks:
+                continue
+            if facts.opaque or facts.uneven:
+                return facts.opaque or facts.uneven
+            if len(facts.blocks) > 1:
+                return "one axis of a tile follows two axes of the grid"
+        return ""
+
+    def _factors(self) -> tuple[int, int, int]:
+        """How many tile blocks run as one, at most, along each axis of the grid."""
+        free = [axis for axis in range(3) if not self.refusals[axis]]
+        factors = [1, 1, 1]
+        if not free:
+            return (1, 1, 1)
+        tile = max((mut.mut.tile for mut in self._stored), key=len)
+        if self._has_mma and len(tile) == 2:
+            for axis in free:
+                factors[axis] = -(-MMA_BLOCK[axis] // tile[axis])
+        else:
+            total = max(facts.extent for facts in self._facts.values())
+            for mut in self._stored:
+                total = max(total, mut.mut.tile_type.size)
+            for axis in reversed(free):
+                factors[axis] = max(1, min(ELEMENTS // total, ELEMENTS // 4 // tile[axis] if axis else ELEMENTS))
+                total *= factors[axis]
+        return (factors[0], factors[1], factors[2])
+
+
+def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:
+    """The pairs of axes that stay, where a reshape only adds and drops axes of extent 1; else None.
+
+    Example:
+        >>> unit_reshape((8,), (1, 8)), unit_reshape((8, 1), (8,)), unit_reshape((8,), (2, 4))
+        ([(0, 1)], [(0, 0)], None)
+    """
+    pairs: list[tuple[int, int]] = []
+    axis = 0
+    for to, extent in enumerate(target):
+        while axis < len(source) and source[axis] == 1 != extent:
+            axis += 1
+        if axis < len(source) and source[axis] == extent:
+            pairs.append((axis, to))
+            axis += 1
+        elif extent != 1:
+            return None
+    return pairs if all(extent == 1 for extent in source[axis:]) else None

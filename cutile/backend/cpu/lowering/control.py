@@ -1,0 +1,230 @@
+"""Blocks and structured control flow: tiles that loops and branches pass on live in scratch memory, scalars in values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cutile.backend.cpu.lowering.lower import Lowering
+from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
+from cutile.backend.cpu.lowering.nests import Root, Target
+from cutile.backend.cpu.lowering.nodes import Node, Product, Scalar
+from cutile.backend.cpu.lowering.uses import Uses
+from cutile.errors import Location
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Op, Value
+from cutile.ops.matmul import Mma
+
+
+def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
+    """The operations of a block; its terminator is left to the caller."""
+    outer, lowering.uses = lowering.uses, Uses(block)
+    if prepare:
+        lowering.prepare()
+    for op in block.operations:
+        if op.terminates:
+            break
+        match op:
+            case Mma():
+                lower_mma(lowering, op)
+            case For():
+                if not lower_product_loop(lowering, op):
+                    _lower_for(lowering, op)
+            case While():
+                _lower_while(lowering, op)
+            case If():
+                _lower_if(lowering, op)
+            case _:
+                lowering.operation(op)
+    if prepare:
+        lowering.flush()
+        lowering.uses = outer
+
+
+def _nested(lowering: Lowering, block: Block, finish: Callable[[Op], Sequence[Value]]) -> None:
+    """A nested block, in its own scope; `finish` says what it yields."""
+    outer = lowering.uses
+    lower_block(lowering, block, prepare=False)
+    values = finish(block.terminator)
+    lowering.flush()
+    lowering.scope.builder.yield_(*values)
+    lowering.uses = outer
+
+
+def _product(value: Value, lowering: Lowering) -> Product:
+    product = Product(value.tile.dtype, lowering.extents(value), value.name)
+    product.buffer = lowering.allocate(product)
+    return product
+
+
+def _alias(product: Product) -> Product:
+    """Another name for the same memory."""
+    made = Product(product.dtype, product.extents, product.name)
+    made.buffer = product.buffer
+    return made
+
+
+def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | None) -> None:
+    """Write nodes into memory that the nodes themselves may read: as if all were read before any is written.
+
+    Moves with the same loops are one root, which reads before it writes, element by element. A group that reads at
+    other indices, or reads what an earlier group has written, goes through memory of its own.
+    """
+    real = [(node, product) for node, product in moves if not _is_memory_of(node, product)]
+    groups: list[list[tuple[Node, Product]]] = []
+    for node, product in sorted(real, key=lambda move: -len(move[0].extents)):
+        for group in groups:
+            mine, theirs = group[0][0].extents, node.extents
+            if len(mine) == len(theirs) and all(a.same(b) for a, b in zip(mine, theirs, strict=True)):
+                group.append((node, product))
+                break
+        else:
+            groups.append([(node, product)])
+    copies: list[tuple[Node, Product]] = []
+    for at, group in enumerate(groups):
+        written = [product for earlier in groups[:at] for _, product in earlier]
+        if _clashes(group, written):
+            for node, product in group:
+                kept = Product(node.dtype, node.extents, node.name)
+                kept.buffer = lowering.allocate(kept)
+                copies.append((kept, product))
+                lowering.pending.append(Root(node.extents, [Target(node, product=kept)], location=_place(op)))
+        else:
+            copies.extend(group)
+    # Everything that goes through memory of its own is read first; then the direct moves; then the copies.
+    direct = [move for move in copies if move in real]
+    for group in groups:
+        members = [move for move in group if move in direct]
+        if members:
+            targets = [Target(node, product=_alias(product)) for node, product in members]
+            lowering.pending.append(Root(members[0][0].extents, targets, location=_place(op), key=op))
+    for node, product in copies:
+        if (node, product) not in direct:
+            target = Target(node, product=_alias(product))
+            lowering.pending.append(Root(node.extents, [target], location=_place(op), key=op))
+
+
+def _place(op: Op | None) -> Location | None:
+    return op.location if op is not None else None
+
+
+def _is_memory_of(node: Node, product: Product) -> bool:
+    return isinstance(node, Product) and node.buffer is not None and node.buffer is product.buffer
+
+
+def _clashes(group: list[tuple[Node, Product]], written: list[Product]) -> bool:
+    """Whether a group reads what is written before it, or its own memory at another index."""
+    own = [product for _, product in group]
+    for node, _ in group:
+        root = Root(node.extents, [Target(node)])
+        for leaf, where in root.reads():
+            if any(_is_memory_of(leaf, product) for product in written):
+                return True
+            if any(_is_memory_of(leaf, product) for product in own) and where != tuple(root.variables):
+                return True
+    return False
+
+
+class _Carried:
+    """The values that a loop carries: tiles in memory, scalars as values."""
+
+    def __init__(self, lowering: Lowering, op: For | While) -> None:
+        self.lowering = lowering
+        self.op = op
+        self.tiles = [at for at, value in enumerate(op.carried) if not value.tile.is_scalar]
+        self.scalars = [at for at, value in enumerate(op.carried) if value.tile.is_scalar]
+        self.memory = {at: _product(op.results[at], lowering) for at in self.tiles}
+        moves = [(lowering.node(op.carried[at]), self.memory[at]) for at in self.tiles]
+        for at in self.tiles:
+            self.memory[at].name = op.results[at].name
+        _move(lowering, moves, None)
+        self.initial = [lowering.concrete(op.carried[at]) for at in self.scalars]
+        lowering.flush()
+
+    def enter(self, arguments: Sequence[Value]) -> list[Value]:
+        """Bind a nested block's arguments; returns the block arguments that the lowered block needs."""
+        made: list[Value] = []
+        for at, argument in enumerate(arguments):
+            if at in self.memory:
+                self.lowering.nodes[argument] = _alias(self.memory[at])
+            else:
+                value = Value(argument.type, argument.name)
+                self.lowering.nodes[argument] = Scalar(value)
+                made.append(value)
+        return made
+
+    def leave(self, terminator: Op) -> list[Value]:
+        """Write what a body yields into memory; returns the scalars."""
+        values = terminator.operands
+        scalars = [self.lowering.concrete(values[at]) for at in self.scalars]
+        moves = [(self.lowering.node(values[at]), self.memory[at]) for at in self.tiles]
+        _move(self.lowering, moves, terminator)
+        return scalars
+
+    def bind(self, results: Sequence[Value]) -> None:
+        """Bind the operation's results after the loop."""
+        for at, value in enumerate(self.op.results):
+            if at in self.memory:
+                self.lowering.nodes[value] = _alias(self.memory[at])
+        for at, result in zip(self.scalars, results, strict=True):
+            result.name = self.op.results[at].name
+            self.lowering.nodes[self.op.results[at]] = Scalar(result)
+
+
+def _lower_for(lowering: Lowering, op: For) -> None:
+    bounds = [lowering.concrete(value) for value in (op.start, op.stop, op.step)]
+    start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
+    if isinstance(start, Constant) and isinstance(step, Constant) and start.value >= 0 and step.value > 0:
+        lowering.counters.add(op.induction)
+    carried = _Carried(lowering, op)
+    scope = lowering.scope
+    induction = Value(op.induction.type, op.induction.name)
+    lowering.nodes[op.induction] = Scalar(induction)
+    arguments = carried.enter(op.body.arguments[1:])
+    with scope.block(induction, *arguments) as body:
+        _nested(lowering, op.body, carried.leave)
+    scope.builder.location = op.location
+    made = scope.builder.add(For(*bounds, carried=tuple(carried.initial), body=body))
+    scope.forget()
+    carried.bind(made.results)
+
+
+def _lower_while(lowering: Lowering, op: While) -> None:
+    carried = _Carried(lowering, op)
+    scope = lowering.scope
+    with scope.block(*carried.enter(op.condition.arguments)) as condition:
+        _nested(lowering, op.condition, lambda end: [lowering.concrete(end.operands[0])])
+    with scope.block(*carried.enter(op.body.arguments)) as body:
+        _nested(lowering, op.body, carried.leave)
+    scope.builder.location = op.location
+    made = scope.builder.add(While(carried=tuple(carried.initial), condition=condition, body=body))
+    scope.forget()
+    carried.bind(made.results)
+
+
+def _lower_if(lowering: Lowering, op: If) -> None:
+    condition = lowering.concrete(op.condition)
+    lowering.flush()
+    scope = lowering.scope
+    memory = {at: _product(value, lowering) for at, value in enumerate(op.results) if not value.tile.is_scalar}
+
+    def leave(terminator: Op) -> list[Value]:
+        scalars = [
+            lowering.concrete(value) for at, value in enumerate(terminator.operands) if at not in memory
+        ]
+        _move(lowering, [(lowering.node(terminator.operands[at]), memory[at]) for at in memory], terminator)
+        return scalars
+
+    with scope.block() as then:
+        _nested(lowering, op.then, leave)
+    with scope.block() as orelse:
+        _nested(lowering, op.orelse, leave)
+    scope.builder.location = op.location
+    made = scope.branch(condition, then, orelse)
+    scope.forget()
+    for at, product in memory.items():
+        lowering.nodes[op.results[at]] = product
+    scalars = [value for at, value in enumerate(op.results) if at not in memory]
+    for value, result in zip(scalars, made, strict=True):
+        result.name = value.name
+        lowering.nodes[value] = Scalar(result)

@@ -1,0 +1,391 @@
+"""`Lowering`: the state of lowering one kernel, and what each operation without nested blocks becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.cpu.lowering.axes import Axes, AxisClass, unit_reshape
+from cutile.backend.cpu.lowering.nests import Nests, Root, Target, accumulator, start
+from cutile.backend.cpu.lowering.nodes import (
+    Accumulated,
+    Buffer,
+    Cast,
+    Counting,
+    Element,
+    Extent,
+    Loaded,
+    Node,
+    Number,
+    Permuted,
+    Product,
+    Remapped,
+    Repeated,
+    Reshaped,
+    Scalar,
+    Squeezed,
+    TensorAxis,
+)
+from cutile.backend.cpu.lowering.scope import Scope
+from cutile.backend.cpu.lowering.uses import Uses, is_lazy
+from cutile.backend.cpu.stage import INDEX, Scratch, Stride
+from cutile.dtypes import i32
+from cutile.errors import IRError
+from cutile.ir.builder import Builder
+from cutile.ir.constant import Constant
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.arith import FloorDiv, Mod
+from cutile.ops.create import Iota
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.reduce import Reduce
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+HIDDEN = ("join_x", "join_y", "join_z")
+RANGE = ("first", "last")
+
+
+class Lowering:
+    """The state of lowering one function.
+
+    Attributes:
+        scope: where operations go.
+        axes: what may be done with each tile axis.
+        nodes: each value of the tile IR as a node.
+        counters: values that are never negative, although not known.
+        written: the `Mut`s that the kernel stores to.
+        plans: what each loop around an mma became, and why, for the dump.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.axes = Axes(function)
+        self.nodes: dict[Value, Node] = {}
+        self.counters: set[Value] = set()
+        self.written = {op.x for op in function.walk() if isinstance(op, StoreMut)}
+        self.plans: list[str] = []
+        self.pending: list[Root] = []
+        self.uses = Uses(function.body)
+        self.made_by: dict[Value, Op] = {value: op for op in function.walk() for value in op.results}
+        self.scratch: list[Op] = []
+        self._counts: dict[AxisClass, Extent] = {}
+        self._limits: dict[tuple[Value, int], Value] = {}
+        self._strides: dict[tuple[Value, int], Value] = {}
+        self._muts: dict[Value, tuple[tuple[TensorAxis, ...], Value]] = {}
+        self._parameters = {value: Value(value.type, value.name) for value in function.parameters}
+        self._joined = {name: Value(INDEX, name) for name in HIDDEN}
+        self.range = [Value(INDEX, name) for name in RANGE]
+        self._grid: list[Value] = []
+        self._block: list[Value] = []
+        self.body = Block([*self._parameters.values(), *self._joined.values(), *self.range])
+        self.scope = Scope(Builder(self.body))
+        for value, parameter in self._parameters.items():
+            if isinstance(parameter.type, TileType):
+                self.nodes[value] = Scalar(parameter)
+
+    def open_block(self, block: Value, blocks: Sequence[Value]) -> None:
+        """Find out which tile block runs, from its number; the last axis of the grid varies fastest."""
+        scope = self.scope
+        inner = scope.times(blocks[1], blocks[2])
+        self._block = [
+            scope.add(FloorDiv(block, inner), "block_x"),
+            scope.add(Mod(scope.add(FloorDiv(block, blocks[2])), blocks[1]), "block_y"),
+            scope.add(Mod(block, blocks[2]), "block_z"),
+        ]
+
+    def open_grid(self) -> list[Value]:
+        """How many blocks there are along each axis of the grid, once joined."""
+        scope = self.scope
+        counts = [scope.add(NumTileBlocks(axis=axis), f"grid_{'xyz'[axis]}") for axis in range(3)]
+        self._grid = [scope.as_index(count) for count in counts]
+        return [self._ceil(self._grid[axis], axis) for axis in range(3)]
+
+    def _ceil(self, count: Value, axis: int) -> Value:
+        """How many joined blocks there are along an axis of the grid."""
+        if self.axes.coarse[axis] == 1:
+            return count
+        scope, join = self.scope, self._joined[HIDDEN[axis]]
+        raised = scope.minus(scope.plus(count, join), scope.index(1))
+        return scope.add(FloorDiv(raised, join), f"blocks_{'xyz'[axis]}")
+
+    # -- tensors ------------------------------------------------------------------------------------------------
+
+    def parameter(self, value: Value) -> Value:
+        """The lowered function's parameter."""
+        return self._parameters[value]
+
+    def size(self, tensor: Value, axis: int) -> Value:
+        """A tensor's extent, as an index."""
+        known = tensor.tensor.shape[axis]
+        if known is not None:
+            return self.scope.index(known)
+        return self.scope.as_index(
+            self.scope.shared(("dim", tensor, axis), TensorDim(self.parameter(tensor), axis=axis), f"{tensor.name}_size_{axis}")
+        )
+
+    def stride(self, tensor: Value, axis: int) -> Value:
+        """A tensor's stride, in elements."""
+        known = tensor.tensor.strides[axis]
+        if known is not None:
+            return self.scope.index(known)
+        return self.scope.shared(
+            ("stride", tensor, axis), Stride(self.parameter(tensor), axis=axis), f"{tensor.name}_stride_{axis}"
+        )
+
+    def tile_start(self, extent: int, axis: int, name: str) -> Value:
+        """The first element of this block's own tile along an axis of the grid."""
+        scope = self.scope
+        step = scope.index(extent)
+        if self.axes.coarse[axis] > 1:
+            step = scope.times(step, self._joined[HIDDEN[axis]])
+        if axis > 2:
+            return scope.index(0)
+        return scope.times(self._block[axis], step, name)
+
+    def loaded(self, tensor: Value, axes: Sequence[TensorAxis], extents: Sequence[Extent]) -> Loaded:
+        """A tile of a tensor."""
+        scope = self.scope
+        base = scope.index(0)
+        for axis in axes:
+            base = scope.plus(base, scope.times(axis.start, axis.stride))
+        base.name = base.name or f"{tensor.name}_at"
+        return Loaded(self.parameter(tensor), axes, base, extents)
+
+    def own_tile(self, mut: Value) -> tuple[tuple[TensorAxis, ...], Value]:
+        """This block's own tile of a `Mut`: its axes and the offset of its first element."""
+        if mut not in self._muts:
+            axes: list[TensorAxis] = []
+            for axis, extent in enumerate(mut.mut.tile):
+                begin = self.tile_start(extent, axis, f"{mut.name}_start_{axis}")
+                axes.append(TensorAxis(begin, self.size(mut, axis), self.stride(mut, axis), False, False))
+            self._muts[mut] = (tuple(axes), self.loaded(mut, axes, [Extent(1)] * len(axes)).base)
+        return self._muts[mut]
+
+    def limit(self, mut: Value, axis: int) -> Value:
+        """How many elements of this block's own tile are in the tensor, along an axis."""
+        key = (mut, axis)
+        if key not in self._limits:
+            scope = self.scope
+            axes, _ = self.own_tile(mut)
+            rest = scope.minus(axes[axis].size, axes[axis].start)
+            self._limits[key] = scope.smaller(self._tile_count(mut.mut.tile[axis], axis), rest, f"{mut.name}_count_{axis}")
+        return self._limits[key]
+
+    def _tile_count(self, extent: int, axis: int) -> Value:
+        """The elements of this block's tile along an axis of the grid: of all the tile blocks that are joined here."""
+        scope = self.scope
+        if axis > 2 or self.axes.coarse[axis] == 1:
+            return scope.index(extent)
+        join = self._joined[HIDDEN[axis]]
+        left = scope.minus(self._grid[axis], scope.times(self._block[axis], join))
+        return scope.times(scope.smaller(join, left), scope.index(extent))
+
+    # -- extents ------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Compute, at the top of a block, what every loop stops at."""
+        for op in self.function.walk():
+            if isinstance(op, StoreMut | LoadMut):
+                self.own_tile(op.x)
+                for axis in range(op.x.mut.rank):
+                    self.limit(op.x, axis)
+        for op in self.function.walk():
+            for value in (*op.results, *(v for block in op.regions for v in block.arguments)):
+                if isinstance(value.type, TileType):
+                    self.extents(value)
+
+    def extents(self, value: Value) -> tuple[Extent, ...]:
+        """How far each axis of a tile value goes."""
+        return tuple(self._extent(value, axis) for axis in range(len(value.tile.shape)))
+
+    def _extent(self, value: Value, axis: int) -> Extent:
+        facts = self.axes.of(value, axis)
+        key = facts
+        if key not in self._counts:
+            self._counts[key] = self._make_extent(facts)
+        return self._counts[key]
+
+    def _make_extent(self, facts: AxisClass) -> Extent:
+        scope = self.scope
+        grid_axis = next(iter(facts.blocks), 3)
+        joined = not facts.opaque and not facts.uneven and len(facts.blocks) == 1
+        factor = self.axes.coarse[grid_axis] if joined and grid_axis < 3 else 1
+        if facts.opaque or (facts.extent == 1 and factor == 1):
+            return Extent(facts.extent)
+        capacity = facts.extent * factor
+        if not facts.stores:
+            return Extent(capacity, self._tile_count(facts.extent, grid_axis)) if factor > 1 else Extent(capacity)
+        count: Value | None = None
+        for mut, axis in facts.stores:
+            limit = self.limit(mut, axis)
+            count = limit if count is None else scope.larger(count, limit)
+        return Extent(capacity, count)
+
+    # -- roots --------------------------------------------------------------------------------------------------
+
+    def allocate(self, product: Product) -> Buffer:
+        """Scratch memory for a product."""
+        size = 1
+        for extent in product.extents[product.keep_from :]:
+            size *= extent.capacity
+        builder = Builder(Block())
+        memory = builder.value(Scratch(dtype=product.dtype, size=size), product.name or "tile")
+        self.scratch.extend(builder.current.operations)
+        return Buffer(memory, product.extents, product.keep_from)
+
+    def flush(self) -> None:
+        """Write the loops of everything that waits."""
+        roots, self.pending = self.pending, []
+        keys = {root.key for root in roots if root.key is not None}
+        readers: dict[Node, set[Root]] = {}
+        for root in roots:
+            for leaf, _ in root.reads():
+                readers.setdefault(leaf, set()).add(root)
+        for root in roots:
+            value = root.key.results[0] if root.key is not None and root.key.results else None
+            if value is not None and self.uses.pulled_by.get(value, {None}) <= keys:
+                root.users = set[Root]().union(*(readers.get(product, set()) for product in root.products()))
+        Nests(self.scope, self.allocate).write(roots)
+
+    def keep(self, node: Node, key: Op | None = None, product: Product | None = None) -> Product:
+        """Have a tile computed into scratch memory."""
+        product = product or Product(node.dtype, node.extents, node.name)
+        location = key.location if key is not None else self.scope.builder.location
+        self.pending.append(Root(node.extents, [Target(node, product=product)], location=location, key=key))
+        return product
+
+    def node(self, value: Value) -> Node:
+        """The node of a value."""
+        return self.nodes[value]
+
+    def concrete(self, value: Value) -> Value:
+        """A scalar as a value that is there now."""
+        node = self.nodes[value]
+        if not isinstance(node, Scalar):
+            if self.pending:
+                self.flush()
+            constant = node.value if isinstance(node, Number) else None
+            node = Scalar(node.at(self.scope, ()))
+            node.value.name = node.value.name or value.name
+            if isinstance(constant, int):
+                self.scope.note(node.value, constant)
+            self.nodes[value] = node
+        return node.value
+
+    # -- operations ---------------------------------------------------------------------------------------------
+
+    def operation(self, op: Op) -> None:
+        """An operation without nested blocks, other than mma."""
+        self.scope.builder.location = op.location
+        match op:
+            case StoreMut():
+                self._store(op)
+            case Reduce():
+                self.nodes[op.result] = self._reduce(op)
+            case _ if len(op.results) == 1:
+                node = self._lazy(op)
+                if op.result in self.uses.kept:
+                    node = self.keep(node, op)
+                    node.name = op.result.name
+                self.nodes[op.result] = node
+            case _:
+                raise IRError(f"the cpu backend does not know the operation {op.name!r}")
+
+    def _lazy(self, op: Op) -> Node:
+        extents = self.extents(op.result)
+        match op:
+            case Constant():
+                return Number(op.value, op.dtype, extents)
+            case Iota():
+                return Counting(op.dtype, extents, op.result.name)
+            case LoadTile():
+                return self._load(op, extents)
+            case LoadMut():
+                return self._load_own(op, extents)
+            case Broadcast():
+                return Repeated(self.node(op.x), extents)
+            case Permute():
+                return Permuted(self.node(op.x), op.axes)
+            case Reshape():
+                return self._reshape(op, extents)
+            case TileBlockId():
+                return Scalar(self.scope.cast(self._block[op.axis], i32))
+            case NumTileBlocks():
+                return Scalar(self.scope.cast(self._grid[op.axis], i32))
+            case TensorDim():
+                return Scalar(self.scope.cast(self.size(op.x, op.axis), i32))
+            case _ if is_lazy(op):
+                return self._element(op, extents)
+            case _:
+                raise IRError(f"the cpu backend does not know the operation {op.name!r}")
+
+    def _element(self, op: Op, extents: Sequence[Extent]) -> Node:
+        operands = [self.node(value) for value in op.operands]
+        ready = [node.value for node in operands if isinstance(node, Scalar)]
+        if op.result.tile.is_scalar and len(ready) == len(operands):
+            return Scalar(self.scope.add(op.copy_with(ready, (), ()), op.result.name))
+        return Element(op, operands, extents)
+
+    def _load(self, op: LoadTile, extents: Sequence[Extent]) -> Node:
+        axes: list[TensorAxis] = []
+        for axis, (index, extent) in enumerate(zip(op.index, op.shape, strict=True)):
+            source = self.made_by.get(index)
+            if isinstance(source, TileBlockId):
+                begin = self.tile_start(extent, source.axis, f"{op.x.name}_start_{axis}")
+            else:
+                position = self.scope.as_index(self.concrete(index))
+                begin = self.scope.times(position, self.scope.index(extent), f"{op.x.name}_start_{axis}")
+            negative = not isinstance(source, TileBlockId) and index not in self.counters
+            negative = negative and (self.scope.known(begin) is None or int(self.scope.known(begin) or 0) < 0)
+            axes.append(TensorAxis(begin, self.size(op.x, axis), self.stride(op.x, axis), False, negative))
+        return self.loaded(op.x, axes, extents)
+
+    def _load_own(self, op: LoadMut, extents: Sequence[Extent]) -> Node:
+        axes, base = self.own_tile(op.x)
+        covered = [
+            TensorAxis(a.start, a.size, a.stride, extent.count is self.limit(op.x, axis), False)
+            for axis, (a, extent) in enumerate(zip(axes, extents, strict=True))
+        ]
+        return Loaded(self.parameter(op.x), covered, base, extents)
+
+    def _reshape(self, op: Reshape, extents: Sequence[Extent]) -> Node:
+        x = self.node(op.x)
+        pairs = unit_reshape(op.x.tile.shape, op.shape)
+        if pairs is None:
+            return Reshaped(x, op.shape)
+        to_of = dict(pairs)
+        return Remapped(x, [to_of.get(axis) for axis in range(len(op.x.tile.shape))], extents)
+
+    def _store(self, op: StoreMut) -> None:
+        axes, base = self.own_tile(op.x)
+        node = self.node(op.value)
+        extents = [
+            extent if extent.count is limit else Extent(extent.capacity, limit)
+            for axis, extent in enumerate(node.extents)
+            for limit in [self.limit(op.x, axis)]
+        ]
+        tile = Loaded(self.parameter(op.x), axes, base, extents)
+        self.pending.append(Root(tuple(extents), [Target(node, tile=tile)], location=op.location, key=op))
+
+    def _reduce(self, op: Reduce) -> Node:
+        x = self.node(op.x)
+        if x.extents[op.axis].is_unit:
+            return Squeezed(x, op.axis)
+        kept = self.extents(op.result)
+        looped = [axis for axis, extent in enumerate(x.extents) if not extent.is_unit]
+        dtype = op.result.tile.dtype
+        if looped[-1] == op.axis:
+            product = Product(dtype, kept, op.result.name or op.name)
+            target = Target(x, product=product)
+            self.pending.append(Root(x.extents, [target], op.name, op.axis, op.location, op))
+            return product
+        # Not the innermost axis: accumulate whole rows in memory, so that the inner loop runs along the rows.
+        wide = accumulator(dtype)
+        product = Product(wide, kept, op.result.name or op.name)
+        product.buffer = self.allocate(product)
+        zero = Number(start(op.name, dtype), wide, kept)
+        step = Accumulated(product, x, op.name, op.axis)
+        self.pending.append(Root(kept, [Target(zero, product=product)], location=op.location))
+        self.pending.append(Root(x.extents, [Target(step, product=product)], "", op.axis, op.location))
+        return product if wide is dtype else Cast(product, dtype)
+

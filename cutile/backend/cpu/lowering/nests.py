@@ -1,0 +1,312 @@
+"""Roots, and the loop nests that they share.
+
+A root is something that must really be computed: a store, a reduction, a tile kept in scratch memory. Each has the loops
+it needs, outermost first. Neighbouring roots share a loop when it is equally long and what one leaves for the other is
+used at the same index:
+
+    m = reduce_max(x, 1)                 for row:
+    e = exp(x - m)                           for column: m = max(m, x)
+    s = reduce_sum(e, 1)            ->       for column: e[column] = exp(x - m); s += e[column]
+    y.store(e / s)                           for column: y = e[column] / s
+
+A nest whose reads may leave their tensors is written twice: without checks for tile blocks inside, with checks for
+those at the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cutile.backend.cpu.lowering.nodes import Buffer, Extent, Index, Loaded, Node, Product
+from cutile.backend.cpu.lowering.scope import Loop, Scope
+from cutile.backend.cpu.stage import INDEX, Step, Write
+from cutile.dtypes import DTypeLike, f32
+from cutile.errors import Location
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import And
+
+NAMES = {1: ("element",), 2: ("row", "column"), 3: ("layer", "row", "column")}
+
+
+def accumulator(dtype: DTypeLike) -> DTypeLike:
+    """The dtype that a reduction of `dtype` runs in."""
+    return f32 if dtype.kind == "float" and dtype.bits < 32 else dtype
+
+
+def start(kind: str, dtype: DTypeLike) -> float:
+    """What a reduction starts from: for the extremes of floats NaN, which they drop."""
+    if kind in ("reduce_sum", "reduce_prod"):
+        return int(kind == "reduce_prod") if dtype.kind != "float" else float(kind == "reduce_prod")
+    if dtype.kind == "float":
+        return float("nan")
+    signed = dtype.kind == "int"
+    top = 2 ** (dtype.bits - signed) - 1
+    return top if kind == "reduce_min" else -top - 1 if signed else 0
+
+
+@dataclass(eq=False)
+class Target:
+    """Where a root writes: a tile of a tensor, or scratch memory."""
+
+    source: Node
+    tile: Loaded | None = None
+    product: Product | None = None
+
+    def write(self, scope: Scope, index: Index, value: Value) -> None:
+        """Store one element."""
+        if self.tile is not None:
+            scope.builder.add(Write(self.tile.tensor, self.tile.offset(scope, index), value))
+        elif self.product is not None and self.product.buffer is not None:
+            buffer = self.product.buffer
+            scope.builder.add(Write(buffer.memory, buffer.offset(scope, index), value))
+
+
+@dataclass(eq=False)
+class Root:
+    """One thing to compute.
+
+    Attributes:
+        loops: one extent per axis of the sources, in order; axes that are units get no loop.
+        targets: what is computed and where it goes; all values first, then all writes.
+        kind: the reduction's name, where it runs in a register along `axis`, the last axis with a loop; or empty.
+        axis: the axis that the targets lack, or -1.
+        location: the user's expression.
+        key: the operation that it computes, by which others name it.
+        users: the roots that alone use its products; None if others than roots do.
+    """
+
+    loops: tuple[Extent, ...]
+    targets: list[Target]
+    kind: str = ""
+    axis: int = -1
+    location: Location | None = None
+    key: Op | None = None
+    users: set[Root] | None = None
+    variables: list[Value | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # stand-ins for the loop indices, for questions asked before there are loops
+        self.variables = [None if extent.is_unit else Value(INDEX) for extent in self.loops]
+
+    @property
+    def order(self) -> list[int]:
+        """The axes with loops, outermost first."""
+        return [axis for axis, extent in enumerate(self.loops) if not extent.is_unit]
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether its product comes to be outside all loops."""
+        return len(self.order) == (1 if self.kind else 0)
+
+    def place(self, index: Sequence[Value | None]) -> Index:
+        """The targets' index that belongs to an index of the sources."""
+        return tuple(index) if self.axis < 0 else (*index[: self.axis], *index[self.axis + 1 :])
+
+    def target_axis(self, axis: int) -> int:
+        """The targets' axis that belongs to an axis of the sources other than the dropped one."""
+        return axis if self.axis < 0 or axis < self.axis else axis - 1
+
+    def products(self) -> list[Product]:
+        """What later roots may read."""
+        return [target.product for target in self.targets if target.product is not None]
+
+    def reads(self) -> list[tuple[Node, Index]]:
+        """The leaves that the sources read, in terms of the stand-ins."""
+        index = tuple(self.variables)
+        return [leaf for target in self.targets for leaf in target.source.leaves(index)]
+
+
+def _touches(writer: Root, reader: Root, mine: int, theirs: int) -> bool:
+    """Whether `reader` reads what `writer` writes at another index of the loop that their axes would share."""
+    for leaf, where in reader.reads():
+        for target in writer.targets:
+            if isinstance(leaf, Product):
+                same = target.product is not None and (
+                    leaf is target.product
+                    or (leaf.buffer is not None and target.product.buffer is leaf.buffer)
+                )
+            else:
+                tile = target.tile
+                same = isinstance(leaf, Loaded) and tile is not None and leaf.tensor is tile.tensor
+                if same and leaf.base is not tile.base:  # another tile of a tensor that is written
+                    return True
+            if same and (mine == writer.axis or where[writer.target_axis(mine)] is not reader.variables[theirs]):
+                return True
+    return False
+
+
+def _can_share(first: Root, second: Root, depth: int) -> bool:
+    """Whether the loops at `depth` of two roots in order can be one."""
+    a, b = first.order, second.order
+    if len(a) <= depth or len(b) <= depth or not first.loops[a[depth]].same(second.loops[b[depth]]):
+        return False
+    mine, theirs = a[depth], b[depth]
+    return not _touches(first, second, mine, theirs) and not _touches(second, first, theirs, mine)
+
+
+class Nests:
+    """Writes roots as loops. `allocate(product, extents, leading)` gives scratch memory."""
+
+    def __init__(self, scope: Scope, allocate: Callable[[Product], Buffer]) -> None:
+        self._scope = scope
+        self._allocate = allocate
+
+    def write(self, roots: Sequence[Root]) -> None:
+        """Append the loops for `roots`, in order."""
+        rest = list(roots)
+        while rest:
+            run = self._run(rest, 0)
+            rest = rest[len(run) :]
+            self._split(run)
+        self._scope.forget()
+
+    def _run(self, roots: Sequence[Root], depth: int) -> list[Root]:
+        """The first roots that share their loop at `depth`; just the first if it has none."""
+        run = [roots[0]]
+        for candidate in roots[1:]:
+            if len(run[0].order) <= depth or not all(_can_share(member, candidate, depth) for member in run):
+                break
+            run.append(candidate)
+        return run
+
+    def _split(self, run: list[Root]) -> None:
+        """One outermost nest: without checks where every read is inside its tensor, else with them."""
+        self._keep(run, 0)
+        scope = self._scope
+        scope.builder.location = run[0].location
+        scope.masked = True
+        bits = list(dict.fromkeys(bit for root in run for bit in self._conditions(root)))
+        if not bits:
+            self._nest(run, 0, {})
+            return
+        inside = bits[0]
+        for bit in bits[1:]:
+            inside = scope.shared(("&", inside, bit), And(inside, bit))
+        inside.name = inside.name or "inside"
+        scalars = (product for root in run if root.is_scalar for product in root.products())
+        locals_of = [product for product in scalars if product.buffer is None]
+        with scope.block() as then:
+            scope.masked = False
+            self._nest(run, 0, {})
+            scope.builder.yield_(*[self._local(product) for product in locals_of])
+        with scope.block() as orelse:
+            scope.masked = True
+            self._nest(run, 0, {})
+            scope.builder.yield_(*[self._local(product) for product in locals_of])
+        results = scope.branch(inside, then, orelse)
+        for product, value in zip(locals_of, results, strict=True):
+            value.name = product.name
+            product.local = value
+
+    def _local(self, product: Product) -> Value:
+        assert product.local is not None
+        return product.local
+
+    def _conditions(self, root: Root) -> list[Value]:
+        """Bits under which no read of a root leaves its tensor."""
+        stop_of = {
+            variable: extent.stop(self._scope)
+            for variable, extent in zip(root.variables, root.loops, strict=True)
+            if variable is not None
+        }
+        bits: list[Value] = []
+        for leaf, where in root.reads():
+            if isinstance(leaf, Loaded):
+                stops = [
+                    None if i is None else stop_of.get(i, extent.stop(self._scope))
+                    for i, extent in zip(where, leaf.extents, strict=True)
+                ]
+                bits += leaf.covers(self._scope, stops)
+        return bits
+
+    def _keep(self, run: list[Root], depth: int) -> None:
+        """Note which products are used only inside the loop at `depth` of this run: they need no memory across it."""
+        if len(run[0].order) <= depth:
+            return
+        for root in run:
+            if root.users is not None and root.users <= set(run) and root.order[depth] != root.axis:
+                for product in root.products():
+                    product.keep_from = root.target_axis(root.order[depth]) + 1
+        rest = run
+        while rest:
+            inner = self._run(rest, depth + 1)
+            rest = rest[len(inner) :]
+            if len(inner[0].order) > depth + 1:
+                self._keep(inner, depth + 1)
+
+    def _nest(self, run: list[Root], depth: int, indices: dict[Root, list[Value | None]]) -> None:
+        """The loop at `depth` that the roots of `run` share, and what is in it."""
+        if len(run[0].order) <= depth:
+            self._compute(run[0], indices.get(run[0], [None] * len(run[0].loops)))
+            return
+        scope = self._scope
+        first = run[0]
+        axis = first.order[depth]
+        reduced = [root for root in run if root.kind and root.order[depth] == root.axis]
+        starts = [self._start(root) for root in reduced]
+        names = NAMES.get(len(first.loops), ())
+        name = names[axis] if axis < len(names) else f"axis_{axis}"
+        scope.builder.location = first.location
+        with scope.loop(first.loops[axis].stop(scope), name, starts) as loop:
+            accumulators = dict(zip(reduced, loop.arguments, strict=True))
+            inner = {root: list(indices.get(root, [None] * len(root.loops))) for root in run}
+            for root in run:
+                inner[root][root.order[depth]] = loop.index
+            self._body(run, depth, inner, accumulators)
+            loop.yielded = tuple(accumulators[root] for root in reduced)
+        self._finish(reduced, loop, indices)
+
+    def _body(
+        self, run: list[Root], depth: int, indices: dict[Root, list[Value | None]], accumulators: dict[Root, Value]
+    ) -> None:
+        """What one iteration does: steps of reductions, elements, and deeper loops."""
+        rest = run
+        while rest:
+            root = rest[0]
+            if root in accumulators:
+                source = root.targets[0].source
+                value = self._scope.cast(source.at(self._scope, tuple(indices[root])), accumulator(source.dtype))
+                self._scope.builder.location = root.location
+                accumulators[root] = self._scope.add(Step(accumulators[root], value, kind=root.kind))
+                rest = rest[1:]
+            else:
+                inner = self._run(rest, depth + 1)
+                rest = rest[len(inner) :]
+                self._nest(inner, depth + 1, indices)
+
+    def _start(self, root: Root) -> Value:
+        source = root.targets[0].source
+        value = self._scope.number(start(root.kind, source.dtype), accumulator(source.dtype))
+        return value
+
+    def _finish(self, reduced: list[Root], loop: Loop, indices: dict[Root, list[Value | None]]) -> None:
+        """After the loop of reductions: round, and keep the result where it is used."""
+        for root, total in zip(reduced, loop.results, strict=True):
+            (product,) = root.products()
+            value = self._scope.cast(total, product.dtype)
+            value.name = value.name or product.name
+            where = root.place(indices.get(root, [None] * len(root.loops)))
+            self._keep_value(root.targets[0], product, where, value)
+
+    def _keep_value(self, target: Target, product: Product, where: Index, value: Value) -> None:
+        """Into a register where that is enough, else into memory."""
+        if product.buffer is None:
+            if all(extent.is_unit for extent in product.extents[product.keep_from :]):
+                product.local = value
+                return
+            product.buffer = self._allocate(product)
+        target.write(self._scope, where, value)
+        self._scope.remember((product, where, self._scope.masked), value)  # no need to read it back here
+
+    def _compute(self, root: Root, index: list[Value | None]) -> None:
+        """The innermost place of a root without a reduction here: all values, then all writes."""
+        where = tuple(index)
+        values = [target.source.at(self._scope, where) for target in root.targets]
+        self._scope.builder.location = root.location
+        place = root.place(index)
+        for target, value in zip(root.targets, values, strict=True):
+            if target.product is None:
+                target.write(self._scope, place, value)
+            else:
+                self._keep_value(target, target.product, place, value)

@@ -1,0 +1,358 @@
+"""Tile values before they are computed: each node can say, for one index, which operations give that element.
+
+Pulling an element through a chain of nodes is what fuses the chain into one loop. A node is pulled by the roots of
+`nests.py`: stores, reductions, and what is kept in scratch memory.
+
+An index has one entry per axis: an i64 value, or None on an axis of extent 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cutile.backend.cpu.lowering.scope import Scope
+from cutile.backend.cpu.stage import INDEX, Read, ReadInside, Step
+from cutile.dtypes import DTypeLike
+from cutile.ir.constant import Constant
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import FloorDiv, Mod
+from cutile.ops.compare import Ge, Lt
+
+Index = tuple[Value | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """How far a loop along an axis goes: at most `capacity`, and `count` where that is known only at run time."""
+
+    capacity: int
+    count: Value | None = None
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether the axis needs no loop."""
+        return self.capacity == 1 and self.count is None
+
+    def same(self, other: Extent) -> bool:
+        """Whether two loops are as long as one another."""
+        return self.count is other.count and (self.count is not None or self.capacity == other.capacity)
+
+    def stop(self, scope: Scope) -> Value:
+        """The number of iterations."""
+        return self.count if self.count is not None else scope.index(self.capacity)
+
+
+class Node:
+    """A tile value. `extents` says how far each of its axes goes."""
+
+    def __init__(self, dtype: DTypeLike, extents: Sequence[Extent], name: str = "") -> None:
+        self.dtype = dtype
+        self.extents = tuple(extents)
+        self.name = name
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """The nodes that the element at `index` is made of, and at which of their indices."""
+        return iter(())
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        """Append what gives the element."""
+        raise NotImplementedError
+
+    def at(self, scope: Scope, index: Index) -> Value:
+        """The element, computed once per block."""
+        key = (self, index, scope.masked)
+        found = scope.recall(key)
+        return found if found is not None else scope.remember(key, self.compute(scope, index))
+
+    def leaves(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        """The leaves below, and at which of their indices."""
+        seen: set[tuple[Node, Index]] = set()
+        stack: list[tuple[Node, Index]] = [(self, index)]
+        while stack:
+            node, where = stack.pop()
+            if (node, where) in seen:
+                continue
+            seen.add((node, where))
+            inner = list(node.inputs(where))
+            stack.extend(inner)
+            if not inner:
+                yield node, where
+
+
+class Scalar(Node):
+    """A value that is there already, the same for every index."""
+
+    def __init__(self, value: Value, extents: Sequence[Extent] = ()) -> None:
+        super().__init__(value.tile.dtype, extents, value.name)
+        self.value = value
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        return self.value
+
+
+class Number(Node):
+    """A constant."""
+
+    def __init__(self, value: float, dtype: DTypeLike, extents: Sequence[Extent]) -> None:
+        super().__init__(dtype, extents)
+        self.value = value
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        return scope.add(Constant(value=self.value, dtype=self.dtype))
+
+
+class Element(Node):
+    """An element-wise operation."""
+
+    def __init__(self, op: Op, operands: Sequence[Node], extents: Sequence[Extent]) -> None:
+        super().__init__(op.result.tile.dtype, extents, op.result.name)
+        self._op = op
+        self._operands = tuple(operands)
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        return ((operand, index) for operand in self._operands)
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        operands = [operand.at(scope, index) for operand in self._operands]
+        scope.builder.location = self._op.location or scope.builder.location
+        return scope.add(self._op.copy_with(operands, (), ()), self.name)
+
+
+class Repeated(Node):
+    """A broadcast: a scalar, or axes of extent 1 repeated."""
+
+    def __init__(self, x: Node, extents: Sequence[Extent]) -> None:
+        super().__init__(x.dtype, extents, x.name)
+        self._x = x
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        where = tuple(None if e.is_unit else i for e, i in zip(self._x.extents, index, strict=False))
+        yield self._x, where
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        ((x, where),) = self.inputs(index)
+        return x.at(scope, where)
+
+
+class Permuted(Node):
+    """Axes in another order."""
+
+    def __init__(self, x: Node, axes: Sequence[int]) -> None:
+        super().__init__(x.dtype, [x.extents[axis] for axis in axes], x.name)
+        self._x = x
+        self._axes = tuple(axes)
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        where: list[Value | None] = [None] * len(index)
+        for position, axis in enumerate(self._axes):
+            where[axis] = index[position]
+        yield self._x, tuple(where)
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        ((x, where),) = self.inputs(index)
+        return x.at(scope, where)
+
+
+class Remapped(Node):
+    """Axes of extent 1 added or dropped: `sources[k]` is the result's axis that axis `k` of `x` became, or None."""
+
+    def __init__(self, x: Node, sources: Sequence[int | None], extents: Sequence[Extent]) -> None:
+        super().__init__(x.dtype, extents, x.name)
+        self._x = x
+        self._sources = tuple(sources)
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._x, tuple(None if to is None else index[to] for to in self._sources)
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        ((x, where),) = self.inputs(index)
+        return x.at(scope, where)
+
+
+class Reshaped(Node):
+    """Any other reshape, through the row-major position."""
+
+    def __init__(self, x: Node, shape: tuple[int, ...]) -> None:
+        super().__init__(x.dtype, [Extent(extent) for extent in shape], x.name)
+        self._x = x
+        self._shape = shape
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._x, tuple(None if e.is_unit else Value(INDEX) for e in self._x.extents)  # anywhere
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        position = scope.index(0)
+        for extent, i in zip(self._shape, index, strict=True):
+            position = scope.times(position, scope.index(extent))
+            position = position if i is None else scope.plus(position, i)
+        where: list[Value | None] = []
+        inner = [extent.capacity for extent in self._x.extents]
+        for axis, extent in enumerate(inner):
+            below = math.prod(inner[axis + 1 :])
+            part = position
+            if below > 1:
+                part = scope.shared(("//", part, below), FloorDiv(part, scope.index(below)))
+            if axis > 0 and math.prod(inner[:axis]) > 1:
+                part = scope.shared(("%", part, extent), Mod(part, scope.index(extent)))
+            where.append(None if extent == 1 else part)
+        return self._x.at(scope, tuple(where))
+
+
+class Counting(Node):
+    """`iota`."""
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        (i,) = index
+        return scope.number(0, self.dtype) if i is None else scope.cast(i, self.dtype)
+
+
+class Squeezed(Node):
+    """A reduction over an axis of extent 1: the same elements without the axis."""
+
+    def __init__(self, x: Node, axis: int) -> None:
+        super().__init__(x.dtype, x.extents[:axis] + x.extents[axis + 1 :], x.name)
+        self._x = x
+        self._axis = axis
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._x, (*index[: self._axis], None, *index[self._axis :])
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        ((x, where),) = self.inputs(index)
+        return x.at(scope, where)
+
+
+@dataclass(frozen=True)
+class TensorAxis:
+    """One axis of a tile in a tensor.
+
+    Attributes:
+        start: the tensor's index of the tile's first element.
+        size: the tensor's extent.
+        stride: in elements.
+        covered: whether indices along it need no check, since the loops stop at this tensor's own edge.
+        may_be_negative: whether `start` may be.
+    """
+
+    start: Value
+    size: Value
+    stride: Value
+    covered: bool
+    may_be_negative: bool
+
+
+class Loaded(Node):
+    """A tile in a tensor, read where it is needed; zeros past the edges."""
+
+    def __init__(self, tensor: Value, axes: Sequence[TensorAxis], base: Value, extents: Sequence[Extent]) -> None:
+        super().__init__(tensor.tensor.dtype, extents, tensor.name)
+        self.tensor = tensor
+        self.axes = tuple(axes)
+        self.base = base
+
+    def offset(self, scope: Scope, index: Index) -> Value:
+        """The element's offset in the tensor."""
+        offset = self.base
+        for axis, i in zip(self.axes, index, strict=True):
+            if i is not None:
+                offset = scope.plus(offset, scope.times(i, axis.stride))
+        return offset
+
+    def inside(self, scope: Scope, index: Index) -> Value | None:
+        """Whether the element is in the tensor; None if it certainly is."""
+        bits: list[Value] = []
+        for axis, i in zip(self.axes, index, strict=True):
+            if axis.covered:
+                continue
+            position = axis.start if i is None else scope.plus(axis.start, i)
+            bits.append(scope.shared(("<", position, axis.size), Lt(position, axis.size)))
+            if axis.may_be_negative:
+                bits.append(scope.shared(("0<=", position), Ge(position, scope.index(0))))
+        return scope.all_of(bits)
+
+    def covers(self, scope: Scope, stops: Sequence[Value | None]) -> list[Value]:
+        """Bits that are all true where loops up to `stops` stay in the tensor."""
+        bits: list[Value] = []
+        for axis, stop in zip(self.axes, stops, strict=True):
+            if axis.covered:
+                continue
+            last = scope.plus(axis.start, scope.index(1) if stop is None else stop)
+            bits.append(scope.shared((">=", axis.size, last), Ge(axis.size, last)))
+            if axis.may_be_negative:
+                bits.append(scope.shared(("0<=", axis.start), Ge(axis.start, scope.index(0))))
+        return bits
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        inside = self.inside(scope, index) if scope.masked else None
+        offset = self.offset(scope, index)
+        if inside is None:
+            return scope.add(Read(self.tensor, offset), self.name)
+        return scope.add(ReadInside(self.tensor, offset, inside), self.name)
+
+
+class Buffer:
+    """Scratch memory for the trailing axes of a tile, row by row."""
+
+    def __init__(self, memory: Value, extents: Sequence[Extent], leading: int) -> None:
+        self.memory = memory
+        self.leading = leading  # axes left out, since a loop over them is open wherever the buffer is used
+        capacities = [extent.capacity for extent in extents[leading:]]
+        self.steps = [math.prod(capacities[axis + 1 :]) for axis in range(len(capacities))]
+
+    def offset(self, scope: Scope, index: Index) -> Value:
+        """The element's place."""
+        offset = scope.index(0)
+        for i, step in zip(index[self.leading :], self.steps, strict=True):
+            if i is not None:
+                offset = scope.plus(offset, scope.times(i, scope.index(step)))
+        return offset
+
+
+class Product(Node):
+    """What a root computes: in scratch memory, or (the result of a reduction) a scalar while its loops are open."""
+
+    def __init__(self, dtype: DTypeLike, extents: Sequence[Extent], name: str = "") -> None:
+        super().__init__(dtype, extents, name)
+        self.buffer: Buffer | None = None
+        self.local: Value | None = None
+        self.keep_from = 0  # axes before this one need no memory: every use is inside the loops over them
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        if self.local is not None:
+            return self.local
+        assert self.buffer is not None, f"{self.name or 'a tile'} is used before it is computed"
+        return scope.add(Read(self.buffer.memory, self.buffer.offset(scope, index)), self.name)
+
+
+
+class Accumulated(Node):
+    """A step of a reduction whose accumulators are in memory: `product[index without axis] (kind) x[index]`."""
+
+    def __init__(self, product: Product, x: Node, kind: str, axis: int) -> None:
+        super().__init__(product.dtype, x.extents, product.name)
+        self._product, self._x, self._kind, self._axis = product, x, kind, axis
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._product, (*index[: self._axis], *index[self._axis + 1 :])
+        yield self._x, index
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        (product, where), (x, place) = self.inputs(index)
+        value = scope.cast(x.at(scope, place), self.dtype)
+        return scope.add(Step(product.at(scope, where), value, kind=self._kind))
+
+
+class Cast(Node):
+    """The elements as another dtype."""
+
+    def __init__(self, x: Node, dtype: DTypeLike) -> None:
+        super().__init__(dtype, x.extents, x.name)
+        self._x = x
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._x, index
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        return scope.cast(self._x.at(scope, index), self.dtype)

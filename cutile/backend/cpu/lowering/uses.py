@@ -1,0 +1,137 @@
+"""Who pulls what: for each tile value of a block, the operations that make loops for it; and what is worth keeping.
+
+A value that several loops pull is computed again in each. That is right for cheap ones (a load, an addition) and wrong
+for an `exp` or a division: those go to scratch memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.cpu.lowering.axes import ELEMENTWISE
+from cutile.ir.constant import Constant
+from cutile.ir.core import Block, Op, Value
+from cutile.ops.arith import FloorDiv, Mod
+from cutile.ops.create import Iota
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
+COSTS = {"math": 16, "div": 8, "floor_div": 16, "mod": 16, "sqrt": 8, "floor": 1, "ceil": 1}
+
+
+def is_lazy(op: Op) -> bool:
+    """Whether the operation makes no loop of its own: its elements are pulled by others."""
+    return isinstance(op, Constant | Iota | LoadTile | LoadMut | Broadcast | Permute | Reshape) or (
+        family(type(op)) in ELEMENTWISE
+    )
+
+
+def _cost(op: Op) -> int:
+    if family(type(op)) not in ELEMENTWISE:
+        return 0
+    return COSTS.get(op.name, COSTS.get(family(type(op)), 16 if isinstance(op, FloorDiv | Mod) else 1))
+
+
+class Uses:
+    """The facts about one block.
+
+    Attributes:
+        pulled_by: for each value made in the block, the operations of the block that make loops which pull it.
+        kept: values that are computed into scratch memory although their operation is lazy.
+        arguments: the block's own arguments.
+        counts: for each value, how many operands it is, here and in nested blocks.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self._operations = block.operations
+        self.arguments = set(block.arguments)
+        self._position = {op: at for at, op in enumerate(block.operations)}
+        self.kept: set[Value] = set()
+        self.pulled_by: dict[Value, set[Op]] = {}
+        self.counts: dict[Value, int] = {}
+        self._users: dict[Value, list[Op]] = {}
+        for op in block.operations:
+            for value in _operands(op):
+                self._users.setdefault(value, []).append(op)
+                self.counts[value] = self.counts.get(value, 0) + 1
+        self._stores = [(at, mut) for at, op in enumerate(block.operations) for mut in _stored(op)]
+        for op in reversed(block.operations):
+            for value in op.results:
+                self.pulled_by[value] = self._pullers(value)
+        costs: dict[Value, int] = {}
+        for op in block.operations:
+            for value in op.results:
+                if is_lazy(op):
+                    costs[value] = _cost(op) + sum(costs.get(x, 0) for x in op.operands if x not in self.kept)
+                    if self._must_keep(op, value, costs[value]):
+                        self.kept.add(value)
+                        costs[value] = 0
+
+    def _pullers(self, value: Value) -> set[Op]:
+        found: set[Op] = set()
+        for user in self._users.get(value, ()):
+            if is_lazy(user):
+                for result in user.results:
+                    found |= self.pulled_by[result]
+            else:
+                found.add(user)
+        return found
+
+    def _must_keep(self, op: Op, value: Value, cost: int) -> bool:
+        if value.tile.is_scalar and not isinstance(op, LoadMut | LoadTile):
+            return False
+        pullers = self.pulled_by[value]
+        if isinstance(op, LoadMut | LoadTile) and self._is_overtaken(op, pullers):
+            return True
+        into_loops = any(puller.regions for puller in pullers)
+        if into_loops and not isinstance(op, Constant | Iota | LoadMut | LoadTile):
+            return cost > 0
+        if len(pullers) < 2 or cost < KEEP_FROM:
+            return False
+        # Of a chain that the same loops pull, only the last is kept.
+        return not any(is_lazy(user) and self.pulled_by[user.results[0]] == pullers for user in self._users[value])
+
+    def _is_overtaken(self, op: LoadMut | LoadTile, pullers: set[Op]) -> bool:
+        """Whether the tensor is written between the load and a loop that pulls it."""
+        here = self._position[op]
+        written = [at for at, mut in self._stores if mut is op.x and at > here]
+        if not written:
+            return False
+        first = written[0]
+        at_store = self._operations[first]
+        for puller in pullers:
+            at = self._position[puller]
+            if at > first or (at == first and not isinstance(at_store, StoreMut)):
+                return True
+        # The store itself may pull what it overwrites, if at the same element.
+        return at_store in pullers and not self._is_aligned(op.result, at_store)
+
+    def _is_aligned(self, value: Value, store: Op) -> bool:
+        """Whether every way from the load to the store keeps the element's index."""
+        seen: list[Value] = [value]
+        for current in seen:
+            for user in self._users.get(current, ()):
+                if user is store:
+                    continue
+                if isinstance(user, Permute | Reshape | Broadcast):
+                    return False
+                if is_lazy(user) and store in self.pulled_by[user.result]:
+                    seen.append(user.result)
+        return True
+
+
+def _operands(op: Op) -> Sequence[Value]:
+    """The values that an operation uses, nested blocks included."""
+    found = list(op.operands)
+    for block in op.regions:
+        for inner in block.operations:
+            found.extend(_operands(inner))
+    return found
+
+
+def _stored(op: Op) -> Sequence[Value]:
+    if isinstance(op, StoreMut):
+        return (op.x,)
+    return [mut for block in op.regions for inner in block.operations for mut in _stored(inner)]

@@ -1,0 +1,126 @@
+"""The operations that a kernel consists of once it is lowered for the CPU, beside the scalar ones of `cutile/ops`.
+
+A lowered kernel has no tiles: it is loops over elements, in i64 indices, that read and write flat memory. Scalars keep
+their dtype; f16 and bf16 scalars are held as f32 values that the dtype can represent.
+"""
+
+from __future__ import annotations
+
+from cutile.dtypes import DTypeLike, bool_, i64
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, Constraint, Op, Value, attribute, operand
+from cutile.ir.effects import Effect
+from cutile.ir.types import TensorType, TileType, Type
+
+STAGE = "cpu"
+INDEX = TileType(i64)
+
+AN_INDEX = Constraint("an i64 scalar", lambda t: t == INDEX)
+A_BOOL = Constraint("a bool scalar", lambda t: t == TileType(bool_))
+
+
+class Scratch(Op, name="cpu.scratch"):
+    """Memory of one worker for `size` elements, kept between tile blocks. f16 and bf16 elements take 32 bits."""
+
+    dtype: DTypeLike = attribute()
+    size: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TensorType(self.dtype, (self.size,), (1,), 64),)
+
+
+class Stride(Op, name="cpu.stride"):
+    """The stride of a tensor along an axis, in elements."""
+
+    x: Value = operand(ANY_TENSOR)
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (INDEX,)
+
+
+class Read(Op, name="cpu.read", effect=Effect.READ):
+    """The element at an offset."""
+
+    x: Value = operand(ANY_TENSOR)
+    at: Value = operand(AN_INDEX)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.x.tensor.dtype),)
+
+
+class ReadInside(Op, name="cpu.read_inside", effect=Effect.READ):
+    """The element at an offset where `inside`, else zero, without touching memory."""
+
+    x: Value = operand(ANY_TENSOR)
+    at: Value = operand(AN_INDEX)
+    inside: Value = operand(A_BOOL)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.x.tensor.dtype),)
+
+
+class Write(Op, name="cpu.write", effect=Effect.WRITE):
+    """Store an element at an offset."""
+
+    x: Value = operand(ANY_TENSOR)
+    at: Value = operand(AN_INDEX)
+    value: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.value.type != TileType(self.x.tensor.dtype):
+            raise KernelTypeError(f"cpu.write: {self.value.type} into a tensor of {self.x.tensor.dtype}")
+        return ()
+
+
+class Step(Op, name="cpu.step"):
+    """One step of a reduction: `kind` is reduce_sum, reduce_prod, reduce_max or reduce_min. Steps may be reordered."""
+
+    acc: Value = operand(NUMBER_TILE)
+    x: Value = operand(NUMBER_TILE)
+    kind: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class _Pick(Op):
+    x: Value = operand(AN_INDEX)
+    y: Value = operand(AN_INDEX)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (INDEX,)
+
+
+class Smaller(_Pick, name="cpu.smaller"):
+    """The smaller of two indices."""
+
+
+class Larger(_Pick, name="cpu.larger"):
+    """The larger of two indices."""
+
+
+class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
+    """`c[:rows, :cols] = a @ b + beta * c` by the BLAS; each operand is memory, an offset, and the step between rows.
+
+    A transposed operand is stored column by column, and its step is that between columns.
+    """
+
+    rows: Value = operand(AN_INDEX)
+    cols: Value = operand(AN_INDEX)
+    depth: Value = operand(AN_INDEX)
+    a: Value = operand(ANY_TENSOR)
+    a_at: Value = operand(AN_INDEX)
+    a_step: Value = operand(AN_INDEX)
+    b: Value = operand(ANY_TENSOR)
+    b_at: Value = operand(AN_INDEX)
+    b_step: Value = operand(AN_INDEX)
+    c: Value = operand(ANY_TENSOR)
+    c_at: Value = operand(AN_INDEX)
+    c_step: Value = operand(AN_INDEX)
+    a_transposed: bool = attribute(False)
+    b_transposed: bool = attribute(False)
+    beta: float = attribute(1.0)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()

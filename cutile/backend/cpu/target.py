@@ -1,0 +1,68 @@
+"""The machine that CPU code is compiled for: its name, and a digest of its features. Object code is kept per target."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as _binding
+
+from cutile.backend.interface import Target
+
+llvm: Any = _binding
+
+
+@cache
+def features() -> str:
+    """LLVM's feature list of this machine, sorted, such as `"+avx2,+fma,..."`."""
+    found: str = llvm.get_host_cpu_features().flatten(sort=True)
+    return found
+
+
+@cache
+def arch() -> str:
+    """This machine as a word: system, LLVM's name of the CPU, and a digest of its features.
+
+    Example:
+        >>> arch().split("-")[0] in ("linux", "darwin", "windows")
+        True
+    """
+    digest = hashlib.sha256(features().encode()).hexdigest()[:12]
+    return f"{platform.system().lower()}-{platform.machine().lower()}-{llvm.get_host_cpu_name()}-{digest}"
+
+
+def workers() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def host_target() -> Target:
+    """The target that code for this machine is compiled for."""
+    return Target("cpu", arch(), workers())
+
+
+@cache
+def initialize() -> None:
+    """Make LLVM ready to compile for and to load on this machine."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def target_machine() -> Any:
+    """LLVM's description of this machine, for code that is loaded into this process."""
+    initialize()
+    triple = llvm.get_process_triple()
+    reloc = "static" if platform.machine().lower() in ("x86_64", "amd64") else "default"
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=features(),
+        opt=3,
+        reloc=reloc,
+        codemodel="jitdefault",
+        jit=True,
+    )
