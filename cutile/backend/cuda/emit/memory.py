@@ -28,7 +28,7 @@ def _arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expr
 
 def _options(attributes: dict[str, Any]) -> list[str]:
     options = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
-    return options + [f"{name}=True" for name in ("constant", "streaming") if attributes.get(name)]
+    return options + (["constant=True"] if attributes.get("constant") else [])
 
 
 def load(op: memory.LoadTile, kernel: Kernel) -> Call:

@@ -14,6 +14,7 @@ from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.cast import converted
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.memory import join
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     I32,
@@ -44,10 +45,8 @@ def _put(b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], stag
     width = min(layout.vector(column), 16 // size)
     at = Coordinates(b, layout)
     for first in range(0, layout.registers, width):
-        value = const(ir.VectorType(kind, width), ir.Undefined)
-        for i in range(width):
-            bits = to_memory(b, stage.dtype, converted(b, dtype, stage.dtype, elements[first + i]))
-            value = b.insert_element(value, bits, i32c(i))
+        chosen = [converted(b, dtype, stage.dtype, each) for each in elements[first : first + width]]
+        value = join(b, stage.dtype, chosen)
         index = b.add(b.mul(at.element(first, row), i32c(stage.pitch)), at.element(first, column))
         where = shared(b, b.add(b.mul(index, i32c(size)), i32c(stage.offset)))
         whole = layout.shape[column] % width == 0
@@ -62,7 +61,7 @@ def _put(b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], stag
             for i in range(width):
                 with b.if_then(Coordinates(b, layout).inside(first + i)):
                     single = b.gep(where, [i32c(i * size)])
-                    b.store(b.extract_element(value, i32c(i)), pointer(b, single, kind, SHARED)).align = size
+                    b.store(to_memory(b, stage.dtype, chosen[i]), pointer(b, single, kind, SHARED)).align = size
 
 
 def _clear(b: Any, stage: Stage, rows: range, columns: range, threads: int) -> None:

@@ -138,7 +138,7 @@ def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any) -> Any:
     letter, kind, wide = _REGISTERS[dtype.bits]
     zero = {"u8": "b32"}.get(kind, kind)
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{zero} $0, 0; @p ld.global.{kind} $0, [$1];}}"
-    bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"={letter},l,r", effect=True)
+    bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"=&{letter},l,r", effect=True)
     return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
 
 
@@ -176,15 +176,32 @@ def _split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
     return found
 
 
-def _join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
+def join_words(b: Any, dtype: DTypeLike, bits: Sequence[Any]) -> list[Any]:
+    """Small elements put together to words of 32 bits, or to one smaller word. LLVM sees through this and `_split`."""
+    per_word = min(32 // dtype.bits, len(bits))
+    word = ir.IntType(per_word * dtype.bits)
+    made: list[Any] = []
+    for first in range(0, len(bits), per_word):
+        total: Any = None
+        for i, each in enumerate(bits[first : first + per_word]):
+            part = b.zext(each, word)
+            part = b.shl(part, const(word, i * dtype.bits)) if i else part
+            total = part if total is None else b.or_(total, part)
+        made.append(total)
+    return made
+
+
+def join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
     """One wide access's worth of elements."""
-    width = len(elements)
-    if width == 1:
-        return to_memory(b, dtype, elements[0])
-    vector = const(ir.VectorType(memory_type(dtype), width), ir.Undefined)
-    for i, each in enumerate(elements):
-        vector = b.insert_element(vector, to_memory(b, dtype, each), i32c(i))
-    return b.bitcast(vector, _vector_type(dtype, width))
+    bits = [to_memory(b, dtype, each) for each in elements]
+    if len(bits) > 1 and dtype.bits < 32:
+        bits = join_words(b, dtype, bits)
+    if len(bits) == 1:
+        return bits[0]
+    vector = const(ir.VectorType(bits[0].type, len(bits)), ir.Undefined)
+    for i, each in enumerate(bits):
+        vector = b.insert_element(vector, each, i32c(i))
+    return vector
 
 
 def _words(b: Any, count: int, found: Any) -> Any:
@@ -197,42 +214,33 @@ def _words(b: Any, count: int, found: Any) -> Any:
     return vector
 
 
-def _load_words(b: Any, address: Any, words: int, kind: str, condition: Any | None) -> Any:
-    """1, 2 or 4 words in one access, in PTX; zeros where `condition` does not hold."""
+def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
+    """1, 2 or 4 words in one access; zeros, and nothing read, where `condition` does not hold."""
     registers = [f"${i}" for i in range(words)]
     listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
-    access = f"{kind}.{'v' + str(words) + '.' if words > 1 else ''}b32 {listed}, [${words}];"
-    constraints = ",".join(["=r"] * words) + ",l"
-    operands = [address]
-    if condition is not None:
-        clear = " ".join(f"mov.b32 {each}, 0;" for each in registers)
-        access = f"{{.reg .pred p; setp.ne.b32 p, ${words + 1}, 0; {clear} @p {access}}}"
-        constraints += ",r"
-        operands.append(b.zext(condition, I32))
-        constraints = constraints.replace("=r", "=&r")  # cleared before the address is read
+    clear = " ".join(f"mov.b32 {each}, 0;" for each in registers)
+    access = f"ld.global.{f'v{words}.' if words > 1 else ''}b32 {listed}, [${words}];"
+    text = f"{{.reg .pred p; setp.ne.b32 p, ${words + 1}, 0; {clear} @p {access}}}"
     result = ir.LiteralStructType([I32] * words) if words > 1 else I32
-    return _words(b, words, asm(b, result, operands, access, constraints, effect=True))
+    constraints = ",".join(["=&r"] * words) + ",l,r"  # cleared before the address is read
+    return _words(b, words, asm(b, result, [address, b.zext(condition, I32)], text, constraints, effect=True))
 
 
-def _load_wide(
-    b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, streaming: bool, condition: Any | None
-) -> list[Any]:
-    """`width` neighbouring elements in one access. `constant`: nothing writes there during the launch."""
+def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None) -> Any:
+    """`width` neighbouring elements in one access, unsplit. `constant`: nothing writes there during the launch."""
     kind = _vector_type(dtype, width)
-    words, rest = divmod(dtype.bits * width, 32)
-    by_words = not rest and words in (1, 2, 4)
-    if by_words and (condition is not None or (streaming and constant)):
-        space = "ld.global" + (".nc" if constant else "") + (".L1::no_allocate" if streaming else "")
-        found = _load_words(b, address, words, space, condition)
-        return _split(b, dtype, b.bitcast(found, kind), width)
     if condition is not None:
-        size = const(I64, dtype.bits // 8)
-        return [_load_one(b, dtype, b.gep(address, [b.mul(size, const(I64, i))]), condition) for i in range(width)]
+        words, rest = divmod(dtype.bits * width, 32)
+        if not rest and words in (1, 2, 4):
+            return b.bitcast(_load_words(b, address, words, condition), kind)
+        size = dtype.bits // 8
+        places = [b.gep(address, [const(I64, size * i)]) for i in range(width)]
+        return join(b, dtype, [_load_one(b, dtype, each, condition) for each in places])
     loaded = b.load(pointer(b, address, kind, GLOBAL))
     loaded.align = dtype.bits * width // 8
     if constant:
         loaded.set_metadata("invariant.load", b.module.add_metadata([]))
-    return _split(b, dtype, loaded, width)
+    return loaded
 
 
 def _groups(layout: Layout, axis: int | None, width: int) -> list[list[int]]:
@@ -256,7 +264,6 @@ def load(
     Args:
         vector: (axis, width) of a wide access along an axis of stride 1; base, strides and tile extent allow it.
         constant: nothing writes to the tensor during the launch.
-        streaming: read once, so keep it out of L1. Only beside `constant`.
     """
     dtype, count = view.dtype, layout.registers
     axis, width = vector or (None, 1)
@@ -270,14 +277,17 @@ def load(
             found: list[Any] = []
             for group in groups:
                 test = access.at.inside(group[0])  # the tile ends between groups: the width divides its extent
-                found += _load_wide(b, dtype, access.address(group[0]), width, constant, streaming, test)
+                found.append(_load_wide(b, dtype, access.address(group[0]), width, constant, test))
             return found
 
         def edge() -> list[Any]:
             access.enter()
-            return [_load_one(b, dtype, access.address(r), access.inside(r)) for r in range(count)]
+            single = [_load_one(b, dtype, access.address(r), access.inside(r)) for r in range(count)]
+            return [join(b, dtype, [single[r] for r in group]) for group in groups]
 
-        return pack(b, _either(b, access.interior, fast, edge), count)
+        # the branches meet in whole accesses: small elements stay together in their words
+        wide = _either(b, access.interior, fast, edge)
+        return pack(b, [each for loaded in wide for each in _split(b, dtype, loaded, width)], count)
 
     return intrinsic("load", frag(dtype, count), view.arguments(), generate)
 
@@ -304,6 +314,12 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
     return merged
 
 
+def _store_wide(b: Any, dtype: DTypeLike, address: Any, elements: Sequence[Any]) -> None:
+    """Neighbouring elements in one access."""
+    bits = join(b, dtype, elements)
+    b.store(bits, pointer(b, address, bits.type, GLOBAL)).align = dtype.bits * len(elements) // 8
+
+
 @cache
 def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) -> Any:
     """`f(tile, base, *dynamic extents, *dynamic strides, *tile index)`: write a tile, but for what lies past an edge."""
@@ -327,13 +343,13 @@ def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) 
         access.enter()
         for group in groups:
             test = access.at.inside(group[0])
-            bits = _join(b, dtype, [elements[each] for each in group])
-            where = pointer(b, access.address(group[0]), bits.type, GLOBAL)
+            address = access.address(group[0])
+            chosen = [elements[each] for each in group]
             if test is None:
-                b.store(bits, where).align = dtype.bits * width // 8
+                _store_wide(b, dtype, address, chosen)
             else:
                 with b.if_then(test):
-                    b.store(bits, where).align = dtype.bits * width // 8
+                    _store_wide(b, dtype, address, chosen)
         b.branch(done)
         b.position_at_end(edge)
         access.enter()

@@ -1,0 +1,123 @@
+"""NVVM and nvJitLink: LLVM IR to LTO-IR to a cubin, with what they have to say. No device, no driver.
+
+LTO-IR, never PTX: fed PTX, nvJitLink silently drops instructions that need the whole program. The linker's log is read,
+since some of its remarks (C75xx: an instruction serialised or ignored) mean slow code, and a spill or a stack frame
+does too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.target import Architecture
+from cutile.errors import CompilationError
+
+_numba_nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
+_nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
+_linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
+
+# f32 as IEEE has it: every operation rounds by itself, denormals count, division and square root to nearest.
+NVVM_OPTIONS = ("-opt=3", "-gen-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1")
+LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the linker said of a kernel.
+
+    Attributes:
+        registers: per thread.
+        stack: bytes of stack frame per thread; 0 in good code.
+        spills: bytes stored to and loaded from the stack for want of registers.
+        remarks: the C75xx lines: instructions serialised or ignored.
+    """
+
+    registers: int
+    stack: int
+    spills: int
+    remarks: tuple[str, ...]
+
+
+def read_log(log: str) -> Report:
+    """The figures in a linker's log.
+
+    Example:
+        >>> read_log("0 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\\nUsed 40 registers")
+        Report(registers=40, stack=0, spills=12, remarks=())
+    """
+
+    def total(pattern: str) -> int:
+        return sum(int(each) for each in re.findall(pattern, log))
+
+    remarks = tuple(line.strip() for line in log.splitlines() if re.search(r"\bC75\d\d\b", line))
+    registers = max((int(each) for each in re.findall(r"Used (\d+) registers", log)), default=0)
+    return Report(registers, total(r"(\d+) bytes stack frame"), total(r"(\d+) bytes spill (?:stores|loads)"), remarks)
+
+
+def _text(size: int, fill: Any) -> str:
+    """What a getter of the bindings writes into a buffer."""
+    buffer = bytearray(max(size, 1))
+    fill(buffer)
+    return buffer.decode(errors="replace").rstrip("\0").strip()
+
+
+@cache
+def _libdevice() -> bytes:
+    return bytes(_numba_nvvm.LibDevice().get())
+
+
+def compile_ir(modules: Sequence[str], arch: Architecture) -> bytes:
+    """LLVM IR as LTO-IR for an architecture.
+
+    Raises:
+        CompilationError: NVVM refused it; the message is its log.
+    """
+    program = _nvvm.create_program()
+    options = [f"-arch=compute_{arch.name.removeprefix('sm_')}", *NVVM_OPTIONS]
+    try:
+        for text in modules:
+            data = _numba_nvvm.llvm_replace(text).encode()
+            _nvvm.add_module_to_program(program, data, len(data), "kernel")
+            if "@\"__nv_" in text or "@__nv_" in text:
+                library = _libdevice()
+                _nvvm.lazy_add_module_to_program(program, library, len(library), "libdevice")
+        try:
+            _nvvm.compile_program(program, len(options), options)
+        except Exception as error:
+            size = _nvvm.get_program_log_size(program)
+            log = _text(size, lambda buffer: _nvvm.get_program_log(program, buffer))
+            raise CompilationError(f"NVVM: {error}: {log}") from error
+        code = bytearray(_nvvm.get_compiled_result_size(program))
+        _nvvm.get_compiled_result(program, code)
+        return bytes(code)
+    finally:
+        _nvvm.destroy_program(program)
+
+
+def link(code: bytes, arch: Architecture) -> tuple[bytes, str]:
+    """A cubin and the linker's log, from LTO-IR.
+
+    Raises:
+        CompilationError: the linker refused it; the message is its error log.
+    """
+    options = [f"-arch={arch.name}", *LINK_OPTIONS]
+    handle = _linker.create(len(options), options)
+    try:
+        try:
+            _linker.add_data(handle, _linker.InputType.LTOIR, code, len(code), "kernel")
+            _linker.complete(handle)
+        except Exception as error:
+            size = _linker.get_error_log_size(handle)
+            log = _text(size, lambda buffer: _linker.get_error_log(handle, buffer))
+            raise CompilationError(f"nvJitLink: {error}: {log}") from error
+        cubin = bytearray(_linker.get_linked_cubin_size(handle))
+        _linker.get_linked_cubin(handle, cubin)
+        size = _linker.get_info_log_size(handle)
+        return bytes(cubin), _text(size, lambda buffer: _linker.get_info_log(handle, buffer)) if size else ""
+    finally:
+        _linker.destroy(handle)
