@@ -163,8 +163,9 @@ class Tensor(language.Tensor):
         if self._hold is not None:
             holder = self._hold()
             if holder is not None:
+                view = self._view
                 raise OwnershipError(
-                    f"{use}: the tensor ({self._view.dtype.name}, shape {self._view.shape}) is held by {holder.describe()}. "
+                    f"{use}: the tensor ({view.dtype.name}, shape {view.shape}) is held by {holder.describe()}. "
                     f"{holder.remedy()} If that is out of reach, tensor.reclaim() ends it."
                 )
             self._hold = None

@@ -116,7 +116,7 @@ class ToHost(DeviceOp[Array]):
     def execute(self, context: ExecutionContext) -> Array:
         view, storage = self._view, self._view.storage
         result = np.empty(view.shape, view.dtype.numpy)
-        pending = Pending[Array](f"the values of a tensor ({self._name})")
+        pending = Pending[Array](f"the values of a tensor ({self._name})", self.site)
         if _whole(view):
             download(context, storage, result.ctypes.data, result.nbytes, offset=view.offset, keep=result)
         elif runs_host_code(context.device):

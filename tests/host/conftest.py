@@ -1,0 +1,40 @@
+"""Devices for these tests: each test that takes `device` runs on the simulator, the CPU and, marked, a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cuda_async import Device
+from cuda_async.testing import SimDriver, wait_all_idle
+
+
+@pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    kind: str = request.param
+    makers = {"sim": lambda: Device.from_driver(SimDriver(seed=3)), "host": Device.host, "cuda": Device}
+    device = makers[kind]()
+    with device:
+        yield device
+    wait_all_idle(device)
+
+
+@pytest.fixture
+def host() -> Iterator[Device]:
+    device = Device.host()
+    with device:
+        yield device
+    wait_all_idle(device)
+
+
+@pytest.fixture
+def sim() -> SimDriver:
+    return SimDriver(seed=3)
+
+
+@pytest.fixture
+def sim_device(sim: SimDriver) -> Iterator[Device]:
+    device = Device.from_driver(sim)
+    with device:
+        yield device

@@ -1,0 +1,160 @@
+"""Shapes, strides and indices mean what NumPy means by them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.shapes import (
+    Layout,
+    as_shape,
+    index_layout,
+    is_contiguous,
+    reshape_shape,
+    row_major_strides,
+    slice_layout,
+    transpose_layout,
+)
+
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=5)
+
+
+def numbered(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+
+
+def picked(shape: tuple[int, ...], layout: Layout) -> np.ndarray[Any, Any]:
+    """The elements that a layout picks of a contiguous array."""
+    offset, extents, strides = layout
+    flat = numbered(shape).reshape(-1)
+    bytes_ = tuple(stride * flat.itemsize for stride in strides)
+    return np.ndarray(extents, flat.dtype, flat, offset * flat.itemsize, bytes_)
+
+
+@given(SHAPES, st.data())
+def test_an_index_selects_what_numpy_selects(shape: tuple[int, ...], data: st.DataObject) -> None:
+    key = data.draw(hnp.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
+    wanted = numbered(shape)[key]
+    if wanted.size == 0:
+        with pytest.raises(ArgumentError, match="selects none"):
+            index_layout(key, shape, row_major_strides(shape))
+        return
+    layout = index_layout(key, shape, row_major_strides(shape))
+    np.testing.assert_array_equal(picked(shape, layout), wanted)
+
+
+@given(SHAPES, st.data())
+def test_a_slice_is_a_rectangular_part(shape: tuple[int, ...], data: st.DataObject) -> None:
+    bounds = [
+        tuple(sorted(data.draw(st.lists(st.integers(0, extent), min_size=2, max_size=2, unique=True))))
+        for extent in shape[: data.draw(st.integers(0, len(shape)))]
+    ]
+    layout = slice_layout(bounds, shape, row_major_strides(shape))
+    wanted = numbered(shape)[tuple(slice(*pair) for pair in bounds)]
+    np.testing.assert_array_equal(picked(shape, layout), wanted)
+
+
+@given(SHAPES, st.data())
+def test_transposing_reorders_the_axes(shape: tuple[int, ...], data: st.DataObject) -> None:
+    axes = data.draw(st.permutations(range(len(shape))))
+    layout = transpose_layout(axes, shape, row_major_strides(shape))
+    np.testing.assert_array_equal(picked(shape, layout), numbered(shape).transpose(axes))
+
+
+@given(SHAPES)
+def test_contiguity_is_numpys(shape: tuple[int, ...]) -> None:
+    for array in (numbered(shape), numbered(shape).T, numbered(shape)[::-1], numbered(shape)[..., :1]):
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        assert is_contiguous(array.shape, strides) == array.flags.c_contiguous
+
+
+def test_a_shape_is_an_extent_or_a_sequence() -> None:
+    assert as_shape(5) == (5,)
+    assert as_shape([np.int64(4), 8]) == (4, 8)
+    assert as_shape(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "error", "words"),
+    [
+        ((4, 0), ArgumentError, "axis 1 of (4, 0) is empty"),
+        ((-3,), ArgumentError, "axis 0 of (-3,) is negative"),
+        ((2**31,), ArgumentError, "spread it over two axes"),
+        ((2.0, 3), ArgumentTypeError, "expected an extent or a sequence of extents such as (4, 8), got (2.0, 3)"),
+        (None, ArgumentTypeError, "got None"),
+        ("ab", ArgumentTypeError, "got 'ab'"),
+    ],
+)
+def test_a_bad_shape_is_refused(shape: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=re.escape(words)):
+        as_shape(shape)
+
+
+def test_reshape_finds_the_extent_that_is_left() -> None:
+    assert reshape_shape((4, -1), (2, 16), (16, 1), method="reshape") == (4, 8)
+    assert reshape_shape(32, (2, 16), (16, 1), method="reshape") == (32,)
+    assert reshape_shape((), (1, 1), (1, 1), method="reshape") == ()
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "strides", "words"),
+    [
+        ((5, 6), (4, 8), (8, 1), "shape (5, 6) with 30 elements does not fit a tensor of shape (4, 8) with 32"),
+        ((5, -1), (4, 8), (8, 1), "shape (5, -1) does not fit a tensor of shape (4, 8) with 32 elements"),
+        ((-1, -1), (4, 8), (8, 1), "shape (-1, -1) does not fit"),
+        ((0, -1), (4, 8), (8, 1), "shape (0, -1) does not fit"),
+        ((4, 0), (4, 8), (8, 1), "axis 1 of (4, 0) is empty"),
+        ((32,), (8, 4), (1, 8), "shape (8, 4) and strides (1, 8) do not follow one another in memory"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(
+    new: tuple[int, ...], old: tuple[int, ...], strides: tuple[int, ...], words: str
+) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        reshape_shape(new, old, strides, method="reshape")
+
+
+@pytest.mark.parametrize(
+    ("spans", "error", "words"),
+    [
+        ([(0, 1)] * 3, ArgumentError, "3 ranges for the 2 axes of shape (4, 8)"),
+        ([(1, 5)], ArgumentError, "range 1:5 of axis 0, which has 4 elements, is out of bounds"),
+        ([(3, 1)], ArgumentError, "is out of bounds"),
+        ([(-1, 2)], ArgumentError, "is out of bounds"),
+        ([(2, 2)], ArgumentError, "is empty"),
+        ([range(0, 4, 2)], ArgumentError, "step of 2; write tensor[start:stop:step]"),
+        ([3], ArgumentTypeError, "axis 0: expected range(start, stop) or (start, stop), got 3"),
+    ],
+)
+def test_a_range_outside_its_axis_is_refused(spans: list[Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=re.escape(words)):
+        slice_layout(spans, (4, 8), (8, 1))
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "words"),
+    [
+        (4, IndexError, "index 4 of axis 0 is out of bounds: it has 4 elements"),
+        ((0, -9), IndexError, "index -9 of axis 1"),
+        ((0, 0, 0), IndexError, "3 indices for the 2 axes"),
+        (([0, 1],), ArgumentTypeError, "not indexed by arrays"),
+        (True, ArgumentTypeError, "expected an integer"),
+        ((..., ...), ArgumentTypeError, "one `...`"),
+        (slice(3, 1), ArgumentError, "index 3:1 of axis 0 with 4 elements selects none"),
+    ],
+)
+def test_a_bad_index_is_refused(key: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=re.escape(words)):
+        index_layout(key, (4, 8), (8, 1))
+
+
+def test_axes_that_are_no_permutation_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="no permutation of the 2 axes"):
+        transpose_layout((0, 0), (4, 8), (8, 1))
