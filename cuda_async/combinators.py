@@ -247,6 +247,7 @@ class _WithContext(DeviceOp[T]):
 def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
     """An operation built, when it runs, by a function that sees the stream it runs on.
 
+    >>> from cuda_async import Device
     >>> with_context(lambda context: value(context.device.kind)).sync_on(Device.host().new_stream())
     'host'
     """

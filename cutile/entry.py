@@ -65,7 +65,13 @@ class Kernel:
             named: generics by name.
 
         Example:
-            >>> print(saxpy.inspect(y.partition((256,)), 2.0, x, stage="ir"))
+            >>> import cutile as ct
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> y = ct.api.ones((256,), ct.i32).sync()
+            >>> "mul(" in double.inspect(y.partition((64,)), stage="ir")
+            True
         """
         op = self(*arguments, **named)
         try:

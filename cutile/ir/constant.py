@@ -15,6 +15,7 @@ class Constant(Op, name="constant"):
     """A tile whose elements are all `value`.
 
     Examples:
+        >>> from cutile.dtypes import f32
         >>> Constant(value=2.0, dtype=f32, shape=(2,)).reference()
         array([2., 2.], dtype=float32)
     """

@@ -27,8 +27,14 @@ def use_backend(name: str) -> Generator[None]:
     """Compile kernels built in the `with` block by this backend: "reference" walks them with NumPy on the CPU.
 
     Example:
-        >>> with use_backend("reference"):
-        ...     op = saxpy(y.partition((4,)), 2.0, x)
+        >>> import cutile as ct
+        >>> @ct.entry
+        ... def double(y: ct.Mut):
+        ...     y.store(2 * y.load())
+        >>> with ct.use_backend("reference"):
+        ...     op = double(ct.api.ones((4,), ct.i32).partition((2,)))
+        >>> op.first().unpartition().to_numpy().sync()
+        array([2, 2, 2, 2], dtype=int32)
     """
     token = _chosen_backend.set(name)
     try:

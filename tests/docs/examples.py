@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 import cutile as ct
-from cutile import api, f32
+from cutile import api
 
 _numbers = itertools.count()
 
 
-def run(expression: Callable[..., Any], *inputs: list[float]) -> list[float]:
-    """Compile `lambda x, ...: expression` into a kernel with one tile block, and run it on f32 tensors.
+def run(expression: Callable[..., Any], *inputs: list[float], dtype: str = "f32") -> list[float]:
+    """Compile `lambda x, ...: expression` into a kernel with one tile block, and run it on tensors of `dtype`.
 
     Each parameter is a tile as long as its list; the value has the shape of the first.
     """
     function = _lambda_of(expression)
     names = [argument.arg for argument in function.args.args]
     kernel = _kernel(names, ast.unparse(function.body))
-    tensors = [api.from_numpy(np.array(values, np.float32)).sync() for values in inputs]
-    result = api.zeros((len(inputs[0]),), f32).partition((len(inputs[0]),))
+    tensors = [api.from_numpy(np.array(values), dtype).sync() for values in inputs]
+    result = api.zeros((len(inputs[0]),), dtype).partition((len(inputs[0]),))
     done = kernel(result, *tensors).first().unpartition().sync()
     return done.to_numpy().sync().tolist()
 
