@@ -107,6 +107,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
             self._submit()
             if not run.done and not self._spin():
                 run.watch()
+                run.raise_interrupt()
                 yield from _suspend(run)
         return run.outcome()
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import DeviceError, ReentrancyError
+from cuda_async.errors import ReentrancyError
 from cuda_async.lease import Lease, current_holder, set_current_holder
 from cuda_async.op import DeviceOp
 from cuda_async.pending import resolve
@@ -97,7 +97,7 @@ class Run(Generic[T]):
                     self._event = self._mark_end()
                 finally:
                     stream.driver.end_run()
-            except DeviceError as error:
+            except BaseException as error:
                 if self._error is None:
                     self._error = error
             finally:
@@ -121,7 +121,7 @@ class Run(Generic[T]):
         try:
             event = stream.device.borrow_event()
             stream.driver.record(event)
-        except Exception as error:
+        except BaseException as error:
             # What was enqueued must be waited for all the same, or its memory would be freed under it.
             if self._error is None:
                 self._error = error
@@ -221,11 +221,17 @@ class Run(Generic[T]):
             raise self._error
         return self._result
 
+    def raise_interrupt(self) -> None:
+        """Raise at once what ended the submission from outside (Ctrl-C): it does not wait for the device."""
+        if self._error is not None and not isinstance(self._error, Exception):
+            raise self._error
+
     def wait(self) -> T:
         """Wait on this thread and return the outcome. After Ctrl-C the run goes on without the waiter."""
         event = self._event
         if event is not None and not self._watched:
             try:
+                self.raise_interrupt()
                 while not event.wait(_WAIT_SLICE_S):
                     pass
             except BaseException:

@@ -14,6 +14,7 @@ Site = tuple[str, int]
 """File name and line number."""
 
 _internal = {"cuda_async", "typing"}  # typing: calls of a subscripted generic pass through it
+_files: dict[str, bool] = {}  # file name to whether it is internal: asked for each operation
 
 
 def register_internal_package(name: str) -> None:
@@ -22,6 +23,7 @@ def register_internal_package(name: str) -> None:
     `cutile` registers itself, so that an operation's line is where a kernel was called.
     """
     _internal.add(name)
+    _files.clear()
 
 
 def user_site(made: object = None) -> Site:
@@ -32,11 +34,15 @@ def user_site(made: object = None) -> Site:
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while True:
-        name = frame.f_globals.get("__name__", "")
-        if name.partition(".")[0] not in _internal:
-            code = frame.f_code
-            if made is None or code.co_name != "__init__" or not _is_init_of(frame, made):
-                break
+        code = frame.f_code
+        internal = _files.get(code.co_filename)
+        if internal is None:
+            name = frame.f_globals.get("__name__", "")
+            internal = name.partition(".")[0] in _internal
+            if not code.co_filename.startswith("<"):  # "<string>" is the name of many files
+                _files[code.co_filename] = internal
+        if not internal and (made is None or code.co_name != "__init__" or not _is_init_of(frame, made)):
+            break
         outer = frame.f_back
         if outer is None:
             break

@@ -60,13 +60,15 @@ def test_memory_is_aligned_and_disjoint(stream: Stream, nbytes: int) -> None:
     stream.synchronize()
 
 
-def test_freed_memory_is_used_again(stream: Stream) -> None:
-    address = stream.driver.allocate(1 << 20)
-    stream.driver.free(address)
+def test_freed_memory_is_used_again(device: Device, stream: Stream) -> None:
+    nbytes = 64 << 20
+    stream.driver.free(stream.driver.allocate(nbytes))
     stream.synchronize()
-    again = stream.driver.allocate(1 << 20)
-    assert again == address
-    stream.driver.free(again)
+    reserved = device.memory_info().reserved
+    for _ in range(10):
+        stream.driver.free(stream.driver.allocate(nbytes))
+        stream.synchronize()
+    assert device.memory_info().reserved == reserved
 
 
 def test_more_memory_than_there_is(stream: Stream) -> None:

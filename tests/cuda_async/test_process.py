@@ -199,6 +199,9 @@ def test_ctrl_c_ends_a_wait_and_leases_stay(where: str) -> None:
 
     def interrupt():
         blocked.wait(30)
+        main = threading.main_thread().ident
+        while sys._current_frames()[main].f_code.co_name != "wait":   # the driver's wait
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()

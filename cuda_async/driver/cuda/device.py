@@ -63,7 +63,7 @@ class CudaDriver(Driver):
         return DeviceProperties(
             kind="cuda",
             ordinal=self.context.ordinal,
-            name=name.rstrip(b"\0").decode(),
+            name=name.partition(b"\0")[0].decode(),
             # From Hopper on, the fast instructions are in the architecture-specific target.
             arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
             multiprocessor_count=self._attribute("MULTIPROCESSOR_COUNT"),

@@ -2,8 +2,8 @@
 
 A callback would take the interpreter's lock on the driver's thread, where another thread that
 holds that lock may be inside a driver call: a deadlock. Instead the stream records an event and
-then waits for a word in page-locked memory; one thread polls the events, calls the functions and
-writes the words.
+then waits for a word in page-locked memory; one thread polls the events, and the workers of the host
+driver's pool call the functions and write the words.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
+from cuda_async.driver.pool import worker_pool
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
@@ -98,7 +100,7 @@ class HostFunctions:
             left: list[_Entry] = []
             for entry in pending:
                 if entry.event.query():
-                    self._call(entry)
+                    worker_pool().put(partial(self._call, entry))
                 else:
                     left.append(entry)
             pending = left
