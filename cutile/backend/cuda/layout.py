@@ -6,8 +6,8 @@ the bases of its set bits. The repetition stacks the core along the axes, any nu
 a tile of 96 x 80 is 3 x 5 cores of 32 x 16, and none of its extents need be a power of two.
 
 Every basis here is a power of two along one axis, so XOR is addition, and a register's element lies a fixed step from
-its thread's first. A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may stand out over the
-tile's edge: what lies there is nobody's, and neither loaded nor stored nor reduced.
+its thread's first. A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may
+stand out over the tile's edge: what lies there is nobody's, and neither loaded nor stored nor reduced.
 
 Nothing here knows of dtypes, of LLVM or of a device; `placement.py` chooses among the layouts made here.
 """
@@ -263,7 +263,7 @@ def round_up(extent: int) -> int:
 
 
 def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to hand out at most `bits` bits over axes that take at most `limits` each; the first axis most first."""
+    """Every way to hand out up to `bits` bits over axes that take up to `limits` each; the first axis most first."""
     if not limits:
         yield ()
         return

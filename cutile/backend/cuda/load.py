@@ -51,7 +51,8 @@ class CudaLoaded(Loaded):
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
         self._parameters = executable.parameters
-        self._halves = [i for i, each in enumerate(self._parameters) if each.dtype in (f16, bf16) and each.kind == "scalar"]
+        scalars = [(i, each) for i, each in enumerate(self._parameters) if each.kind == "scalar"]
+        self._halves = [i for i, each in scalars if each.dtype in (f16, bf16)]
         self._packer = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters))
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])

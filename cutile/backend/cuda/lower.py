@@ -336,5 +336,3 @@ def _plain(layout: Layout) -> tuple[Any, ...]:
 def layouts_of(function: Function) -> dict[str, Layout]:
     """The layouts that a lowered function's attributes name."""
     return {name: Layout(*fields) for name, fields in function.facts["layouts"]}
-
-

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutile.backend.cuda.staging import tensor_cores
 from cutile.backend.cuda.layout import Layout, blocked, mma_accumulator, outer_accumulator, round_up
+from cutile.backend.cuda.staging import tensor_cores
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
@@ -39,9 +39,7 @@ def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
         yield from zip(op.carried, op.body.arguments[1:], yields, op.results, strict=True)
     elif isinstance(op, While):
         yields = op.body.terminator.operands
-        yield from zip(
-            op.carried, op.condition.arguments, op.body.arguments, yields, op.results, strict=True
-        )
+        yield from zip(op.carried, op.condition.arguments, op.body.arguments, yields, op.results, strict=True)
     elif isinstance(op, If):
         yield from zip(op.then.terminator.operands, op.orelse.terminator.operands, op.results, strict=True)
 

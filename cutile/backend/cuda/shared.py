@@ -58,4 +58,3 @@ class Arena:
         for each in self._uses:
             each.op.attributes["offset"] = each.offset if each.large else self._large + each.offset
         self.bytes = self._large + self._small
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,10 +59,10 @@ def read_log(log: str) -> Report:
     return Report(registers, total(r"(\d+) bytes stack frame"), total(r"(\d+) bytes spill (?:stores|loads)"), remarks)
 
 
-def _text(size: int, fill: Any) -> str:
+def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
     """What a getter of the bindings writes into a buffer."""
     buffer = bytearray(max(size, 1))
-    fill(buffer)
+    fill(handle, buffer)
     return buffer.decode(errors="replace").rstrip("\0").strip()
 
 
@@ -83,14 +83,14 @@ def compile_ir(modules: Sequence[str], arch: Architecture) -> bytes:
         for text in modules:
             data = _numba_nvvm.llvm_replace(text).encode()
             _nvvm.add_module_to_program(program, data, len(data), "kernel")
-            if "@\"__nv_" in text or "@__nv_" in text:
+            if '@"__nv_' in text or "@__nv_" in text:
                 library = _libdevice()
                 _nvvm.lazy_add_module_to_program(program, library, len(library), "libdevice")
         try:
             _nvvm.compile_program(program, len(options), options)
         except Exception as error:
             size = _nvvm.get_program_log_size(program)
-            log = _text(size, lambda buffer: _nvvm.get_program_log(program, buffer))
+            log = _text(size, _nvvm.get_program_log, program)
             raise CompilationError(f"NVVM: {error}: {log}") from error
         code = bytearray(_nvvm.get_compiled_result_size(program))
         _nvvm.get_compiled_result(program, code)
@@ -113,11 +113,11 @@ def link(code: bytes, arch: Architecture) -> tuple[bytes, str]:
             _linker.complete(handle)
         except Exception as error:
             size = _linker.get_error_log_size(handle)
-            log = _text(size, lambda buffer: _linker.get_error_log(handle, buffer))
+            log = _text(size, _linker.get_error_log, handle)
             raise CompilationError(f"nvJitLink: {error}: {log}") from error
         cubin = bytearray(_linker.get_linked_cubin_size(handle))
         _linker.get_linked_cubin(handle, cubin)
         size = _linker.get_info_log_size(handle)
-        return bytes(cubin), _text(size, lambda buffer: _linker.get_info_log(handle, buffer)) if size else ""
+        return bytes(cubin), _text(size, _linker.get_info_log, handle) if size else ""
     finally:
         _linker.destroy(handle)

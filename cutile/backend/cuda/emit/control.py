@@ -17,9 +17,7 @@ def _assign(names: Sequence[str], values: Sequence[Value], kernel: Kernel) -> No
     """Set variables together: none is overwritten before the others have read it."""
     pairs = [(name, kernel.typed(value)) for name, value in zip(names, values, strict=True)]
     pairs = [(name, expression) for name, expression in pairs if name != expression]
-    clash = any(
-        _mentions(expression, name) for i, (name, _) in enumerate(pairs) for _, expression in pairs[i + 1 :]
-    )
+    clash = any(_mentions(expression, name) for i, (name, _) in enumerate(pairs) for _, expression in pairs[i + 1 :])
     if not clash:
         for name, expression in pairs:
             kernel.body.write(f"{name} = ", expression)
@@ -43,8 +41,10 @@ def _variables(
     """One variable for each carried value: the initial value's own where nothing else needs it, else a new one."""
     names: list[str] = []
     for result, argument, initial in zip(results, arguments, carried, strict=True):
-        taken = kernel.may_overwrite(initial)
-        names.append(str(kernel.use(initial)) if taken else kernel.fresh(argument if argument.name else result, "carried"))
+        if kernel.may_overwrite(initial):
+            names.append(str(kernel.use(initial)))
+        else:
+            names.append(kernel.fresh(argument if argument.name else result, "carried"))
         kernel.name(result, names[-1])
         kernel.name(argument, names[-1])
     return names

@@ -19,9 +19,8 @@ def unary(op: Op, kernel: Kernel) -> Call:
     return Call(made, tuple(map(kernel.use, op.operands)))
 
 
-EMITTERS = {
-    each: unary
-    for each in (
+EMITTERS = dict.fromkeys(
+    (
         math.Exp,
         math.Exp2,
         math.Log,
@@ -33,5 +32,6 @@ EMITTERS = {
         math.Tanh,
         math.Floor,
         math.Ceil,
-    )
-}
+    ),
+    unary,
+)

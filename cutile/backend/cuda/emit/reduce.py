@@ -27,6 +27,4 @@ def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
     return Call(made, (kernel.use(op.x),))
 
 
-EMITTERS = {
-    each: reduction for each in (reduce.ReduceSum, reduce.ReduceProd, reduce.ReduceMax, reduce.ReduceMin)
-}
+EMITTERS = dict.fromkeys((reduce.ReduceSum, reduce.ReduceProd, reduce.ReduceMax, reduce.ReduceMin), reduction)

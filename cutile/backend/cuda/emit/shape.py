@@ -36,4 +36,4 @@ def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
     raise IRError(f"{op.name}: cuda knows no {how!r}")
 
 
-EMITTERS = {each: reshaping for each in (shape.Broadcast, shape.Reshape, shape.Permute, ConvertLayout)}
+EMITTERS = dict.fromkeys((shape.Broadcast, shape.Reshape, shape.Permute, ConvertLayout), reshaping)

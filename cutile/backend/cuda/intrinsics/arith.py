@@ -46,7 +46,7 @@ def _max(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Floored quotient and remainder, and whether the divisor is 0: LLVM leaves division by 0 and overflow undefined."""
+    """Floored quotient, remainder, and whether the divisor is 0. LLVM leaves division by 0 and overflow undefined."""
     zero, one = number(dtype, 0), number(dtype, 1)
     none = b.icmp_unsigned("==", y, zero)
     if dtype.kind == "uint":
@@ -123,7 +123,11 @@ def combine(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
 @cache
 def binary(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x, y)` for the operation `name` of `cutile.ops.arith`."""
-    return elementwise(name + "_", (dtype, dtype), dtype, n, lambda b, x, y: combine(b, name, dtype, x, y))
+
+    def one(b: Any, x: Any, y: Any) -> Any:
+        return combine(b, name, dtype, x, y)
+
+    return elementwise(name + "_", (dtype, dtype), dtype, n, one)
 
 
 def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
@@ -154,7 +158,11 @@ UNARY: dict[str, Callable[[Any, DTypeLike, Any], Any]] = {"neg": _negative, "abs
 @cache
 def unary(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x)` for the operation `name` of `cutile.ops.arith`."""
-    return elementwise(name + "_", (dtype,), dtype, n, lambda b, x: UNARY[name](b, dtype, x))
+
+    def one(b: Any, x: Any) -> Any:
+        return UNARY[name](b, dtype, x)
+
+    return elementwise(name + "_", (dtype,), dtype, n, one)
 
 
 def fused(b: Any, dtype: DTypeLike, x: Any, y: Any, z: Any) -> Any:

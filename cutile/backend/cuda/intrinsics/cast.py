@@ -55,4 +55,8 @@ def _to_float(b: Any, source: DTypeLike, target: DTypeLike, x: Any) -> Any:
 @cache
 def convert(source: DTypeLike, target: DTypeLike, n: int) -> Any:
     """`f(x)`: the elements as `target`."""
-    return elementwise("convert", (source,), target, n, lambda b, x: converted(b, source, target, x))
+
+    def one(b: Any, x: Any) -> Any:
+        return converted(b, source, target, x)
+
+    return elementwise("convert", (source,), target, n, one)

@@ -29,4 +29,8 @@ def compare(name: str, dtype: DTypeLike, n: int) -> Any:
 @cache
 def select(dtype: DTypeLike, n: int) -> Any:
     """`f(condition, x, y)`: x where the condition is true, else y."""
-    return elementwise("select", (bool_, dtype, dtype), dtype, n, lambda b, c, x, y: b.select(c, x, y))
+
+    def one(b: Any, condition: Any, x: Any, y: Any) -> Any:
+        return b.select(condition, x, y)
+
+    return elementwise("select", (bool_, dtype, dtype), dtype, n, one)

@@ -1,4 +1,4 @@
-"""Where a thread's elements lie in the tile, as LLVM values: the layout's map, evaluated at compile time but for the thread."""
+"""Where a thread's elements lie in the tile, as LLVM values: the layout's map, all constant but for the thread."""
 
 from __future__ import annotations
 

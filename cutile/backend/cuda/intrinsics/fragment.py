@@ -46,12 +46,12 @@ class Frag(types.Type):
     def __init__(self, dtype: DTypeLike, n: int) -> None:
         self.dtype = dtype
         self.n = n
-        super().__init__(name=f"Frag({dtype.name}, {n})")
+        types.Type.__init__(self, name=f"Frag({dtype.name}, {n})")
 
 
 class _FragModel(_models.PrimitiveModel):
     def __init__(self, manager: Any, frag: Frag) -> None:
-        super().__init__(manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
+        _models.PrimitiveModel.__init__(self, manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
 
 
 _register_model(Frag)(_FragModel)

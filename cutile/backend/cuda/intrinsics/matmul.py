@@ -14,7 +14,6 @@ from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.cast import converted
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.memory import join
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     I32,
@@ -33,9 +32,11 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
     widen,
 )
+from cutile.backend.cuda.intrinsics.memory import join
 from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.staging import STEP, Stage, stages, tensor_cores
 from cutile.dtypes import DTypeLike
+
 
 def _put(b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], stage: Stage) -> None:
     """Write a tile to shared memory, in accesses as wide as registers and rows allow."""

@@ -322,7 +322,7 @@ def _store_wide(b: Any, dtype: DTypeLike, address: Any, elements: Sequence[Any])
 
 @cache
 def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) -> Any:
-    """`f(tile, base, *dynamic extents, *dynamic strides, *tile index)`: write a tile, but for what lies past an edge."""
+    """`f(tile, base, *dynamic extents, *dynamic strides, *tile index)`: write a tile; past an edge nothing."""
     dtype, count = view.dtype, layout.registers
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)

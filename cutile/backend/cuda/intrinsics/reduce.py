@@ -31,7 +31,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.staging import lane_mask, warp_mask
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64
+from cutile.dtypes import DTypeLike, bf16, f16, f32
 
 KINDS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min"}
 
