@@ -11,7 +11,7 @@ import cutile as ct
 from cuda_async import Device, OwnershipError
 from cutile.entry import Kernel
 from tests.support.kernels import define, kernel
-from tests.support.memory import BACKENDS, Input, Output, launch
+from tests.support.memory import BACKENDS, CPU_BACKENDS, Input, Output, launch
 
 SAXPY = kernel(
     "def saxpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n",
@@ -45,7 +45,7 @@ def read(*shape: int, dtype: Any = np.float32) -> Input:
     return Input(stream, np.ones(shape, dtype))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_an_op_gives_back_what_was_put_in(backend: str) -> None:
     y, x = parts((5, 7), (2, 4)), read(5, 7)
     with ct.use_backend(backend):
@@ -75,7 +75,7 @@ def test_matrix_products_of_any_size(
     assert error < (1e-2 if dtype == "bfloat16" else 1e-3 if dtype == "float16" else 1e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_strided_operands(backend: str) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 60)).astype(np.float32)[::2, ::3]

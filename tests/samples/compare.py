@@ -8,7 +8,7 @@ from tests.samples.row import ANY, NUMBERS, Row
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
-    return np.where(condition, x, y)
+    return np.where(condition, x, y)  # pyright: ignore[reportUnknownVariableType]
 
 
 ROWS = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cuda_async import Device, Storage, Stream
 from cutile.dtypes import from_numpy
 from cutile.entry import Kernel
+from cutile.host import api
 from cutile.launch.kernel_op import use_backend
 from cutile.launch.views import TiledView, View
 
@@ -47,7 +49,13 @@ def _lowest(array: Array) -> int:
 
 
 def launch(kernel: Kernel, *arguments: Any, backend: str = "reference", **generics: Any) -> None:
-    """Run a kernel on this machine's memory. A pair (array, tile) is a partition, an array is a tensor."""
+    """Run a kernel on arrays, in place. A pair (array, tile) is a partition, an array is a tensor.
+
+    "reference" and "cpu" share the arrays' memory; "cuda" copies them to the first GPU and the outputs back.
+    """
+    if backend == "cuda":
+        _launch_on_gpu(kernel, arguments, generics)
+        return
     stream = Device.host().new_stream()
     passed: list[Any] = []
     for argument in arguments:
@@ -62,4 +70,22 @@ def launch(kernel: Kernel, *arguments: Any, backend: str = "reference", **generi
         kernel(*passed, **generics).sync_on(stream)
 
 
-BACKENDS = ("reference", "cpu")
+def _launch_on_gpu(kernel: Kernel, arguments: tuple[Any, ...], generics: dict[str, Any]) -> None:
+    with Device(0):
+        passed: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, tuple):
+                passed.append(api.from_numpy(argument[0]).sync().partition(argument[1]))  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(argument, np.ndarray):
+                passed.append(api.from_numpy(argument).sync())  # pyright: ignore[reportUnknownArgumentType]
+            else:
+                passed.append(argument)
+        done = kernel(*passed, **generics).sync()
+        for argument, result in zip(arguments, done, strict=True):
+            if isinstance(argument, tuple):
+                argument[0][...] = result.unpartition().to_numpy().sync()
+
+
+CPU_BACKENDS = ("reference", "cpu")
+BACKENDS = (*CPU_BACKENDS, pytest.param("cuda", marks=pytest.mark.gpu))
+"""For `pytest.mark.parametrize`."""
