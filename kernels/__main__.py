@@ -60,16 +60,14 @@ def run(device: Device, *, quick: bool) -> tuple[list[Row], Outcome]:
 
 def report(device: Device, rows: Sequence[Row], outcome: Outcome) -> int:
     """Print the table and the digits' accuracy; return the exit status."""
-    from rich.console import Console
+    from kernels.table import console, table
 
-    from kernels.table import table
-
-    console = Console()
-    console.print(table(f"{device.name} ({device.arch})", rows))
-    console.print(f"digits: {outcome.held_out} held-out images by nearest neighbours, {outcome.accuracy:.1%} right")
+    terminal = console()
+    terminal.print(table(f"{device.name} ({device.arch})", rows))
+    terminal.print(f"digits: {outcome.held_out} held-out images by nearest neighbours, {outcome.accuracy:.1%} right")
     failures = [row.wrong for row in rows if row.wrong] + ([outcome.wrong] if outcome.wrong else [])
     for failure in failures:
-        console.print(f"WRONG: {failure}", style="bold red")
+        terminal.print(f"WRONG: {failure}", style="bold red")
     return 1 if failures else 0
 
 

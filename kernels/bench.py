@@ -16,13 +16,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from cuda_async import Device, default_device
 from kernels.first_launch import Launches, first_launches
 from kernels.measure import Row, measure
 from kernels.sizes import bench_sizes
-from kernels.table import table
+from kernels.table import console, table
 from kernels.timing import DeviceClock
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
@@ -40,19 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     device = Device.parse(options.device) if options.device else default_device()
-    console = Console()
+    terminal = console()
     rows = list(measured(device, options))
-    console.print(table(f"{device.name} ({device.arch})", rows))
+    terminal.print(table(f"{device.name} ({device.arch})", rows))
     launches = first_launches("cpu" if device.kind == "host" else f"cuda:{device.ordinal}")
     for state, seconds in launches.items():
-        console.print(f"first kernel of a process, {state}: {seconds.first:.3f} s, next {seconds.second:.3f} s")
+        terminal.print(f"first kernel of a process, {state}: {seconds.first:.3f} s, next {seconds.second:.3f} s")
     out: Path | None = options.out or (None if options.quick else FOLDER / f"{slug(device.name)}.json")
     if out is not None:
         write(out, device, rows, launches)
-        console.print(f"written to {out}")
+        terminal.print(f"written to {out}")
     wrong = [row.wrong for row in rows if row.wrong]
     for each in wrong:
-        console.print(f"WRONG: {each}", style="bold red")
+        terminal.print(f"WRONG: {each}", style="bold red")
     return 1 if wrong else 0
 
 

@@ -2,9 +2,16 @@
 
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
 
 from kernels.measure import Row
+
+
+def console() -> Console:
+    """Return a console as wide as the terminal, and wide enough for a table where there is none."""
+    shown = Console()
+    return shown if shown.is_terminal else Console(width=120)
 
 
 def table(title: str, rows: Sequence[Row]) -> Table:
