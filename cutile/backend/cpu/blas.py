@@ -10,7 +10,7 @@ import ctypes
 import importlib
 import importlib.util
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ class Blas:
         self._before = 1
 
     @contextmanager
-    def one_thread(self) -> Iterator[None]:
+    def one_thread(self) -> Generator[None]:
         """While any thread is in here, calls run on the thread that makes them. Afterwards it is as it was."""
         with self._lock:
             if self._inside == 0:
@@ -63,9 +63,7 @@ def _beside_scipy() -> Blas | None:
         try:
             library = ctypes.CDLL(str(path))
             addresses = {name: _address(getattr(library, f"scipy_{name}_")) for name in FUNCTIONS}
-            return Blas(
-                addresses, library.scipy_openblas_get_num_threads, library.scipy_openblas_set_num_threads
-            )
+            return Blas(addresses, library.scipy_openblas_get_num_threads, library.scipy_openblas_set_num_threads)
         except (OSError, AttributeError):
             continue
     return None

@@ -1,7 +1,7 @@
 """Object code to something that can be launched. No Numba: a kernel from the disk cache does not import it.
 
-A launch hands `body(first, last)` to the stream, whose workers call it on ranges of blocks. Each worker thread has scratch
-memory of its own, kept between launches; the call goes through ctypes, which lets other Python threads run meanwhile.
+A launch hands `body(first, last)` to the stream, whose workers call it on ranges of blocks. Each worker thread has
+scratch memory of its own, kept between launches; the call goes through ctypes, which lets other Python threads run.
 """
 
 from __future__ import annotations

@@ -13,6 +13,17 @@ ATOM, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARE, NOT, CHOICE = range(9)
 """How tightly an expression binds, tightest first."""
 
 
+EVERY_INTRINSIC = frozenset((
+    "absolute", "bf16_bits", "bf16_round", "bf16_value", "bool_", "ceil", "choose", "cos", "exp", "exp2",
+    "f16_bits", "f16_round", "f16_value", "f32", "f64", "floor", "floor_div", "floor_div_unsigned", "fma",
+    "gemm", "i8", "i16", "i32", "i64", "inf", "larger", "log", "log2", "maximum", "maximum_unsigned",
+    "minimum", "minimum_unsigned", "mod", "mod_unsigned", "nan", "product_step", "rsqrt", "shift_left",
+    "shift_right", "shift_right_unsigned", "sin", "smaller", "sqrt", "sum_step", "tanh", "to_odd", "u8",
+    "u16", "u32", "u64",
+))  # fmt: skip
+"""The names that generated code may import: what `intrinsics/__init__.py` lists, without importing Numba to know it."""
+
+
 @dataclass(frozen=True)
 class Text:
     """An expression."""

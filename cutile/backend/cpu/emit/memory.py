@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._text import CHOICE, COMPARE, NOT, Expression, Printer, Statement, Text, call, is_small_float
+from cutile.backend.cpu.emit._text import (
+    CHOICE,
+    COMPARE,
+    NOT,
+    Expression,
+    Printer,
+    Statement,
+    Text,
+    call,
+    is_small_float,
+)
 from cutile.backend.cpu.emit.create import number
 from cutile.backend.cpu.stage import Read, ReadInside, Stride, Write
 from cutile.ir.core import Op, Value

@@ -7,13 +7,13 @@ gets a variable, named as the user named it. Each of the user's lines is quoted 
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce
-from cutile.backend.cpu.emit._text import ATOM, COMPARE, Expression, Statement, Text, is_small_float
+from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, is_small_float
 from cutile.backend.cpu.stage import INDEX, Read, ReadInside, Scratch, Stride
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError
@@ -62,8 +62,8 @@ class ModulePrinter:
     # -- names --------------------------------------------------------------------------------------------------
 
     def _unique(self, stem: str) -> str:
-        stem = "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in stem)
-        if not stem or stem[0].isdigit() or stem in EVERY_INTRINSIC:
+        stem = "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in stem)
+        if not stem or stem[0].isdigit() or stem in EVERY_INTRINSIC | {"range"}:
             stem = f"{stem}_" if stem and not stem[0].isdigit() else f"tile_{stem}"
         name, count = stem, 0
         while name in self._taken:
@@ -155,7 +155,7 @@ class ModulePrinter:
         self.lines.append("    " * self._depth + text)
 
     @contextmanager
-    def indented(self) -> Iterator[None]:
+    def indented(self) -> Generator[None]:
         """One level deeper."""
         self._depth += 1
         outside = set(self._taken)
@@ -202,14 +202,6 @@ class ModulePrinter:
         return [f"from {INTRINSICS} import (", *(f"    {name}," for name in names), ")"]
 
 
-EVERY_INTRINSIC = frozenset(
-    "absolute bf16_bits bf16_round bf16_value bool_ ceil choose cos exp exp2 f16_bits f16_round f16_value f32 f64 floor "
-    "floor_div floor_div_unsigned fma gemm i8 i16 i32 i64 inf larger log log2 maximum maximum_unsigned minimum "
-    "minimum_unsigned mod mod_unsigned nan product_step rsqrt shift_left shift_right shift_right_unsigned sin smaller "
-    "sqrt sum_step tanh to_odd u8 u16 u32 u64 range".split()
-)
-
-
 def _stem(value: Value) -> str:
     """A name for what nobody named: by its kind."""
     if not isinstance(value.type, TileType):
@@ -230,8 +222,10 @@ def _has_user_loop(op: Op) -> bool:
     """Whether a loop that the user wrote is in here (those of nests count elements, in i64)."""
     own = isinstance(op, For) and (op.induction.type != INDEX or op.induction.name == "block")
     inner = (each for block in op.regions for each in _walk(block))
-    return own or isinstance(op, While) or any(
-        isinstance(each, While) or (isinstance(each, For) and each.induction.type != INDEX) for each in inner
+    return (
+        own
+        or isinstance(op, While)
+        or any(isinstance(each, While) or (isinstance(each, For) and each.induction.type != INDEX) for each in inner)
     )
 
 

@@ -1,4 +1,4 @@
-"""The untyped seam: Numba and llvmlite as `Any`, and how a piece of LLVM IR becomes a function that generated code calls.
+"""The untyped seam: Numba and llvmlite as `Any`, and how LLVM IR becomes a function that generated code calls.
 
 Not a place for formulas; those are in the files named by family.
 """
@@ -64,6 +64,11 @@ Result = Callable[..., Any]
 def first_type(x: Any, *_: Any) -> Any:
     """The result has the first argument's type."""
     return x
+
+
+def same_type(*arguments: Any) -> Any:
+    """All arguments have one type, which is the result's."""
+    return arguments[0] if all(each == arguments[0] for each in arguments) else None
 
 
 def unary(emit: Emit, result: Result = first_type) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, ternary, types, unary
+from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, same_type, ternary, types, unary
 
 
 def _is_float(value: Any) -> bool:
@@ -19,13 +19,21 @@ def _unsigned(x: Any, y: Any) -> Any:
     return x if isinstance(x, types.Integer) and x == y and not x.signed else None
 
 
+def _index(x: Any, y: Any) -> Any:
+    return x if x == y == types.int64 else None
+
+
+def _chosen(bit: Any, x: Any, y: Any) -> Any:
+    return x if x == y and bit == types.boolean else None
+
+
 def _pick(operator: str) -> Any:
     """Of two index values, the one that `operator` holds for. Indices are i64 whatever they came from."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.select(builder.icmp_signed(operator, *arguments), *arguments)
 
-    return binary(emit, lambda x, y: x if x == y == types.int64 else None)
+    return binary(emit, _index)
 
 
 smaller = _pick("<")
@@ -37,19 +45,15 @@ larger = _pick(">")
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
     """`fmin` or `fmax`: of a number and NaN the number."""
 
-    def float_emit(builder: Any, arguments: list[Any]) -> Any:
-        return llvm(builder, float_name, *arguments)
-
     def typing(name_of_int: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
             return llvm(builder, float_name if _is_float(arguments[0]) else name_of_int, *arguments)
 
         return emit
 
-    del float_emit
     return (
-        binary(typing(signed_name), lambda x, y: x if x == y else None),
-        binary(typing(unsigned_name), lambda x, y: x if x == y else None),
+        binary(typing(signed_name), same_type),
+        binary(typing(unsigned_name), same_type),
     )
 
 
@@ -129,7 +133,7 @@ def _shift(method: str, fill: bool) -> Any:
     return emit
 
 
-shift_left = binary(define("shift_left", _shift("shl", fill=False)), lambda x, y: x if x == y else None)
+shift_left = binary(define("shift_left", _shift("shl", fill=False)), same_type)
 """`x << y`; 0 for counts of at least the width."""
 shift_right = binary(define("shift_right", _shift("ashr", fill=True)), _signed)
 """`x >> y`, the sign kept; signed."""
@@ -161,5 +165,5 @@ def _choose(builder: Any, arguments: list[Any]) -> Any:
     return builder.select(*arguments)
 
 
-choose = ternary(_choose, lambda bit, x, y: x if x == y and bit == types.boolean else None)
+choose = ternary(_choose, _chosen)
 """`x` where the bool is true, else `y`; both are computed."""

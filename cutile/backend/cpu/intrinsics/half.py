@@ -66,6 +66,10 @@ def _value_type(x: Any) -> Any:
     return types.float32 if x == types.uint16 else None
 
 
+def _odd_type(x: Any) -> Any:
+    return types.float32 if x == types.float64 else None
+
+
 def _bits_type(x: Any) -> Any:
     return types.uint16 if x == types.float32 else None
 
@@ -86,5 +90,5 @@ bf16_bits = unary(define("bf16_bits", _bf16_bits), _bits_type)
 """The bits of the bf16 nearest to an f32."""
 bf16_round = unary(define("bf16_round", _bf16_round), _round_type)
 """The f32 rounded to what a bf16 can hold."""
-to_odd = unary(define("to_odd", _to_odd), lambda x: types.float32 if x == types.float64 else None)
+to_odd = unary(define("to_odd", _to_odd), _odd_type)
 """An f64 as an f32 on its way to 16 bits: inexact values get an odd last bit, so that the next rounding is right."""

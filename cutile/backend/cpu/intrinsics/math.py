@@ -124,6 +124,14 @@ def _log_of(x: Num, base_two: bool) -> Num:
     return total.where(x.compare("<", 0.0), nan).where(x.is_nan(), nan)
 
 
+def _log(x: Num) -> Num:
+    return _log_of(x, base_two=False)
+
+
+def _log2(x: Num) -> Num:
+    return _log_of(x, base_two=True)
+
+
 def _tanh(x: Num) -> Num:
     magnitude = x.call("fabs")
     x2 = x * x
@@ -160,9 +168,9 @@ exp = _function("exp", _exp)
 """e ** x: at most 1.0 ulp."""
 exp2 = _function("exp2", _exp2)
 """2 ** x: at most 1.0 ulp."""
-log = _function("log", lambda x: _log_of(x, base_two=False))
+log = _function("log", _log)
 """The natural logarithm: at most 1.0 ulp."""
-log2 = _function("log2", lambda x: _log_of(x, base_two=True))
+log2 = _function("log2", _log2)
 """The logarithm to base 2: at most 1.5 ulp; exact for powers of two."""
 tanh = _function("tanh", _tanh)
 """The hyperbolic tangent: at most 1.5 ulp."""

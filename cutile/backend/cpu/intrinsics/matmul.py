@@ -53,7 +53,7 @@ def _call(builder: Any, values: list[Any]) -> None:
 
 
 @intrinsic
-def gemm(  # noqa: D103 - the docstring would be Numba's
+def gemm(
     _context: Any,
     address: Any,
     rows: Any,

@@ -1,4 +1,4 @@
-"""Blocks and structured control flow: tiles that loops and branches pass on live in scratch memory, scalars in values."""
+"""Blocks and structured control flow: tiles that loops and branches pass on live in scratch memory."""
 
 from __future__ import annotations
 
@@ -209,9 +209,7 @@ def _lower_if(lowering: Lowering, op: If) -> None:
     memory = {at: _product(value, lowering) for at, value in enumerate(op.results) if not value.tile.is_scalar}
 
     def leave(terminator: Op) -> list[Value]:
-        scalars = [
-            lowering.concrete(value) for at, value in enumerate(terminator.operands) if at not in memory
-        ]
+        scalars = [lowering.concrete(value) for at, value in enumerate(terminator.operands) if at not in memory]
         _move(lowering, [(lowering.node(terminator.operands[at]), memory[at]) for at in memory], terminator)
         return scalars
 

@@ -119,9 +119,8 @@ class Lowering:
         known = tensor.tensor.shape[axis]
         if known is not None:
             return self.scope.index(known)
-        return self.scope.as_index(
-            self.scope.shared(("dim", tensor, axis), TensorDim(self.parameter(tensor), axis=axis), f"{tensor.name}_size_{axis}")
-        )
+        query = TensorDim(self.parameter(tensor), axis=axis)
+        return self.scope.as_index(self.scope.shared(("dim", tensor, axis), query, f"{tensor.name}_size_{axis}"))
 
     def stride(self, tensor: Value, axis: int) -> Value:
         """A tensor's stride, in elements."""
@@ -168,7 +167,8 @@ class Lowering:
             scope = self.scope
             axes, _ = self.own_tile(mut)
             rest = scope.minus(axes[axis].size, axes[axis].start)
-            self._limits[key] = scope.smaller(self._tile_count(mut.mut.tile[axis], axis), rest, f"{mut.name}_count_{axis}")
+            whole = self._tile_count(mut.mut.tile[axis], axis)
+            self._limits[key] = scope.smaller(whole, rest, f"{mut.name}_count_{axis}")
         return self._limits[key]
 
     def _tile_count(self, extent: int, axis: int) -> Value:
@@ -388,4 +388,3 @@ class Lowering:
         self.pending.append(Root(kept, [Target(zero, product=product)], location=op.location))
         self.pending.append(Root(x.extents, [Target(step, product=product)], "", op.axis, op.location))
         return product if wide is dtype else Cast(product, dtype)
-

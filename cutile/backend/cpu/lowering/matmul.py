@@ -79,18 +79,18 @@ def _multiply(lowering: Lowering, a: Product, b: Product, c: Product) -> None:
                 a.buffer.memory, zero, steps[0],
                 b.buffer.memory, zero, steps[1],
                 c.buffer.memory, zero, steps[2],
+                a_transposed=False, b_transposed=False, beta=1.0,
             )
         )  # fmt: skip
         return
-    with scope.loop(rows, "row") as outer:
-        with scope.loop(depth, "step") as middle:
-            place = scope.plus(scope.times(outer.index, steps[0]), middle.index)
-            factor = scope.add(Read(a.buffer.memory, place), a.name)
-            with scope.loop(cols, "column") as inner:
-                from_b = scope.add(Read(b.buffer.memory, scope.plus(scope.times(middle.index, steps[1]), inner.index)))
-                to = scope.plus(scope.times(outer.index, steps[2]), inner.index)
-                total = scope.add(Add(scope.add(Read(c.buffer.memory, to)), scope.add(Mul(factor, from_b))))
-                scope.builder.add(Write(c.buffer.memory, to, total))
+    with scope.loop(rows, "row") as outer, scope.loop(depth, "step") as middle:
+        place = scope.plus(scope.times(outer.index, steps[0]), middle.index)
+        factor = scope.add(Read(a.buffer.memory, place), a.name)
+        with scope.loop(cols, "column") as inner:
+            from_b = scope.add(Read(b.buffer.memory, scope.plus(scope.times(middle.index, steps[1]), inner.index)))
+            to = scope.plus(scope.times(outer.index, steps[2]), inner.index)
+            total = scope.add(Add(scope.add(Read(c.buffer.memory, to)), scope.add(Mul(factor, from_b))))
+            scope.builder.add(Write(c.buffer.memory, to, total))
 
 
 @dataclass
@@ -280,4 +280,3 @@ def _moved(scope: Scope, tile: Loaded, axis: int, by: Value, extents: list[Exten
     axes[axis] = TensorAxis(scope.plus(old.start, by), old.size, old.stride, False, old.may_be_negative)
     base = scope.plus(tile.base, scope.times(by, old.stride), f"{tile.name}_at")
     return Loaded(tile.tensor, axes, base, extents)
-

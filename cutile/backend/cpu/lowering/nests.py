@@ -1,8 +1,8 @@
 """Roots, and the loop nests that they share.
 
-A root is something that must really be computed: a store, a reduction, a tile kept in scratch memory. Each has the loops
-it needs, outermost first. Neighbouring roots share a loop when it is equally long and what one leaves for the other is
-used at the same index:
+A root is something that must really be computed: a store, a reduction, a tile kept in scratch memory. Each has the
+loops it needs, outermost first. Neighbouring roots share a loop when it is equally long and what one leaves for the
+other is used at the same index:
 
     m = reduce_max(x, 1)                 for row:
     e = exp(x - m)                           for column: m = max(m, x)
@@ -123,14 +123,13 @@ def _touches(writer: Root, reader: Root, mine: int, theirs: int) -> bool:
         for target in writer.targets:
             if isinstance(leaf, Product):
                 same = target.product is not None and (
-                    leaf is target.product
-                    or (leaf.buffer is not None and target.product.buffer is leaf.buffer)
+                    leaf is target.product or (leaf.buffer is not None and target.product.buffer is leaf.buffer)
                 )
             else:
                 tile = target.tile
                 same = isinstance(leaf, Loaded) and tile is not None and leaf.tensor is tile.tensor
-                if same and leaf.base is not tile.base:  # another tile of a tensor that is written
-                    return True
+                if isinstance(leaf, Loaded) and same and tile is not None and leaf.base is not tile.base:
+                    return True  # another tile of a tensor that is written
             if same and (mine == writer.axis or where[writer.target_axis(mine)] is not reader.variables[theirs]):
                 return True
     return False

@@ -100,7 +100,7 @@ class Number(Node):
         self.value = value
 
     def compute(self, scope: Scope, index: Index) -> Value:
-        return scope.add(Constant(value=self.value, dtype=self.dtype))
+        return scope.add(Constant(value=self.value, dtype=self.dtype, shape=()))
 
 
 class Element(Node):
@@ -324,7 +324,6 @@ class Product(Node):
             return self.local
         assert self.buffer is not None, f"{self.name or 'a tile'} is used before it is computed"
         return scope.add(Read(self.buffer.memory, self.buffer.offset(scope, index)), self.name)
-
 
 
 class Accumulated(Node):

@@ -1,8 +1,8 @@
-"""`Scope`: appends scalar operations to the block being written, with index arithmetic folded and repeated values shared."""
+"""`Scope`: appends scalar operations to the block being written; folds index arithmetic, shares repeated values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ class Scope:
 
     def index(self, number: int) -> Value:
         """A constant index."""
-        value = self.shared(("index", number), Constant(value=number, dtype=i64))
+        value = self.shared(("index", number), Constant(value=number, dtype=i64, shape=()))
         self._constants[value] = number
         return value
 
@@ -126,7 +126,7 @@ class Scope:
 
     def number(self, value: float, dtype: DTypeLike) -> Value:
         """A constant scalar."""
-        return self.shared(("number", repr(value), dtype), Constant(value=value, dtype=dtype))
+        return self.shared(("number", repr(value), dtype), Constant(value=value, dtype=dtype, shape=()))
 
     def all_of(self, bits: Sequence[Value]) -> Value | None:
         """The conjunction; None for no bits."""
@@ -136,7 +136,7 @@ class Scope:
         return total
 
     @contextmanager
-    def block(self, *arguments: Value) -> Iterator[Block]:
+    def block(self, *arguments: Value) -> Generator[Block]:
         """Open a nested block."""
         self._known.append({})
         try:
@@ -146,7 +146,7 @@ class Scope:
             self._known.pop()
 
     @contextmanager
-    def loop(self, count: Value, name: str, carried: Sequence[Value] = ()) -> Iterator[Loop]:
+    def loop(self, count: Value, name: str, carried: Sequence[Value] = ()) -> Generator[Loop]:
         """A loop over `0 <= i < count`. Set `results` to the values it passes on before the `with` ends."""
         zero, one = self.index(0), self.index(1)
         made = Loop(Value(INDEX, name), tuple(Value(value.type, value.name) for value in carried))
@@ -171,4 +171,3 @@ class Loop:
         self.arguments = arguments
         self.yielded: tuple[Value, ...] = ()
         self.results: tuple[Value, ...] = ()
-
