@@ -41,8 +41,8 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         back = element.astype(np.float64)
         wanted = given.astype(np.float64)
     if dtype.kind != "float":
-        exact = bool(np.isfinite(wanted)) and int(value) == int(element)
-        if not exact:
+        whole = bool(np.isfinite(wanted)) and wanted == np.floor(wanted)
+        if not whole or int(value) != int(element):
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
     elif bool(np.isinf(back)) and not bool(np.isinf(wanted)):
         raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}")
