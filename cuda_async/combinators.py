@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
 from cuda_async.op import DeviceOp, into_op
+
+if TYPE_CHECKING:
+    from cuda_async.device import Device
 
 __all__ = ("Inspect", "Map", "Select", "Then", "Value", "Zip", "empty", "value", "with_context", "zip")
 
@@ -60,6 +63,9 @@ class _Step(DeviceOp[U]):
 
     def warns(self) -> bool:
         return _root(self).warns()
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        return _root(self).preparations(device)
 
     def execute(self, context: ExecutionContext) -> U:
         # A chain of ten thousand steps is a loop here, not ten thousand frames.

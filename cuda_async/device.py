@@ -54,7 +54,7 @@ class Device:
         ('host', 'cpu', True)
     """
 
-    __slots__ = ("__weakref__", "_events", "_garbage", "driver", "policy", "properties")
+    __slots__ = ("__weakref__", "_events", "_garbage", "_staging", "driver", "policy", "properties")
 
     driver: Driver
     properties: DeviceProperties
@@ -62,6 +62,7 @@ class Device:
     """What `global_policy` returns for this device, once it was asked for."""
     _garbage: deque[Callable[[], None]]
     _events: deque[DriverEvent]
+    _staging: Stream | None
 
     def __new__(cls, ordinal: int = 0) -> Device:
         return cls.of_kind("cuda", ordinal)
@@ -86,6 +87,7 @@ class Device:
         self.policy = None
         self._garbage = deque()
         self._events = deque()
+        self._staging = None
         return self
 
     @classmethod
@@ -193,6 +195,12 @@ class Device:
     def return_event(self, event: DriverEvent) -> None:
         """Take back an event from `borrow_event` that nobody waits for any more."""
         self._events.append(event)
+
+    def staging_stream(self) -> Stream:
+        """The stream on which workers move large host copies to and from page-locked memory."""
+        if self._staging is None:
+            self._staging = Stream(self, self.driver.create_stream())
+        return self._staging
 
     # -- defaults -----------------------------------------------------------------------------
 

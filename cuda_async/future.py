@@ -12,8 +12,9 @@ until the device is done.
 
 from __future__ import annotations
 
-import asyncio
+import contextvars
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Coroutine, Generator
@@ -27,6 +28,7 @@ from cuda_async.policy import SchedulingPolicy, default_stream, next_stream
 from cuda_async.run import Run, refuse_nested
 from cuda_async.site import Site
 from cuda_async.stream import Stream
+from cuda_async.waiting import current_task, loop_is_busy, suspend
 
 __all__ = ("DeviceFuture", "FutureState", "into_future", "schedule")
 
@@ -55,11 +57,12 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         (42, 42)
     """
 
-    __slots__ = ("__weakref__", "_drivers", "_run", "_site", "_started", "_warns")
+    __slots__ = ("__weakref__", "_drivers", "_preparing", "_run", "_site", "_started", "_warns")
 
     def __init__(self, op: DeviceOp[T], stream: Stream) -> None:
         self._site: Site = op.site
         self._started = False
+        self._preparing = False
         self._warns = op.warns()
         self._run: Run[T] = Run(op, stream)
         self._drivers: dict[object, Generator[Any, Any, T]] = {}
@@ -87,6 +90,24 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._submit()
         self._run.watch()
 
+    def _prepares(self) -> bool:
+        """Have slow host work (compiling) done on a thread of its own, which then enqueues. Whether there is any."""
+        if self._started:
+            return self._preparing
+        refuse_nested("await")
+        preparations = self._run.preparations()
+        if not preparations:
+            return False
+        self._started = self._preparing = True
+        context = contextvars.copy_context()  # functions given to then() see the task's variables
+        threading.Thread(
+            target=context.run,
+            args=(self._run.prepare_and_submit, preparations),
+            name="cuda_async-prepare",
+            daemon=True,
+        ).start()
+        return True
+
     def _submit(self) -> None:
         if not self._started:
             refuse_nested("await or start()")
@@ -104,11 +125,12 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         run = self._run
         if not run.done:
-            self._submit()
-            if not run.done and not self._spin():
+            if not self._prepares():
+                self._submit()
+            if not run.done and (self._preparing or not self._spin()):
                 run.watch()
                 run.raise_interrupt()
-                yield from _suspend(run)
+                yield from suspend(run)
         return run.outcome()
 
     def _spin(self) -> bool:
@@ -116,7 +138,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if self._run.stream.device.kind != "cuda":
             return False  # a spin would keep the interpreter from the workers that do the work
         budget = config().spin_budget_us
-        if budget <= 0 or _loop_is_busy():
+        if budget <= 0 or loop_is_busy():
             return False
         end = time.perf_counter() + budget * 1e-6
         while not self._run.poll():
@@ -144,12 +166,12 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     def close(self) -> None:
         """End the waiting of the current task; the work goes on."""
-        driver = self._drivers.pop(_current_task(), None)
+        driver = self._drivers.pop(current_task(), None)
         if driver is not None:
             driver.close()
 
     def _step(self, advance: Callable[[Generator[Any, Any, T]], Any]) -> Any:
-        task = _current_task()
+        task = current_task()
         driver = self._drivers.get(task)
         if driver is None:
             driver = self._drivers[task] = self.__await__()
@@ -175,41 +197,6 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"<DeviceFuture {self.state.value} on {self.stream}>"
-
-
-def _current_task() -> object:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no asyncio loop runs on this thread
-        return None
-
-
-def _loop_is_busy() -> bool:
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    ready = getattr(loop, "_ready", None)  # asyncio's own loops tell; of others, assume that they are
-    return ready is None or len(ready) > 0
-
-
-def _suspend(run: Run[Any]) -> Generator[Any, Any, None]:
-    """Suspend the current task until the run is done."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if not waiter.done():  # it may have been cancelled meanwhile
-            waiter.set_result(None)
-
-    def wake() -> None:
-        try:
-            loop.call_soon_threadsafe(settle)
-        except RuntimeError:
-            return  # the loop was closed: nobody waits any more
-
-    run.when_done(wake)
-    yield from waiter
 
 
 def schedule(op: DeviceOp[T], policy: SchedulingPolicy) -> DeviceFuture[T]:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cuda_async.errors import OwnershipError
 from cuda_async.site import Site, format_site
@@ -42,8 +41,7 @@ class Lendable(Protocol):
     def nbytes(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """One argument of an operation: bytes [start, stop) of a storage, read or written.
 
     `stop` None means to its end. `argument` is the name that an error shows.

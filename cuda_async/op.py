@@ -38,6 +38,7 @@ from cuda_async.site import Site, format_site, user_site
 
 if TYPE_CHECKING:
     from cuda_async.context import ExecutionContext
+    from cuda_async.device import Device
     from cuda_async.future import DeviceFuture
     from cuda_async.policy import SchedulingPolicy
     from cuda_async.shared import SharedDeviceOp
@@ -103,6 +104,15 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
     def parts(self) -> Iterable[DeviceOp[Any]]:
         """The operations that this one is composed of."""
         return ()
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        """Slow host work to be done before this runs on `device` (compiling a kernel, say), if there is any.
+
+        An `await` does it on a thread of its own, so that the event loop goes on; elsewhere `execute` does it.
+        Here: what the parts have.
+        """
+        for part in self.parts():
+            yield from part.preparations(device)
 
     def label(self) -> str:
         """A short name for errors and drawings."""

@@ -107,6 +107,25 @@ class Run(Generic[T]):
         if self._event is None:
             self.complete()
 
+    def preparations(self) -> list[Callable[[], object]]:
+        """Slow host work that should be done before `submit`."""
+        op = self._op
+        return [] if op is None else list(op.preparations(self.stream.device))
+
+    def prepare_and_submit(self, preparations: list[Callable[[], object]]) -> None:
+        """Do the slow work, then submit; a failure is the run's."""
+        try:
+            for prepare in preparations:
+                prepare()
+        except BaseException as error:
+            self._error = error
+            self.abandon()
+            self.adopt(self._own)
+            self.complete()
+            return
+        self.submit()
+        self.watch()
+
     def _enqueue(self, op: DeviceOp[T]) -> None:
         stream = self.stream
         try:

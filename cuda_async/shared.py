@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cuda_async.combinators import Value
 from cuda_async.context import ExecutionContext
@@ -21,6 +21,9 @@ from cuda_async.lease import Lease
 from cuda_async.op import DeviceOp
 from cuda_async.site import Site, format_site
 from cuda_async.stream import Stream
+
+if TYPE_CHECKING:
+    from cuda_async.device import Device
 
 __all__ = ("SharedDeviceOp", "shared", "unzip")
 
@@ -54,11 +57,6 @@ class _Once(Generic[T]):
     def site(self) -> Site:
         """Where the parent was made."""
         return self._site
-
-    @property
-    def parent(self) -> DeviceOp[T] | None:
-        """The operation, until it has run."""
-        return self._parent
 
     def get(self, context: ExecutionContext) -> T:
         """Execute the parent in this context, or order this context behind where it was executed."""
@@ -108,6 +106,11 @@ class _Once(Generic[T]):
         run.allies.add(self)
         run.callbacks += self._callbacks
         run.kept.append(self)
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        """What the parent needs prepared, unless it has run."""
+        parent = self._parent
+        return () if parent is None else parent.preparations(device)
 
     def discard(self) -> None:
         """Give up the parent, unless it has run."""
@@ -180,6 +183,9 @@ class SharedDeviceOp(DeviceOp[T]):
     def warns(self) -> bool:
         return False  # the parent does, when its last handle goes
 
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        return self._once.preparations(device)
+
     def execute(self, context: ExecutionContext) -> T:
         return self._once.get(context)
 
@@ -209,6 +215,9 @@ class _Branch(DeviceOp[U]):
 
     def warns(self) -> bool:
         return False  # the parent does, when its last branch goes
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        return self._once.preparations(device)
 
     def execute(self, context: ExecutionContext) -> U:
         result = self._once.get(context)

@@ -1,13 +1,16 @@
 """Copies between ordinary host memory and a device that never block the caller.
 
 A GPU copies ordinary (pageable) memory by blocking the caller until its stream has drained. So
-these go through page-locked memory: uploads take a snapshot of the source at submission, downloads
-reach their destination when the run completes. On the CPU they are plain copies in stream order.
+these go through page-locked memory. A small upload is a snapshot of its source at submission. A
+large one is cut into chunks that workers move to and from page-locked memory in stream order,
+while the device copies the chunk before: the caller, which may be an event loop, moves nothing.
+On the CPU both are plain copies in stream order.
 
     upload(context, storage, source_address, nbytes, keep=array)
     download(context, storage, destination_address, nbytes, keep=array)
 
-For the `execute` of an operation; `keep` is what owns the host memory, held until the run completes.
+For the `execute` of an operation; `keep` is what owns the host memory: it is held until the run
+completes, and must not change (nor be read, for a download) before.
 """
 
 from __future__ import annotations
@@ -16,12 +19,18 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from cuda_async.context import ExecutionContext
+from cuda_async.driver.interface import DriverEvent
 from cuda_async.storage import Storage
 
 if TYPE_CHECKING:
     from cuda_async.device import Device
 
-__all__ = ("Staging", "download", "upload")
+__all__ = ("CHUNK_BYTES", "Staging", "download", "upload")
+
+CHUNK_BYTES = 4 << 20
+"""Up to this size the caller moves the bytes itself: that takes it less than a millisecond or so."""
+
+_SLOTS = 3  # one being moved by a worker, one being copied by the device, one ready
 
 
 class Staging:
@@ -51,14 +60,17 @@ def upload(
     """
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=True)
+    context.keep(keep)
+    target = storage.address + offset
     if context.device.kind == "host":
-        context.keep(keep)
+        context.stream.copy(target, source, nbytes)
+    elif nbytes > CHUNK_BYTES:
+        _Pipe(context).upload(target, source, nbytes)
     else:
         staging = Staging(context.device, nbytes)
         ctypes.memmove(staging.address, source, nbytes)
         context.keep(staging)
-        source = staging.address
-    context.stream.copy(storage.address + offset, source, nbytes)
+        context.stream.copy(target, staging.address, nbytes)
 
 
 def download(
@@ -72,17 +84,16 @@ def download(
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=False)
     context.keep(keep)
+    source = storage.address + offset
     if context.device.kind == "host":
-        context.stream.copy(destination, storage.address + offset, nbytes)
-        return
-    staging = Staging(context.device, nbytes)
-    context.keep(staging)
-    context.stream.copy(staging.address, storage.address + offset, nbytes)
-    context.on_complete(lambda: _deliver(destination, staging))
-
-
-def _deliver(destination: int, staging: Staging) -> None:
-    ctypes.memmove(destination, staging.address, staging.nbytes)
+        context.stream.copy(destination, source, nbytes)
+    elif nbytes > CHUNK_BYTES:
+        _Pipe(context).download(destination, source, nbytes)
+    else:
+        staging = Staging(context.device, nbytes)
+        context.keep(staging)
+        context.stream.copy(staging.address, source, nbytes)
+        context.on_complete(lambda: _move(destination, staging.address, nbytes))
 
 
 def _check(storage: Storage, nbytes: int, offset: int) -> None:
@@ -90,3 +101,65 @@ def _check(storage: Storage, nbytes: int, offset: int) -> None:
         raise ValueError(
             f"expected a part of the storage's {storage.nbytes} bytes, got {nbytes} bytes at offset {offset}"
         )
+
+
+def _move(destination: int, source: int, nbytes: int) -> None:
+    ctypes.memmove(destination, source, nbytes)
+
+
+class _Pipe:
+    """A few page-locked slots between the host, on a stream of its own, and the device, on the run's."""
+
+    def __init__(self, context: ExecutionContext) -> None:
+        device = context.device
+        self._device_side = context.stream
+        self._host_side = device.staging_stream()
+        self._slots = [Staging(device, CHUNK_BYTES) for _ in range(_SLOTS)]
+        for slot in self._slots:
+            context.keep(slot)
+        self._filled: list[DriverEvent] = [device.borrow_event() for _ in range(_SLOTS)]
+        self._emptied: list[DriverEvent] = [device.borrow_event() for _ in range(_SLOTS)]
+        self._device = device
+
+    def upload(self, target: int, source: int, nbytes: int) -> None:
+        """Workers fill slots, the device empties them."""
+        host, device = self._host_side, self._device_side
+        with host.submission:
+            host.driver.begin_run()
+            for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
+                turn, slot = number % _SLOTS, self._slots[number % _SLOTS].address
+                length = min(CHUNK_BYTES, nbytes - start)
+                if number >= _SLOTS:
+                    host.driver.wait_event(self._emptied[turn])
+                host.call(lambda slot=slot, start=start, length=length: _move(slot, source + start, length))
+                host.driver.record(self._filled[turn])
+                device.driver.wait_event(self._filled[turn])
+                device.copy(target + start, slot, length)
+                device.driver.record(self._emptied[turn])
+            host.driver.end_run()
+        self._give_back()
+
+    def download(self, destination: int, source: int, nbytes: int) -> None:
+        """The device fills slots, workers empty them; the run's stream waits for the last."""
+        host, device = self._host_side, self._device_side
+        with host.submission:
+            host.driver.begin_run()
+            for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
+                turn, slot = number % _SLOTS, self._slots[number % _SLOTS].address
+                length = min(CHUNK_BYTES, nbytes - start)
+                if number >= _SLOTS:
+                    device.driver.wait_event(self._emptied[turn])
+                device.copy(slot, source + start, length)
+                device.driver.record(self._filled[turn])
+                host.driver.wait_event(self._filled[turn])
+                host.call(lambda slot=slot, start=start, length=length: _move(destination + start, slot, length))
+                host.driver.record(self._emptied[turn])
+            for event in self._emptied:
+                device.driver.wait_event(event)
+            host.driver.end_run()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        # Waits that are enqueued stay valid when an event is recorded again.
+        for event in (*self._filled, *self._emptied):
+            self._device.return_event(event)
