@@ -39,8 +39,9 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.reduce import Reduce
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
-MOST_REGISTERS = 128
-"""Registers per thread up to which a product's blocks are asked to share a multiprocessor, two at a time."""
+SHARED_BLOCK_REGISTERS = 96
+"""Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor; the rest of
+the 128 that each thread then has goes to addresses and fragments."""
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -72,11 +73,19 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
     layouts = layouts_of(function)
-    products = [layouts[op.attributes["layout"]].registers for op in function.walk() if isinstance(op, Mma)]
+    products = [op for op in function.walk() if isinstance(op, Mma)]
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-    room = arch.registers // (2 * threads)
-    fits = 2 * shared <= arch.shared_bytes and room >= MOST_REGISTERS
-    return 2 if products and fits and max(products) <= MOST_REGISTERS // 2 else 0
+
+    def words(value: Value, layout: str) -> int:
+        return layouts[layout].registers * value.tile.dtype.bits // 32
+
+    filled = [
+        words(op.result, op.attributes["layout"])
+        + sum(words(x, name) for x, name in zip((op.a, op.b), op.attributes["source"], strict=True))
+        for op in products
+    ]
+    fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
+    return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS else 0
 
 
 class _Lowering:

@@ -1,0 +1,95 @@
+"""The shipped kernels, and kernels of text, as IR and as cubins, without a device."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.interface import CompileOptions, Executable, Source, Target
+from cutile.dtypes import DTypeLike, f32, i32
+from cutile.frontend.build import build
+from cutile.frontend.source import take_source
+from cutile.ir.core import Function
+from cutile.ir.types import Type
+from cutile.passes.pipeline import run_passes
+from kernels.gemm import gemm
+from kernels.row_min import row_min
+from kernels.saxpy import saxpy
+from kernels.softmax import softmax
+from kernels.vector_add import vector_add
+from tests.support.programs import mut, program, scalar, tensor
+
+HOPPER = Target("cuda", "sm_90a")
+
+
+def shipped(kernel: Any, parameters: dict[str, Type], **generics: Any) -> Function:
+    """The IR of a shipped kernel after the neutral passes."""
+    function = kernel.__wrapped__
+    return run_passes(build(function, take_source(function), parameters, generics).function)
+
+
+def written(text: str, parameters: dict[str, Type], **generics: Any) -> Function:
+    """The IR of a kernel of text after the neutral passes."""
+    return run_passes(program(text, parameters, **generics))
+
+
+def saxpy_program(*tile: int) -> Function:
+    """y = a * x + y in f32."""
+    return shipped(saxpy, {"y": mut(*tile), "a": scalar(), "x": tensor(len(tile))})
+
+
+def vector_add_program() -> Function:
+    """z = x + y in f32."""
+    return shipped(vector_add, {"z": mut(1024), "x": tensor(1), "y": tensor(1)})
+
+
+def softmax_program(rows: int, columns: int, dtype: DTypeLike = f32) -> Function:
+    """Softmax of whole rows."""
+    return shipped(softmax, {"y": mut(rows, columns, dtype=dtype), "x": tensor(2, dtype)})
+
+
+def gemm_program(dtype: DTypeLike, tile: tuple[int, int], depth: int) -> Function:
+    """z = x @ y."""
+    return shipped(gemm, {"z": mut(*tile, dtype=dtype), "x": tensor(2, dtype), "y": tensor(2, dtype)}, BK=depth)
+
+
+def row_min_program(rows: int) -> Function:
+    """The row minima, by iota and select."""
+    return shipped(row_min, {"lowest": mut(rows), "column": mut(rows, dtype=i32), "x": tensor(2)}, BN=128)
+
+
+def lowered(function: Function, target: Target = HOPPER, **options: Any) -> Function:
+    """After `lower`."""
+    return BACKEND.lower(function, target, CompileOptions(**options))
+
+
+def source(function: Function, target: Target = HOPPER, **options: Any) -> Source:
+    """After `emit`."""
+    return BACKEND.emit(lowered(function, target, **options), target, CompileOptions(**options))
+
+
+def compiled(function: Function, arch: str = "sm_90a", **options: Any) -> Executable:
+    """After `build`."""
+    target = Target("cuda", arch)
+    return BACKEND.build(source(function, target, **options), target)
+
+
+@cache
+def _nvdisasm() -> Path:
+    files = metadata.files("nvidia-cuda-nvdisasm") or []
+    (found,) = (each for each in files if each.name in ("nvdisasm", "nvdisasm.exe"))
+    return Path(str(found.locate()))
+
+
+def instructions(executable: Executable, folder: Path) -> Counter[str]:
+    """How often each instruction occurs, by its first word: `HMMA`, `LDG`."""
+    image = folder / "kernel.cubin"
+    image.write_bytes(executable.image)
+    text = subprocess.run([_nvdisasm(), "-c", image], capture_output=True, text=True, check=True, timeout=60).stdout
+    return Counter(re.findall(r"^\s*(?:/\*\w+\*/)?\s*(?:@!?U?P\d+ )?([A-Z][A-Z0-9_.]*)", text, re.MULTILINE))

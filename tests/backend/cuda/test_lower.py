@@ -1,0 +1,179 @@
+"""Decisions: who holds what, how wide accesses are, what goes through shared memory and who waits."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from cutile.backend.cuda.layout import blocked, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.lower import layouts_of
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, Store
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32
+from cutile.errors import KernelTypeError
+from cutile.ir.core import Function, Op
+from cutile.ir.types import MutType, TensorType
+from cutile.ir.verify import verify
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
+from cutile.ops.reduce import Reduce
+from tests.backend.cuda.programs import (
+    gemm_program,
+    lowered,
+    row_min_program,
+    saxpy_program,
+    softmax_program,
+    written,
+)
+from tests.support.programs import mut, scalar, tensor
+
+
+def only(function: Function, kind: type[Op]) -> Op:
+    (found,) = (op for op in function.walk() if isinstance(op, kind))
+    return found
+
+
+def dedent(text: str) -> str:
+    return textwrap.dedent(text).lstrip()
+
+
+def count(function: Function, kind: type[Op]) -> int:
+    return sum(isinstance(op, kind) for op in function.walk())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [saxpy_program(1024), softmax_program(1, 4096), gemm_program(f16, (96, 80), 32), row_min_program(16)],
+    ids=["saxpy", "softmax", "gemm", "row_min"],
+)
+def test_lowered_ir_is_valid(function: Function) -> None:
+    made = lowered(function)
+    verify(made)
+    assert made.stage == "cuda"
+
+
+def test_lowering_is_pure_and_repeatable() -> None:
+    function = gemm_program(bf16, (128, 128), 32)
+    assert lowered(function) == lowered(function)
+    assert function.stage == "ir"
+
+
+def test_saxpy_moves_nothing_and_reads_vectors() -> None:
+    made = lowered(saxpy_program(1024))
+    assert made.facts["threads"] == 128
+    assert made.facts["shared_bytes"] == 0
+    assert count(made, ConvertLayout) == count(made, Barrier) == 0
+    loads = [op for op in made.walk() if isinstance(op, LoadTile)]
+    assert [op.attributes["vector"] for op in loads] == [(0, 4), (0, 4)]
+    assert sorted(op.attributes["constant"] for op in loads) == [False, True]  # y is written in this launch
+    assert only(made, Store).attributes["vector"] == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("alignment", "dtype", "tile", "width"),
+    [(16, f32, 1024, 4), (8, f32, 1024, 2), (4, f32, 1024, 1), (16, f16, 1024, 8), (2, f16, 1024, 1), (16, f64, 1024, 2)]
+    + [(16, f32, 6, 2), (16, f32, 7, 1)],
+)
+def test_the_access_width_is_what_the_promise_and_the_tile_allow(
+    alignment: int, dtype: DTypeLike, tile: int, width: int
+) -> None:
+    x = tensor(1, dtype, alignment)
+    made = lowered(
+        written(
+            "def copy(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n", {"y": MutType(x, (tile,)), "x": x}
+        )
+    )
+    assert only(made, LoadTile).attributes["vector"] == ((0, width) if width > 1 else None)
+
+
+def test_a_column_major_tensor_is_read_along_its_columns() -> None:
+    x = TensorType(f32, (None, None), (1, None), 16)
+    made = lowered(
+        written(
+            "def double(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y) * 2.0)\n",
+            {"y": MutType(x, (64, 16)), "x": x},
+        )
+    )
+    load = only(made, LoadTile)
+    assert load.attributes["vector"] == (0, 4)
+    assert layouts_of(made)[load.attributes["layout"]].vector(0) == 4
+
+
+def test_softmax_keeps_its_row_in_registers() -> None:
+    made = lowered(softmax_program(1, 4096))
+    assert count(made, LoadTile) == count(made, Store) == 1
+    assert count(made, ConvertLayout) == 0
+    reductions = [op for op in made.walk() if isinstance(op, Reduce)]
+    assert len({op.attributes["offset"] for op in reductions}) == 2  # each has its own place, so none waits
+    assert not any(op.attributes["fence"] for op in reductions)
+
+
+@pytest.mark.parametrize(("dtype", "make"), [(f16, mma_accumulator), (bf16, mma_accumulator), (f32, outer_accumulator)])
+def test_a_product_adds_up_where_its_instruction_does(dtype: DTypeLike, make: object) -> None:
+    made = lowered(gemm_program(dtype, (96, 80), 32))
+    product = only(made, Mma)
+    assert layouts_of(made)[product.attributes["layout"]] == make((96, 80), made.facts["warps"])  # type: ignore[operator]
+    assert product.attributes["fence"]  # in a loop the operands' place is used again
+    assert count(made, ConvertLayout) == 0
+
+
+def test_two_blocks_share_a_multiprocessor_where_both_fit() -> None:
+    assert lowered(gemm_program(bf16, (128, 128), 64)).facts["min_blocks"] == 2
+    assert lowered(gemm_program(bf16, (128, 256), 64)).facts["min_blocks"] == 0
+    assert lowered(gemm_program(f32, (128, 128), 64)).facts["min_blocks"] == 0
+    assert lowered(saxpy_program(1024)).facts["min_blocks"] == 0
+
+
+def test_options_are_obeyed() -> None:
+    made = lowered(saxpy_program(1024), num_worker_warps=2, occupancy=3)
+    assert (made.facts["threads"], made.facts["min_blocks"]) == (64, 3)
+
+
+def test_tiles_that_cannot_fit_are_refused_with_a_remedy() -> None:
+    with pytest.raises(KernelTypeError, match=r"bytes of shared memory; a block on sm_90a has 232448[^.]*\n.*smaller"):
+        lowered(gemm_program(f32, (512, 512), 128))
+
+
+def test_a_broadcast_of_a_reduction_moves_nothing() -> None:
+    made = lowered(row_min_program(16))
+    assert count(made, ConvertLayout) == 0
+
+
+def test_a_transposed_store_goes_through_shared_memory() -> None:
+    made = lowered(
+        written(
+            "def turn(y: Mut, x: Tensor):\n    y.store(ct.load_tile(x, (64, 32), (0, 0)).transpose())\n",
+            {"y": mut(32, 64), "x": tensor(2)},
+        )
+    )
+    assert count(made, ConvertLayout) == 0  # a store writes from any layout
+
+
+def test_threads_wait_before_they_read_what_others_stored() -> None:
+    text = """
+        def twice(y: Mut, x: Tensor):
+            y.store(ct.load_tile_like(x, y))
+            row = ct.reduce_sum(y.load(), 0).reshape((1, 64))
+            y.store(y.load() + row)
+        """
+    made = lowered(written(dedent(text), {"y": mut(32, 64), "x": tensor(2)}))
+    assert count(made, Barrier) == 0  # one layout: each thread reads what it stored itself
+    copied = lowered(
+        written(
+            "def small(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n    y.store(y.load() + 1.0)\n",
+            {"y": mut(4), "x": tensor(1)},
+        )
+    )
+    assert count(copied, Barrier) == 3  # several threads hold each element, one of them stores it
+
+
+def test_loop_carried_reductions_wait_for_one_another() -> None:
+    text = """
+        def total(y: Mut, x: Tensor, n: i32):
+            acc = ct.constant(0, (1,), ct.f32)
+            for k in range(n):
+                acc = acc + ct.reduce_sum(ct.load_tile(x, (4096,), (k,)), 0)
+            y.store(acc)
+        """
+    made = lowered(written(dedent(text), {"y": mut(1), "x": tensor(1), "n": scalar(i32)}))
+    assert only(made, Reduce).attributes["fence"]
