@@ -11,18 +11,26 @@ import linecache
 from collections.abc import Sequence
 from typing import Any
 
+import numba.core.codegen as _codegen
 import numba.core.compiler as _compiler
 import numba.core.compiler_lock as _compiler_lock
+import numba.core.compiler_machinery as _machinery
 import numba.core.errors as _errors
 import numba.core.registry as _registry
+import numba.core.typed_passes as _typed
 import numba.core.types as _types
+import numba.core.untyped_passes as _untyped
 
 from cutile.backend.cpu import intrinsics
 from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
 
+codegen: Any = _codegen
 compiler: Any = _compiler
+machinery: Any = _machinery
+typed: Any = _typed
+untyped: Any = _untyped
 registry: Any = _registry
 types: Any = _types
 global_compiler_lock: Any = _compiler_lock.global_compiler_lock
@@ -74,6 +82,35 @@ def _define(source: Source) -> Any:
     return namespace[source.entry]
 
 
+class _Pipeline(compiler.CompilerBase):
+    """Numba's passes without those for Python that generated code does not have: closures, lifted loops, unrolling,
+    overloads to be inlined, arrays to be fused. Compiling takes two thirds of the time that it takes with them."""
+
+    def define_pipelines(self) -> list[Any]:
+        passes = machinery.PassManager("cutile")
+        for each in (
+            untyped.TranslateByteCode,
+            untyped.FixupArgs,
+            untyped.IRProcessing,
+            untyped.ReconstructSSA,
+            typed.NopythonTypeInference,
+            typed.PreLowerStripPhis,
+            typed.IRLegalization,
+            typed.NativeLowering,
+            typed.NoPythonBackend,
+        ):
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+class _Library(codegen.JITCodeLibrary):
+    """Keeps the LLVM IR as Numba writes it: it is optimised once, as a whole, in `_object`."""
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        self._final_module.link_in(ll_module)
+
+
 def _flags() -> Any:
     flags = compiler.Flags()
     flags.no_cpython_wrapper = True
@@ -92,10 +129,18 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     typing_context, target_context = cpu.typing_context, cpu.target_context
     typing_context.refresh()
     target_context.refresh()
-    library = target_context.codegen().create_library(source.entry)
+    library = _Library(target_context.codegen(), source.entry)
     try:
         result = compiler.compile_extra(
-            typing_context, target_context, function, tuple(kinds), types.void, _flags(), {}, library=library
+            typing_context,
+            target_context,
+            function,
+            tuple(kinds),
+            types.void,
+            _flags(),
+            {},
+            library=library,
+            pipeline_class=_Pipeline,
         )
     except NumbaError as error:
         raise CompilationError(f"Numba refused the generated code of {source.entry}:\n{error}") from error

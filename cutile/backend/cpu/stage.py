@@ -29,6 +29,25 @@ class Scratch(Op, name="cpu.scratch"):
         return (TensorType(self.dtype, (self.size,), (1,), 64),)
 
 
+class Size(Op, name="cpu.size"):
+    """The extent of a tensor along an axis, as an index."""
+
+    x: Value = operand(ANY_TENSOR)
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (INDEX,)
+
+
+class GridSize(Op, name="cpu.grid_size"):
+    """The extent of the grid along an axis, as an index."""
+
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (INDEX,)
+
+
 class Stride(Op, name="cpu.stride"):
     """The stride of a tensor along an axis, in elements."""
 

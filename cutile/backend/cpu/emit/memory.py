@@ -14,9 +14,8 @@ from cutile.backend.cpu.emit._text import (
     is_small_float,
 )
 from cutile.backend.cpu.emit.create import number
-from cutile.backend.cpu.stage import Read, ReadInside, Stride, Write
+from cutile.backend.cpu.stage import Read, ReadInside, Size, Stride, Write
 from cutile.ir.core import Op, Value
-from cutile.ops.memory import TensorDim
 
 SCRATCH_ALIGNMENT = 64  # what tells scratch memory from tensors, which promise at most 16
 
@@ -57,7 +56,7 @@ def _stride(printer: Printer, op: Stride) -> Text:
     return Text(printer.known(f"{op.x.name}_stride_{op.axis}"))
 
 
-def _extent(printer: Printer, op: TensorDim) -> Text:
+def _size(printer: Printer, op: Size) -> Text:
     return Text(printer.known(f"{op.x.name}_extent_{op.axis}"))
 
 
@@ -65,6 +64,6 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Read: _read,
     ReadInside: _read_inside,
     Stride: _stride,
-    TensorDim: _extent,
+    Size: _size,
 }
 STATEMENTS: dict[type[Op], Statement] = {Write: _write}

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce
 from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, is_small_float
-from cutile.backend.cpu.stage import INDEX, Read, ReadInside, Scratch, Stride
+from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -22,8 +22,6 @@ from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.effects import Effect
 from cutile.ir.types import TileType
-from cutile.ops.grid import NumTileBlocks
-from cutile.ops.memory import TensorDim
 
 EXPRESSIONS: dict[type[Op], Expression] = {
     op: emit
@@ -36,7 +34,7 @@ STATEMENTS: dict[type[Op], Statement] = {
 HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
 WIDTH = 88
 IN_PLACE = 64  # longest expression that is written inside another
-ALWAYS_IN_PLACE = (Constant, Stride, TensorDim, NumTileBlocks)
+ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)
 INTRINSICS = "cutile.backend.cpu.intrinsics"
 
 
@@ -323,6 +321,8 @@ def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
     if parameter.kind == "pointer":
         element = own[parameter.argument].tensor.dtype
         return {"f16": "u16", "bf16": "u16", "bool": "u8"}.get(element.name, element.name) + "*"
+    if parameter.kind in ("extent", "grid"):
+        return "i64"  # indices are i64 in generated code
     return "f32" if is_small_float(dtype) else "u8" if dtype.kind == "bool" else dtype.name
 
 

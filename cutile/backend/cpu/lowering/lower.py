@@ -27,7 +27,7 @@ from cutile.backend.cpu.lowering.nodes import (
 )
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.uses import Uses, is_lazy
-from cutile.backend.cpu.stage import INDEX, Scratch, Stride
+from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride
 from cutile.dtypes import i32
 from cutile.errors import IRError
 from cutile.ir.builder import Builder
@@ -96,8 +96,7 @@ class Lowering:
     def open_grid(self) -> list[Value]:
         """How many blocks there are along each axis of the grid, once joined."""
         scope = self.scope
-        counts = [scope.add(NumTileBlocks(axis=axis), f"grid_{'xyz'[axis]}") for axis in range(3)]
-        self._grid = [scope.as_index(count) for count in counts]
+        self._grid = [scope.add(GridSize(axis=axis)) for axis in range(3)]
         return [self._ceil(self._grid[axis], axis) for axis in range(3)]
 
     def _ceil(self, count: Value, axis: int) -> Value:
@@ -119,8 +118,7 @@ class Lowering:
         known = tensor.tensor.shape[axis]
         if known is not None:
             return self.scope.index(known)
-        query = TensorDim(self.parameter(tensor), axis=axis)
-        return self.scope.as_index(self.scope.shared(("dim", tensor, axis), query, f"{tensor.name}_size_{axis}"))
+        return self.scope.shared(("size", tensor, axis), Size(self.parameter(tensor), axis=axis))
 
     def stride(self, tensor: Value, axis: int) -> Value:
         """A tensor's stride, in elements."""
