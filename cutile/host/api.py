@@ -174,7 +174,7 @@ def fill(tensor: W, value: Any) -> DeviceOp[W]:
         OwnershipError: the tensor is held, read-only, or used by an operation that has not finished.
     """
     view = _destination(tensor, "fill", "tensor")
-    return fill_elements(view, as_element(value, view.dtype, "fill")).map(lambda _: tensor)
+    return fill_elements(view, as_element(value, view.dtype, "fill"), tensor)
 
 
 # -- from the host, and back ------------------------------------------------------------------

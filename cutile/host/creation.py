@@ -7,7 +7,7 @@ as a block from the host that is copied onto what follows it, twice as much each
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from cutile.host.transfer import copy_into, fresh
 from cutile.launch.views import View
 
 __all__ = ("Arange", "Empty", "Fill", "Full", "as_element", "fill_elements")
+
+T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 16
 _LONGEST_PATTERN = 4
@@ -115,32 +117,35 @@ def _count(array: Array) -> Callable[[int, int], None]:
     return count
 
 
-class Fill(DeviceOp[None]):
-    """Gives every element the same value, contiguous elements on a GPU."""
+class Fill(DeviceOp[T]):
+    """Gives every element the same value, contiguous elements on a GPU; yields `result`."""
 
-    __slots__ = ("_element", "_view")
+    __slots__ = ("_element", "_result", "_view")
 
     has_effects = True
 
-    def __init__(self, view: View, element: Array) -> None:
+    def __init__(self, view: View, element: Array, result: T) -> None:
         super().__init__()
         self._view = view
         self._element = element
-        self.lend(Use("tensor", view.storage, True, *view.byte_range()))
+        self._result = result
+        self.lend(Use("tensor", view.storage, True, *view.byte_range))
 
-    def execute(self, context: ExecutionContext) -> None:
+    def execute(self, context: ExecutionContext) -> T:
         _enqueue_fill(context, self._view, self._element)
+        return self._result
 
 
-def fill_elements(view: View, element: Array) -> DeviceOp[None]:
-    """An op that gives every element the same value.
+def fill_elements(view: View, element: Array, result: T) -> DeviceOp[T]:
+    """An op that gives every element the same value, and yields `result`.
 
     Raises:
         OwnershipError: an operation that has not finished uses them.
     """
     if is_contiguous(view.shape, view.strides) or runs_host_code(view.storage.device):
-        return Fill(view, element)
-    return Full(view.shape, view.dtype, element, "full").then(lambda full: copy_into(view, full.__kernel_input__()))
+        return Fill(view, element, result)
+    full = Full(view.shape, view.dtype, element, "full")
+    return full.then(lambda source: copy_into(view, source.__kernel_input__())).map(lambda _: result)
 
 
 def _pattern(element: Array) -> bytes:
@@ -155,7 +160,7 @@ def _pattern(element: Array) -> bytes:
 def _enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
     stream = context.stream
     pattern = _pattern(element)
-    low, high = view.byte_range()
+    low, high = view.byte_range
     contiguous = is_contiguous(view.shape, view.strides)
     if contiguous and len(pattern) <= _LONGEST_PATTERN:
         view.storage.use(stream, write=True)

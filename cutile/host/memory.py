@@ -29,7 +29,7 @@ def runs_host_code(device: Device) -> bool:
 
 def array_of(view: View) -> Array:
     """The elements of a view as an array over the same memory. The caller keeps the storage alive."""
-    low, high = view.byte_range()
+    low, high = view.byte_range
     memory: Any = (ctypes.c_char * (high - low)).from_address(view.storage.address + low)
     size = view.dtype.bits // 8
     strides = tuple(stride * size for stride in view.strides)

@@ -122,7 +122,9 @@ class _TiledTensor(language.Partition):
 class Partition(_TiledTensor):
     """A tensor cut into tiles, standing in the tensor's place. Made by `tensor.partition(shape)`.
 
-    Kernels yield it as they got it; `unpartition()` gives the tensor back, and so does dropping the partition.
+    Kernels yield it as they got it; `unpartition()` gives the tensor back, and so does dropping the partition. When an
+    operation that got it fails to be built, or is discarded, the tensor is usable again at once; so is the partition,
+    which stands in the tensor's place again from its next launch on.
 
     Example:
         >>> from cutile import api, f32
@@ -149,7 +151,7 @@ class Partition(_TiledTensor):
         self._check()
         _refuse_in_flight(self._tiled.view, self._site)
         self._ended = user_site()
-        self._tensor._give(None)  # pyright: ignore[reportPrivateUsage]  # the two are one mechanism
+        self.__kernel_give_back__()
         return self._tensor
 
     def describe(self) -> str:
@@ -166,9 +168,17 @@ class Partition(_TiledTensor):
 
     def __kernel_output__(self) -> TiledView:
         """The elements, to be read and written by a kernel. Raises OwnershipError after `unpartition()`."""
-        if self._ended is not None:
-            self._check()
+        self._check()
+        tensor = self._tensor
+        if tensor.holder() is not self:  # it was given back by an operation that did not run
+            tensor._usable("launch with a partition")  # pyright: ignore[reportPrivateUsage]
+            tensor._give(self)  # pyright: ignore[reportPrivateUsage]
         return self._tiled
+
+    def __kernel_give_back__(self) -> None:
+        """An operation that got this did not run: the tensor is usable again."""
+        if self._tensor.holder() is self:
+            self._tensor._give(None)  # pyright: ignore[reportPrivateUsage]
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -244,5 +254,5 @@ class MutBorrow:
 def _refuse_in_flight(view: View, site: Site) -> None:
     """Raise `OwnershipError` where an operation outside this run writes the elements and has not finished."""
     asking: Any = object()
-    for lease in lend((Use("tensor", view.storage, False, *view.byte_range()),), asking, site):
+    for lease in lend((Use("tensor", view.storage, False, *view.byte_range),), asking, site):
         lease.give_back()

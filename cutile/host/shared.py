@@ -156,7 +156,7 @@ class SharedTensor(Tensor):
 
     def __kernel_input__(self) -> View:
         """The elements, to be read by a kernel. Raises OwnershipError where this handle was dropped."""
-        return self._usable("use as a kernel's argument")
+        return self._usable("launch")
 
     def __kernel_destination__(self) -> View:
         self._refuse_write()

@@ -144,14 +144,15 @@ class Tensor(language.Tensor):
         parts = [view.dtype.name, f"shape={view.shape}", f"device={self.device}"]
         if not self.is_contiguous():
             parts.insert(2, f"strides={view.strides}")
-        holder = self._holder()
+        holder = self.holder()
         if holder is not None:
             parts.append(f"held by {holder.describe()}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     # -- ownership ----------------------------------------------------------------------------
 
-    def _holder(self) -> Holder | None:
+    def holder(self) -> Holder | None:
+        """What stands in this tensor's place, if anything does."""
         return None if self._hold is None else self._hold()
 
     def _usable(self, use: str) -> View:
@@ -183,7 +184,7 @@ class Tensor(language.Tensor):
         Raises:
             OwnershipError: an operation that has not finished writes it.
         """
-        holder = self._holder()
+        holder = self.holder()
         if holder is not None:
             holder.dissolve()
         self._hold = None
@@ -243,7 +244,7 @@ class Tensor(language.Tensor):
 
     def __kernel_input__(self) -> View:
         """The elements, to be read by a kernel. Raises OwnershipError where the tensor is held."""
-        return self._view if self._hold is None else self._usable("use as a kernel's argument")
+        return self._view if self._hold is None else self._usable("launch")
 
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""

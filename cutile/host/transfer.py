@@ -108,7 +108,7 @@ class ToHost(DeviceOp[Array]):
         self._view = view
         self._shape = shape
         self._name = name
-        self.lend(Use("tensor", view.storage, False, *view.byte_range()))
+        self.lend(Use("tensor", view.storage, False, *view.byte_range))
 
     def label(self) -> str:
         return self._name
@@ -129,7 +129,7 @@ class ToHost(DeviceOp[Array]):
 
 
 def _download_range(context: ExecutionContext, view: View, result: Array) -> None:
-    low, high = view.byte_range()
+    low, high = view.byte_range
     raw = np.empty(high - low, np.uint8)
     download(context, view.storage, raw.ctypes.data, raw.nbytes, offset=low, keep=raw)
     strides = tuple(stride * result.itemsize for stride in view.strides)
@@ -146,7 +146,7 @@ class _Dup(DeviceOp[T]):
         super().__init__()
         self._view = view
         self._make = make
-        self.lend(Use("tensor", view.storage, False, *view.byte_range()))
+        self.lend(Use("tensor", view.storage, False, *view.byte_range))
 
     def label(self) -> str:
         return "dup"
@@ -182,8 +182,8 @@ class _Memcpy(DeviceOp[None]):
         self._destination = destination
         self._source = source
         self.lend(
-            Use("dst", destination.storage, True, *destination.byte_range()),
-            Use("src", source.storage, False, *source.byte_range()),
+            Use("dst", destination.storage, True, *destination.byte_range),
+            Use("src", source.storage, False, *source.byte_range),
         )
 
     def label(self) -> str:

@@ -19,12 +19,19 @@ class Overwrite(DeviceOp[tuple[Any, Any]]):
         self._arguments = part, source
         self._to, self._from = part.__kernel_output__().view, source.__kernel_input__()
         self.lend(
-            Use("part", self._to.storage, True, *self._to.byte_range()),
-            Use("source", self._from.storage, False, *self._from.byte_range()),
+            Use("part", self._to.storage, True, *self._to.byte_range),
+            Use("source", self._from.storage, False, *self._from.byte_range),
         )
 
+    def _give_back(self) -> None:
+        super()._give_back()
+        for argument in getattr(self, "_arguments", ()):
+            release = getattr(argument, "__kernel_give_back__", None)
+            if release is not None:
+                release()
+
     def execute(self, context: ExecutionContext) -> tuple[Any, Any]:
-        low, high = self._from.byte_range()
+        low, high = self._from.byte_range
         self._to.storage.use(context.stream, write=True)
         self._from.storage.use(context.stream, write=False)
         context.stream.copy(self._to.address, self._from.address, high - low)

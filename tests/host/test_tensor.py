@@ -1,0 +1,182 @@
+"""What the host knows of a tensor without asking the device: metadata, views, and what it refuses to pretend."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cuda_async import Device, NotReadyError, OwnershipError
+from cutile import api, f32, i32
+from cutile.errors import ArgumentError
+from cutile.launch.views import KernelInput, KernelOutput
+
+Tensor = api.Tensor
+
+
+@pytest.fixture
+def x(host: Device) -> Tensor:
+    return api.arange(32, f32).reshape((4, 8)).sync()
+
+
+def test_metadata(x: Tensor, host: Device) -> None:
+    assert (x.shape, x.strides, x.size, x.ndim, x.num_bytes) == ((4, 8), (8, 1), 32, 2, 128)
+    assert x.dtype is f32
+    assert x.device is host
+    assert x.device_id() == 0
+    assert x.device_pointer() == x.storage.address
+    assert x.is_contiguous()
+    assert isinstance(x, ct.Tensor)
+
+
+def test_metadata_of_a_view(x: Tensor) -> None:
+    view = x[1:, ::2]
+    assert (view.shape, view.strides, view.size, view.num_bytes) == ((3, 4), (8, 2), 12, 48)
+    assert view.device_pointer() == x.device_pointer() + 32
+    assert view.offset == 32
+    assert not view.is_contiguous()
+    assert view.base is x
+
+
+def test_offsets_accumulate(host: Device) -> None:
+    x = api.arange(1024, i32).sync()
+    assert x.slice(range(100, 200)).slice((10, 20)).to_host_vec().sync().tolist() == list(range(110, 120))
+    matrix = x.view((32, 32))
+    np.testing.assert_array_equal(
+        matrix.slice([range(1, 3), range(2, 6)]).to_numpy().sync(), np.arange(1024).reshape(32, 32)[1:3, 2:6]
+    )
+    assert matrix.slice(slice(1, 3)).shape == (2, 32)
+    assert matrix[1:3][0][2:4].view((2, 1)).to_numpy().sync().tolist() == [[34], [35]]
+
+
+def test_a_view_can_be_read_row_by_row(x: Tensor) -> None:
+    assert [row.to_host_vec().sync()[0] for row in x] == [0, 8, 16, 24]
+
+
+def test_transposing(x: Tensor) -> None:
+    wanted = np.arange(32).reshape(4, 8).T
+    np.testing.assert_array_equal(x.T.to_numpy().sync(), wanted)
+    assert (x.T.shape, x.T.strides) == ((8, 4), (1, 8))
+    assert x.T.T.is_contiguous()
+    np.testing.assert_array_equal(x.reshape((2, 2, 8)).transpose((1, -1, 0)).dup().to_numpy().sync(),
+                                  np.arange(32).reshape(2, 2, 8).transpose(1, 2, 0))  # fmt: skip
+
+
+def test_reshape_shares_the_memory(x: Tensor) -> None:
+    flat = x.reshape(-1)
+    assert flat.storage is x.storage
+    assert type(flat) is Tensor
+    api.fill(flat, 3).sync()
+    np.testing.assert_array_equal(x.to_numpy().sync(), np.full((4, 8), 3))
+    assert type(x[0].reshape((2, 4))) is api.TensorView
+
+
+@pytest.mark.parametrize("method", ["reshape", "view"])
+def test_a_wrong_shape_names_both(x: Tensor, method: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(f"{method}: shape (5, 5) with 25 elements does not fit")):
+        getattr(x, method)((5, 5))
+    with pytest.raises(ArgumentError, match=re.escape("shape (8, 4) and strides (1, 8) do not follow one another")):
+        getattr(x.T, method)(-1)
+
+
+def test_a_repr_reads_nothing(x: Tensor) -> None:
+    assert repr(x) == "Tensor(f32, shape=(4, 8), device=cpu)"
+    assert repr(x.T) == "TensorView(f32, shape=(8, 4), strides=(1, 8), device=cpu)"
+    part = x.partition((2, 2))
+    assert repr(part) == "Partition(f32, tensor_shape=(4, 8), partition_shape=(2, 2), device=cpu)"
+    assert re.fullmatch(r"Tensor\(f32, .*, held by the partition made at .*test_tensor\.py:\d+\)", repr(x))
+    part.unpartition()
+    assert repr(x.mut) == "Tensor(f32, shape=(4, 8), device=cpu).mut"
+    assert repr(x.mut.partition((2, 2))).startswith("BorrowedPartition(f32, ")
+
+
+CONVERSIONS: list[Callable[[Any], Any]] = [
+    np.asarray,
+    float,
+    int,
+    lambda t: t.item(),
+    lambda t: t.tolist(),
+    lambda t: np.asarray([t]),
+]
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+def test_values_are_never_copied_silently(x: Tensor, convert: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape("write tensor.to_numpy().sync(), or await tensor.to_numpy()")):
+        convert(x)
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+def test_values_are_not_ready_in_closures(x: Tensor, convert: Any) -> None:
+    with pytest.raises(NotReadyError, match=r"inside a function given to then\(\), map\(\) or inspect\(\)"):
+        x.dup().map(convert).sync()
+
+
+def test_arithmetic_with_arrays_is_refused(x: Tensor) -> None:
+    untyped: Any = x
+    with pytest.raises(TypeError):
+        np.add(np.ones((4, 8)), untyped)
+    with pytest.raises(TypeError):
+        operator.add(np.ones((4, 8)), untyped)
+
+
+def test_what_belongs_into_a_kernel_says_so(x: Tensor) -> None:
+    with pytest.raises(TypeError, match="inside a kernel"):
+        x.load_tile((2, 2), (0, 0))
+    with pytest.raises(TypeError, match="inside a kernel"):
+        x.partition((2, 2)).load((0, 0))
+
+
+def test_the_seam_to_launches(x: Tensor) -> None:
+    assert isinstance(x, KernelInput)
+    assert not isinstance(x, KernelOutput)
+    view = x[1:3, 2:6].__kernel_input__()
+    assert (view.shape, view.strides, view.offset, view.dtype) == ((2, 4), (8, 1), 40, f32)
+    assert view.byte_range == (40, 40 + 4 * (8 + 3) + 4)
+    part = x.partition((2, 3))
+    assert isinstance(part, KernelOutput)
+    assert part.__kernel_output__().tile == (2, 3)
+    assert part.__kernel_output__().view.storage is x.storage
+
+
+def test_a_partition_tells_its_grid(host: Device) -> None:
+    x = api.zeros((1000, 777)).sync()
+    part = x.mut.partition((128, 256))
+    assert part.grid() == (8, 4, 1)
+    assert (part.shape, part.partition_shape, part.tensor_shape) == ((128, 256), (128, 256), (1000, 777))
+    assert (part.dtype, part.strides, part.num_bytes, part.storage) == (f32, (777, 1), 777_000 * 4, x.storage)
+    assert x.reshape(-1).mut.partition(1000).grid() == (777, 1, 1)
+    assert x.reshape((10, 100, 777)).mut.partition((1, 10, 100)).grid() == (10, 10, 8)
+    with pytest.raises(
+        ArgumentError, match=r"tiles of shape \(4,\) have 1 axes, the tensor of shape \(1000, 777\) has 2"
+    ):
+        x.mut.partition(4).grid()
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((1, 2, 3, 4), "has 4 axes; a partition has 1 to 3"),
+        ((), "has 0 axes"),
+        ((2, 0), "partition shape: axis 1 of (2, 0) is empty"),
+        ((-1, 2), "is negative"),
+        (2.5, "partition shape: expected an extent or a sequence of extents"),
+    ],
+)
+def test_a_bad_partition_shape_is_refused_and_holds_nothing(x: Tensor, shape: Any, words: str) -> None:
+    for tensor in (x, x.mut):
+        with pytest.raises(ArgumentError, match=re.escape(words)):
+            tensor.partition(shape)
+    assert x.to_host_vec().sync()[5] == 5
+
+
+def test_elements_that_share_memory_are_not_written(x: Tensor) -> None:
+    view = x.__kernel_input__()
+    repeated = api.TensorView(type(view)(view.storage, 0, view.dtype, (4, 8), (0, 1)), x)
+    with pytest.raises(OwnershipError, match="share memory; tile blocks would write the same element"):
+        repeated.mut.partition((2, 2))
