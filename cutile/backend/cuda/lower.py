@@ -39,9 +39,9 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.reduce import Reduce
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
-SHARED_BLOCK_REGISTERS = 96
-"""Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor; the rest of
-the 128 that each thread then has goes to addresses and fragments."""
+SHARED_BLOCK_REGISTERS = {9: 96}
+"""Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
+compute capability: of the 128 that each thread then has, what compilers leave without spilling. 80 elsewhere."""
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -85,7 +85,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
         for op in products
     ]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
-    return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS else 0
+    return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
 
 
 class _Lowering:

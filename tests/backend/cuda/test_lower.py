@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from cutile.backend.cuda.layout import blocked, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.layout import mma_accumulator, outer_accumulator
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, Store
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32
@@ -71,7 +71,14 @@ def test_saxpy_moves_nothing_and_reads_vectors() -> None:
 
 @pytest.mark.parametrize(
     ("alignment", "dtype", "tile", "width"),
-    [(16, f32, 1024, 4), (8, f32, 1024, 2), (4, f32, 1024, 1), (16, f16, 1024, 8), (2, f16, 1024, 1), (16, f64, 1024, 2)]
+    [
+        (16, f32, 1024, 4),
+        (8, f32, 1024, 2),
+        (4, f32, 1024, 1),
+        (16, f16, 1024, 8),
+        (2, f16, 1024, 1),
+        (16, f64, 1024, 2),
+    ]
     + [(16, f32, 6, 2), (16, f32, 7, 1)],
 )
 def test_the_access_width_is_what_the_promise_and_the_tile_allow(

@@ -1,0 +1,190 @@
+"""Generated kernels through Numba, NVVM and the linker, without a device: what the machine code looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.interface import Executable, Source
+from cutile.dtypes import DTYPES, DTypeLike, bf16, bool_, f16, f32, f64, i32, u64
+from cutile.errors import CompilationError
+from cutile.ir.core import Function
+from tests.backend.cuda.programs import (
+    HOPPER,
+    compiled,
+    gemm_program,
+    instructions,
+    row_min_program,
+    saxpy_program,
+    softmax_program,
+    source,
+    vector_add_program,
+    written,
+)
+from tests.samples.row import FLOATS, INTS
+from tests.support.programs import mut, scalar, tensor
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+
+
+def shipped() -> dict[str, Function]:
+    """Every shipped kernel as it is launched on a GPU, and with tiles that are no powers of two."""
+    return {
+        "saxpy": saxpy_program(2048),
+        "saxpy 2-D": saxpy_program(32, 128),
+        "vector_add": vector_add_program(),
+        "softmax": softmax_program(1, 4096),
+        "softmax 4 rows": softmax_program(4, 1000),
+        "softmax f16": softmax_program(1, 4096, f16),
+        "gemm f32": gemm_program(f32, (128, 128), 32),
+        "gemm f32 96x80": gemm_program(f32, (96, 80), 48),
+        "gemm f16": gemm_program(f16, (128, 128), 64),
+        "gemm bf16": gemm_program(bf16, (128, 256), 64),
+        "gemm bf16 96x80": gemm_program(bf16, (96, 80), 24),
+        "row_min": row_min_program(16),
+    }
+
+
+def assert_clean(made: Executable) -> None:
+    """No spills, no stack, nothing serialised or ignored."""
+    facts = made.facts
+    assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), made.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_shipped_kernels_compile_clean(arch: str, tmp_path: Path) -> None:
+    for name, function in shipped().items():
+        made = compiled(function, arch)
+        assert_clean(made)
+        assert made.image.startswith(b"\x7fELF")
+        assert made.facts["shared_bytes"] <= 99 * 1024
+        if "16" in name and "gemm" in name:
+            assert any(each.startswith("HMMA.16816.F32") for each in instructions(made, tmp_path)), name
+
+
+def test_saxpy_reads_and_writes_vectors(tmp_path: Path) -> None:
+    found = instructions(compiled(saxpy_program(1024)), tmp_path)
+    assert sum(n for each, n in found.items() if each.startswith("LDG.E.128")) == 4
+    assert found["STG.E.128"] == 2
+    assert not any(each.startswith("BAR") for each in found)
+
+
+def test_softmax_reads_its_row_once(tmp_path: Path) -> None:
+    found = instructions(compiled(softmax_program(1, 4096)), tmp_path)
+    assert sum(n for each, n in found.items() if each.startswith("LDG.E.128")) == 4
+    assert found["STG.E.128"] == 4
+    assert sum(n for each, n in found.items() if each.startswith("BAR")) == 2  # one for each reduction
+
+
+def test_f32_products_are_not_rounded_to_tf32(tmp_path: Path) -> None:
+    found = instructions(compiled(gemm_program(f32, (64, 64), 16)), tmp_path)
+    assert found["FFMA"] > 100
+    assert not any(each.startswith("HMMA") for each in found)
+
+
+def test_products_and_sums_are_rounded_one_by_one(tmp_path: Path) -> None:
+    found = instructions(compiled(saxpy_program(1024)), tmp_path)
+    assert found["FFMA"] == 0
+    assert found["FMUL"] and found["FADD"]
+
+
+FLOAT_EXPRESSIONS = (
+    "x + y, x - y, x * y, x / y, -x, abs(x), min(x, y), max(x, y), ct.fma(x, y, x), ct.exp(x), ct.exp2(x), ct.log(x)"
+    ", ct.log2(x), ct.sqrt(x), ct.rsqrt(x), ct.sin(x), ct.cos(x), ct.tanh(x), ct.floor(x), ct.ceil(x)"
+)
+INT_EXPRESSIONS = "x + y, x - y, x * y, x // y, x % y, x & y, x | y, x ^ y, x << y, x >> y, ~x, min(x, y), max(x, y)"
+
+
+def every_operation(dtype: DTypeLike) -> str:
+    """A kernel that sums every element-wise operation on a dtype, and converts to and from every other."""
+    if dtype in FLOATS:
+        terms = FLOAT_EXPRESSIONS
+    else:
+        terms = INT_EXPRESSIONS if dtype in INTS else "x & y, x | y, x ^ y, ~x"
+    lines = ["def every(out: Mut, x_in: Tensor, y_in: Tensor):"]
+    lines += ["    x, y = ct.load_tile_like(x_in, out), ct.load_tile_like(y_in, out)"]
+    lines += ["    total = ct.select(x != y, ct.convert_tile(x, ct.f64), 1.0)"]
+    lines += [f"    total = total + ct.convert_tile({term.strip()}, ct.f64)" for term in _split(terms)]
+    signs = ("<", "<=", ">", ">=", "==", "!=")
+    lines += [f"    total = total + ct.convert_tile(ct.select(x {sign} y, x, y), ct.f64)" for sign in signs]
+    for other in DTYPES:
+        there = f"ct.convert_tile(x, ct.{other.__name__})"
+        lines += [f"    total = total + ct.convert_tile(ct.convert_tile({there}, ct.{dtype.__name__}), ct.f64)"]
+    return "\n".join([*lines, "    out.store(total)", ""])
+
+
+def _split(terms: str) -> list[str]:
+    """At commas outside of parentheses."""
+    found, depth = [""], 0
+    for letter in terms:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_element_wise_operation_compiles(dtype: DTypeLike) -> None:
+    x = tensor(1, dtype)
+    function = written(every_operation(dtype), {"out": mut(40, dtype=f64), "x_in": x, "y_in": x})
+    for arch in ("sm_80", "sm_100a"):  # the two dialects of LLVM IR
+        assert compiled(function, arch).facts["spills"] == 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [f16, f64, i32], ids=str)
+def test_reductions_and_moves_compile(dtype: DTypeLike, arch: str) -> None:
+    text = (
+        "def f(y: Mut, x: Tensor):\n"
+        "    t = ct.load_tile(x, (24, 40), (0, 0))\n"
+        "    low, high = ct.reduce_min(t, 0).reshape((1, 40)), ct.reduce_max(t, 1).reshape((24, 1))\n"
+        "    total = ct.reduce_sum(ct.reduce_prod(t, 0), 0)\n"
+        "    turned = (t + low + high).reshape((40, 24)).transpose().reshape((24, 40))\n"
+        "    y.store(turned + ct.broadcast(total, (24, 40)))\n"
+    )
+    assert_clean(compiled(written(text, {"y": mut(24, 40, dtype=dtype), "x": tensor(2, dtype)}), arch))
+
+
+def test_control_flow_compiles() -> None:
+    text = (
+        "def f(y: Mut, x: Tensor, n: i32, a: f16, b: bf16, c: u64, d: bool_):\n"
+        "    t = ct.load_tile_like(x, y)\n"
+        "    u = t * ct.convert_tile(a, ct.f32) + ct.convert_tile(b, ct.f32)\n"
+        "    for k in range(n):\n"
+        "        for j in range(1, k, 2):\n"
+        "            t, u = u, t + u\n"
+        "        if k > 2 and d:\n"
+        "            t = t - ct.convert_tile(c, ct.f32)\n"
+        "    while ct.reduce_max(t, 0) > 1.0:\n"
+        "        t = t * 0.5\n"
+        "    y.store(t)\n"
+    )
+    types = {"y": mut(500), "x": tensor(1), "n": scalar(i32), "a": scalar(f16), "b": scalar(bf16)}
+    assert_clean(compiled(written(text, types | {"c": scalar(u64), "d": scalar(bool_)})))
+
+
+def test_occupancy_limits_registers() -> None:
+    free, tight = (compiled(gemm_program(f16, (128, 128), 32), occupancy=n) for n in (1, 2))
+    assert free.facts["registers"] > 128 >= tight.facts["registers"]
+
+
+def test_a_fault_in_the_generated_text_is_shown_with_it() -> None:
+    good = source(saxpy_program(1024))
+    text = good.text.replace("add(mul(", "add(nothing(")
+    broken = Source(text, good.entry, good.parameters, good.lines, good.facts)
+    with pytest.raises(CompilationError, match="nothing") as caught:
+        BACKEND.build(broken, HOPPER)
+    assert "def saxpy(" in str(caught.value)
+    assert "while compiling saxpy for sm_90a" in "".join(getattr(caught.value, "__notes__", []))
+
+
+def test_the_version_names_the_toolchain() -> None:
+    version = BACKEND.version()
+    for part in ("numba ", "numba-cuda ", "nvidia-nvvm ", "nvidia-nvjitlink ", "cutile.backend.cuda "):
+        assert part in version

@@ -1,0 +1,219 @@
+"""The generated file: the same bytes each time, readable, and what an editor would write."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.backend.interface import CompileOptions, Source
+from cutile.dtypes import bf16, f16, i32
+from cutile.errors import IRError
+from cutile.ir.constant import Constant
+from cutile.ops import OPS
+from cutile.ops.grid import NumTileBlocks
+from cutile.ops.memory import LoadMut, StoreMut, TensorDim
+from cutile.ops.registry import family
+from tests.backend.cuda.programs import (
+    HOPPER,
+    gemm_program,
+    row_min_program,
+    saxpy_program,
+    softmax_program,
+    source,
+    written,
+)
+from tests.support.golden import Golden
+from tests.support.programs import mut, scalar, tensor
+
+DEMOS = {
+    "saxpy": lambda: saxpy_program(1024),
+    "softmax": lambda: softmax_program(1, 4096),
+    "gemm": lambda: gemm_program(f16, (128, 128), 64),
+    "row_min": lambda: row_min_program(16),
+}
+
+
+def body(made: Source) -> str:
+    """The statements of the generated function, comments left out."""
+    (function,) = (node for node in ast.parse(made.text).body if isinstance(node, ast.FunctionDef))
+    return "\n".join(ast.unparse(statement) for statement in function.body)
+
+
+def emitted(text: str, **parameters: object) -> str:
+    return body(source(written(textwrap.dedent(text).lstrip(), parameters)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_the_text_is_golden(name: str, golden: Golden) -> None:
+    golden(f"emit_cuda/{name}.py.txt", source(DEMOS[name]()).text)
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_the_same_program_gives_the_same_bytes(name: str) -> None:
+    assert source(DEMOS[name]()) == source(DEMOS[name]())
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_each_source_line_is_quoted_once_above_its_code(name: str) -> None:
+    function = DEMOS[name]()
+    made = source(function)
+    lines = made.text.splitlines()
+    used = {function.source[line].strip() for line in made.lines.values()}
+    for quoted in used:
+        assert lines.count(f"    # {quoted}") + lines.count(f"        # {quoted}") == 1
+
+
+def test_the_line_map_leads_to_the_users_lines() -> None:
+    function = softmax_program(1, 4096)
+    made = source(function)
+    (number,) = (n for n, line in enumerate(made.text.splitlines(), 1) if line.strip().startswith("store_y("))
+    assert "y.store(" in function.source[made.lines[number]]
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_the_text_is_what_ruff_would_have_written(name: str) -> None:
+    text = source(DEMOS[name]()).text
+    rules = ["--select", "E,F,W", "--ignore", "E501", "--isolated"]
+    checked = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "-q", *rules, "--stdin-filename", "kernel.py", "-"],
+        input=text, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert checked.stdout == ""
+    code = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    assert max(map(len, code)) <= 88
+
+
+def test_the_names_of_the_user_survive() -> None:
+    assert (
+        emitted(
+            """
+        def f(y: Mut, x: Tensor):
+            t = ct.load_tile_like(x, y)
+            add = t + 1.0
+            t = add * t
+            y.store(t)
+        """,
+            y=mut(128),
+            x=tensor(1),
+        )
+        == textwrap.dedent(
+            """
+        block_0 = tile_block_id_0(grid_y, grid_z)
+        t = load_x(x, x_extent_0, block_0)
+        add = add_1(t, constant())
+        t_1 = mul(add, t)
+        store_y(t_1, y, y_extent_0, block_0)
+        """
+        ).strip()
+    )
+
+
+def test_what_a_loop_carries_is_one_variable() -> None:
+    text = emitted(
+        """
+        def f(y: Mut, x: Tensor, n: i32):
+            acc = ct.constant(0, y.shape, ct.f32)
+            for k in range(n):
+                acc = acc + ct.load_tile(x, y.shape, (k,))
+            y.store(acc)
+        """,
+        y=mut(128),
+        x=tensor(1),
+        n=scalar(i32),
+    )
+    assert (
+        "acc = zeros()\nfor k in range(n):\n    x_tile = load_x(x, x_extent_0, k)\n    acc = add(acc, x_tile)" in text
+    )
+
+
+def test_values_that_swap_are_set_together() -> None:
+    text = emitted(
+        """
+        def f(y: Mut, x: Tensor, n: i32):
+            a = ct.load_tile_like(x, y)
+            b = a * 2.0
+            for k in range(n):
+                a, b = b, a
+            y.store(a)
+        """,
+        y=mut(128),
+        x=tensor(1),
+        n=scalar(i32),
+    )
+    assert "    next_a = b\n    next_b = a\n    a = next_a\n    b = next_b" in text.replace("a_1", "a").replace(
+        "b_1", "b"
+    )
+
+
+def test_a_value_needed_after_its_successor_keeps_its_own_variable() -> None:
+    text = emitted(
+        """
+        def f(y: Mut, x: Tensor, n: i32):
+            a = ct.load_tile_like(x, y)
+            b = ct.load_tile_like(x, y)
+            for k in range(n):
+                new = a + b
+                b = a * 3.0
+                a = new
+            y.store(a + b)
+        """,
+        y=mut(128),
+        x=tensor(1),
+        n=scalar(i32),
+    )
+    assert text.index("new = add(a_1, b)") < text.index("b = mul(a_1, constant())") < text.index("a_1 = new")
+
+
+def test_a_branch_without_an_else_keeps_the_value() -> None:
+    text = emitted(
+        """
+        def f(y: Mut, x: Tensor, n: i32):
+            t = ct.load_tile_like(x, y)
+            if n > 2:
+                t = -t
+            y.store(t)
+        """,
+        y=mut(128),
+        x=tensor(1),
+        n=scalar(i32),
+    )
+    assert "if gt(n, 2):\n    t_1 = neg(t)\nelse:\n    t_1 = t\nstore_y(t_1" in text
+
+
+def test_numbers_that_become_variables_have_their_type() -> None:
+    text = emitted(
+        """
+        def f(y: Mut, n: i32):
+            i = 0
+            while i < n:
+                i = i + 3
+            y.store(ct.broadcast(i, y.shape))
+        """,
+        y=mut(128, dtype=i32),
+        n=scalar(i32),
+    )
+    assert text.startswith("block_0 = tile_block_id_0(grid_y, grid_z)\ni = number()\nwhile True:\n    if not lt(i, n):")
+
+
+def test_intrinsics_make_way_for_the_users_names() -> None:
+    text = emitted("def f(y: Mut, mul: f32):\n    y.store(y.load() * mul)\n", y=mut(128), mul=scalar())
+    assert "mul_1(" in text
+
+
+def test_only_lowered_ir_is_emitted() -> None:
+    with pytest.raises(IRError, match="lower it first"):
+        BACKEND.emit(gemm_program(bf16, (64, 64), 32), HOPPER, CompileOptions())
+
+
+def test_every_operation_has_an_emitter() -> None:
+    inside_kernel = {Constant, TensorDim, NumTileBlocks}  # written in place by emit/kernel.py
+    lowered_away = {LoadMut, StoreMut}
+    language = {op for op in OPS.values() if family(op) != "control"} - inside_kernel - lowered_away
+    missing = language - EMITTERS.keys()
+    assert not missing, f"cuda has no emitter for {sorted(op.name for op in missing)}"

@@ -1,0 +1,94 @@
+"""Launching without a device: what reaches the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from cutile.backend.cuda.load import load
+from cutile.backend.interface import Executable, Parameter, Target
+from cutile.dtypes import DTYPES, bf16, bool_, f16, f32, f64, i8, i32, i64, u64
+from cutile.errors import LaunchError
+
+
+class Recorder:
+    """A stream that remembers launches; the values are read when the driver would copy them."""
+
+    def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:
+        self.device = device
+        self.sizes = sizes
+        self.loads: list[tuple[bytes, str, int]] = []
+        self.launches: list[Any] = []
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
+        self.loads.append((image, entry, shared_bytes))
+        return f"{entry} on {self.device}"
+
+    def launch_function(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: Any) -> None:
+        values = [ctypes.string_at(parameters[i], size) for i, size in enumerate(self.sizes)]
+        self.launches.append((function, grid, block, shared_bytes, values))
+
+    def parallel_for(self, body: Any, count: int, grain: int) -> None:
+        raise AssertionError("a GPU kernel runs on the GPU")
+
+
+def executable(*dtypes: Any) -> Executable:
+    pointer = Parameter("x", "pointer", 0, 0, u64)
+    scalars = [Parameter(f"s{i}", "scalar", i + 1, 0, dtype) for i, dtype in enumerate(dtypes)]
+    facts = {"threads": 128, "shared_bytes": 4096}
+    return Executable(Target("cuda", "sm_90a"), b"cubin", "kernel", (pointer, *scalars), facts, "")
+
+
+def test_values_are_packed_by_their_own_type() -> None:
+    dtypes = (f32, i8, f64, i64, bool_, f16, bf16, i32)
+    stream = Recorder(sizes=(8, *(dtype.bits // 8 for dtype in dtypes)))
+    load(executable(*dtypes)).launch((2, 3, 4), [2**40, 1.5, -3, 0.1, -(2**50), True, 1.5, -2.0, -7], stream)
+    ((function, grid, block, shared, values),) = stream.launches
+    assert (function, grid, block, shared) == ("kernel on gpu0", (24, 1, 1), (128, 1, 1), 4096)
+    assert values == [
+        struct.pack("<Q", 2**40), struct.pack("<f", 1.5), struct.pack("<b", -3), struct.pack("<d", 0.1),
+        struct.pack("<q", -(2**50)), b"\x01", struct.pack("<e", 1.5), b"\x00\xc0", struct.pack("<i", -7),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_can_be_an_argument(dtype: Any) -> None:
+    stream = Recorder(sizes=(8, dtype.bits // 8))
+    load(executable(dtype)).launch((1, 1, 1), [16, 1], stream)
+    (launch,) = stream.launches
+    assert launch[-1][1] == dtype.numpy.type(1).tobytes()
+
+
+def test_the_image_is_loaded_once_on_each_device() -> None:
+    loaded = load(executable())
+    first, second = Recorder("gpu0"), Recorder("gpu1")
+    for stream in (first, second, first):
+        loaded.launch((1, 1, 1), [16], stream)
+    assert first.loads == second.loads == [(b"cubin", "kernel", 4096)]
+    assert [launch[0] for launch in first.launches] == ["kernel on gpu0"] * 2
+
+
+def test_threads_do_not_share_packed_values() -> None:
+    loaded = load(executable(i64))
+
+    def run(number: int) -> list[bytes]:
+        stream = Recorder(sizes=(8, 8))
+        for _ in range(200):
+            loaded.launch((1, 1, 1), [number, number], stream)
+        return [value for launch in stream.launches for value in launch[-1]]
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, values in enumerate(pool.map(run, range(8))):
+            assert set(values) == {struct.pack("<q", number)}
+
+
+@pytest.mark.parametrize("grid", [(0, 1, 1), (2**20, 2**12, 1)])
+def test_a_grid_that_no_launch_can_have_is_refused(grid: tuple[int, int, int]) -> None:
+    stream = Recorder()
+    with pytest.raises(LaunchError, match="tile blocks; a launch takes 1 to 2147483647"):
+        load(executable()).launch(grid, [16], stream)
+    assert stream.launches == stream.loads == []

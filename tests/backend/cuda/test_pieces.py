@@ -1,0 +1,96 @@
+"""Targets, shared memory's plan, what a product stages, the linker's log."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.cuda.layout import blocked, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.ops import Barrier
+from cutile.backend.cuda.shared import Arena
+from cutile.backend.cuda.staging import product_bytes, reduce_bytes, stages
+from cutile.backend.cuda.target import architecture, for_capability
+from cutile.backend.cuda.toolchain import compile_ir, link, read_log
+from cutile.dtypes import bf16, f16, f32, f64, i8, i32
+from cutile.errors import CompilationError, UnsupportedTargetError
+from cutile.ir.core import Op
+
+
+def test_architectures_by_name() -> None:
+    hopper = architecture("sm_90a")
+    assert (hopper.name, hopper.capability, hopper.shared_bytes) == ("sm_90a", (9, 0, "a"), 232448)
+    assert architecture("sm_80").capability == (8, 0)
+    assert architecture("sm_120a").capability == (12, 0, "a")
+    assert for_capability(8, 9) == "sm_89"
+
+
+@pytest.mark.parametrize(("reported", "chosen"), [("sm_90", "sm_90a"), ("sm_80", "sm_80"), ("sm_100a", "sm_100a")])
+def test_a_device_gets_its_own_instructions(reported: str, chosen: str) -> None:
+    target = BACKEND.target(reported, 132)
+    assert (target.backend, target.arch, target.units) == ("cuda", chosen, 132)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("sm_75", "too old: kernels need sm_80"), ("gfx90a", "no CUDA architecture")]
+)
+def test_other_architectures_are_refused(name: str, message: str) -> None:
+    with pytest.raises(UnsupportedTargetError, match=message):
+        architecture(name)
+
+
+def test_small_uses_have_places_of_their_own_and_large_ones_share() -> None:
+    arena, ops = Arena(), [Barrier() for _ in range(5)]
+    for op, size, looped in zip(ops, (100, 5000, 300, 9000, 0), (False, False, True, False, True), strict=True):
+        arena.use(op, size, looped)
+    arena.place()
+    assert [facts(op) for op in ops] == [(9088, False), (0, False), (9216, True), (0, True), (9600, False)]
+    assert arena.bytes == 9088 + 128 + 384
+
+
+def facts(op: Op) -> tuple[int, bool]:
+    return op.attributes["offset"], op.attributes["fence"]
+
+
+def test_a_staged_row_is_an_odd_number_of_16_byte_units() -> None:
+    left, right = stages(f16, f32, mma_accumulator((128, 128), 8), 64)
+    assert (left.rows, left.columns, left.pitch) == (128, 64, 72)
+    assert (right.rows, right.columns, right.pitch) == (64, 128, 136)
+    assert right.offset == left.bytes == 128 * 72 * 2
+    assert product_bytes(f16, f32, mma_accumulator((128, 128), 8), 64) == 128 * 72 * 2 + 64 * 136 * 2
+
+
+def test_the_depth_of_a_tensor_core_product_is_whole_steps() -> None:
+    left, right = stages(bf16, f32, mma_accumulator((96, 80), 4), 24)
+    assert (left.columns, right.rows) == (32, 32)
+
+
+def test_outer_products_stage_in_the_accumulators_dtype() -> None:
+    accumulator = outer_accumulator((64, 64), 4)
+    assert [each.dtype for each in stages(i8, i32, accumulator, 16)] == [i32, i32]
+    assert stages(f64, f64, accumulator, 16)[0].pitch % 2 == 0  # 16-byte rows
+
+
+def test_a_reduction_within_warps_needs_no_shared_memory() -> None:
+    rows = blocked((8, 128), warps=8, vector=4)
+    assert reduce_bytes(f32, rows, 1) == 0
+    assert reduce_bytes(f32, rows, 0) == 4 * 8 * 32 * 4
+    assert reduce_bytes(f32, blocked((4096,), 8, 4), 0) == 8 * 4
+
+
+def test_the_linkers_log_is_read() -> None:
+    log = """
+    ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized
+    ptxas         .     24 bytes stack frame, 16 bytes spill stores, 8 bytes spill loads
+    ptxas info    : Used 168 registers, used 16 barriers
+    """
+    report = read_log(log)
+    assert (report.registers, report.stack, report.spills) == (168, 24, 24)
+    assert len(report.remarks) == 1
+
+
+def test_what_nvvm_and_the_linker_say_is_in_the_error() -> None:
+    hopper = architecture("sm_90a")
+    with pytest.raises(CompilationError, match="NVVM: .*expected"):
+        compile_ir(["define void @k() { this is no instruction }"], hopper)
+    with pytest.raises(CompilationError, match="nvJitLink"):
+        link(b"no LTO-IR", hopper)
