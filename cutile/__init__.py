@@ -70,7 +70,8 @@ from cutile.language import (
     tanh,
     transpose,
 )
-from cutile.launch.kernel_op import KernelOp, use_backend
+from cutile.launch.kernel_op import KernelOp
+from cutile.launch.target import use_backend
 from cutile.tile import Tile
 
 __version__ = "0.1.0"

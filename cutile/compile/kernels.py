@@ -7,14 +7,50 @@ from typing import Any
 
 from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
+from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
-from cutile.compile.specialize import Fact, TensorFacts, generic_values, specialize
+from cutile.compile.specialize import Specialization, generic_values, specialize
 from cutile.frontend.signature import read_signature
 from cutile.frontend.source import take_source
 
 
+class Plan:
+    """A kernel specialized: checked once, compiled once per target."""
+
+    def __init__(self, kernel: KernelCache, specialization: Specialization, options: CompileOptions) -> None:
+        self._kernel = kernel
+        self.specialization = specialization
+        self._options = options
+        self._compiled: SingleFlight[Compiled] = SingleFlight()
+
+    def request(self, target: Target) -> Request:
+        """What is to be compiled for a target."""
+        kernel = self._kernel
+        return Request(kernel.function, kernel.source, self.specialization, self._options, target)
+
+    def compiled(self, target: Target) -> Compiled:
+        """The compiled kernel, from memory, from disk, or made now. A changed captured value compiles again.
+
+        Raises:
+            KernelError: the kernel does not compile; shows the place.
+            CompilationError: the toolchain refused the generated code.
+        """
+        found = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        if found.program.captures.unchanged():
+            return found
+        self._compiled.forget(target)
+        return self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+
+    def render(self, target: Target, stage: str) -> str:
+        """The text of one stage of the compilation."""
+        return render(self.request(target), stage)
+
+    def __len__(self) -> int:
+        return len(self._compiled)
+
+
 class KernelCache:
-    """One kernel: its source as it was when decorated, its signature, its compiled forms.
+    """One kernel: its source as it was when decorated, its signature, its specializations.
 
     Args:
         function: the Python function.
@@ -27,56 +63,30 @@ class KernelCache:
         self.function = function
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
-        self._compiled: SingleFlight[Compiled] = SingleFlight()
+        self._declares_extents = tuple(each.extents is not None for each in self.signature.parameters)
+        self._plans: dict[Hashable, Plan] = {}
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
         """Check and name the generics that a caller gave."""
         return generic_values(self.signature, flat, named)
 
-    def request(
-        self, facts: Sequence[Fact], generics: Mapping[str, Any], options: CompileOptions, target: Target
-    ) -> Request:
-        """What is to be compiled for arguments with these facts.
+    def plan(self, facts: Sequence[Fact], generics: Mapping[str, Any], options: CompileOptions) -> Plan:
+        """The specialization for arguments with these facts; checked when it is first asked for.
 
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
         """
-        specialization = specialize(self.signature, facts, generics, options.max_divisibility)
-        return Request(self.function, self.source, specialization, options, target)
-
-    def compiled(
-        self, facts: Sequence[Fact], generics: Mapping[str, Any], options: CompileOptions, target: Target
-    ) -> Compiled:
-        """The compiled kernel, from memory, from disk, or made now. A changed captured value compiles again."""
-        key = self._key(facts, generics, options, target)
-        found = self._compiled.get(key, lambda: compile_kernel(self.request(facts, generics, options, target)))
-        if found.program.captures.unchanged():
-            return found
-        self._compiled.forget(key)
-        return self._compiled.get(key, lambda: compile_kernel(self.request(facts, generics, options, target)))
-
-    def _key(
-        self, facts: Sequence[Fact], generics: Mapping[str, Any], options: CompileOptions, target: Target
-    ) -> Hashable:
-        """What distinguishes specializations in memory. Extents count only where the signature declares them."""
+        # Extents count only where the signature declares some.
         classes: list[Hashable] = []
-        for parameter, fact in zip(self.signature.parameters, facts, strict=True):
-            if isinstance(fact, TensorFacts):
-                layout = fact.layout(options.max_divisibility)
-                shape = fact.shape if parameter.extents is not None else None
-                classes.append((fact.dtype, layout, fact.tile, shape))
-        return (tuple(classes), tuple(generics.items()), options, target)
-
-    def render(
-        self,
-        facts: Sequence[Fact],
-        generics: Mapping[str, Any],
-        options: CompileOptions,
-        target: Target,
-        stage: str,
-    ) -> str:
-        """The text of one stage of the compilation."""
-        return render(self.request(facts, generics, options, target), stage)
+        for declares, fact in zip(self._declares_extents, facts, strict=True):
+            if fact is not None:
+                classes.append(fact if declares else fact.layout)
+        key = (*classes, *generics.items(), options)
+        found = self._plans.get(key)
+        if found is None:
+            specialization = specialize(self.signature, facts, generics, options.max_divisibility)
+            found = self._plans.setdefault(key, Plan(self, specialization, options))
+        return found
 
     def __len__(self) -> int:
-        return len(self._compiled)
+        return sum(len(plan) for plan in self._plans.values())

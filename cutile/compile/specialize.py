@@ -11,43 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.dtypes import DTypeLike, as_dtype
+from cutile.compile.facts import Fact, TensorFacts
+from cutile.dtypes import as_dtype
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
 from cutile.frontend.signature import Extent, Generic, Parameter, Signature
 from cutile.ir.types import MutType, TensorType, TileType, Type
-
-
-@dataclass(frozen=True, slots=True)
-class TensorFacts:
-    """What specialization may know of a tensor argument; `tile` is the partition's shape for a `Mut` parameter."""
-
-    dtype: DTypeLike
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    address: int
-    tile: tuple[int, ...] | None = None
-
-    def layout(self, max_divisibility: int) -> tuple[tuple[int | None, ...], int]:
-        """The strides that are known to be 1 (at most one), and the alignment in bytes."""
-        size = self.dtype.bits // 8
-        unit = None
-        for axis in range(len(self.shape) - 1, -1, -1):
-            # Of an axis with one element any stride will do; only the last axis takes it for 1, so that a column
-            # vector has the layout of a row-major matrix.
-            if self.strides[axis] == 1 or (self.shape[axis] == 1 and axis == len(self.shape) - 1):
-                unit = axis
-                break
-        strides = tuple(1 if axis == unit else None for axis in range(len(self.shape)))
-        aligned = self.address % 16 == 0 and all(
-            stride * size % 16 == 0
-            for axis, (extent, stride) in enumerate(zip(self.shape, self.strides, strict=True))
-            if axis != unit and extent > 1
-        )
-        return strides, max(size, min(16 if aligned else size, max_divisibility))
-
-
-Fact = TensorFacts | None
-"""A tensor's facts; None for a scalar, whose type the signature and the generics decide."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +127,7 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
     """Let an argument decide the generics that its parameter names."""
     if fact is None:
         return
-    dtype = fact.dtype
+    dtype = fact.layout.dtype
     if isinstance(parameter.dtype, str):
         binder.bind(parameter.dtype, dtype, f"the dtype of argument {parameter.name!r}")
     elif parameter.dtype is not None and parameter.dtype is not dtype:
@@ -169,7 +137,7 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
         )
     if parameter.extents is None:
         return
-    shape, what = (fact.tile, "partition shape") if fact.tile is not None else (fact.shape, "shape")
+    shape, what = (fact.layout.tile, "partition shape") if fact.layout.tile is not None else (fact.shape, "shape")
     if len(parameter.extents) != len(shape):
         raise ArgumentError(
             f"{binder.signature.name}: argument {parameter.name!r} must have {len(parameter.extents)} axes "
@@ -192,17 +160,17 @@ def _show(extents: tuple[Extent, ...]) -> str:
 def _tensor_type(
     signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
 ) -> Type:
-    strides, alignment = fact.layout(max_divisibility)
+    layout = fact.layout
+    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
     known: tuple[int | None, ...] = (None,) * len(fact.shape)
     if parameter.kind == "tensor" and parameter.extents is not None:
         known = tuple(generics[each] if isinstance(each, str) else each for each in parameter.extents)
-    tensor = TensorType(fact.dtype, known, strides, alignment)
-    if parameter.kind == "tensor":
+    tensor = TensorType(layout.dtype, known, layout.strides, alignment)
+    if layout.tile is None:
         return tensor
-    assert fact.tile is not None
-    if len(fact.tile) != len(fact.shape):
+    if len(layout.tile) != len(fact.shape):
         raise ArgumentError(
             f"{signature.name}: argument {parameter.name!r} is a tensor of shape {fact.shape} partitioned by "
-            f"{fact.tile}: the partition shape must have {len(fact.shape)} extents"
+            f"{layout.tile}: the partition shape must have {len(fact.shape)} extents"
         )
-    return MutType(tensor, fact.tile)
+    return MutType(tensor, layout.tile)

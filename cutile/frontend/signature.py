@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -57,10 +58,19 @@ class Signature:
     parameters: tuple[Parameter, ...]
     generics: tuple[Generic, ...]
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The parameters' names."""
         return tuple(each.name for each in self.parameters)
+
+    @functools.cached_property
+    def generic_scalars(self) -> tuple[int, ...]:
+        """The positions of scalars whose dtype is a generic."""
+        return tuple(
+            position
+            for position, each in enumerate(self.parameters)
+            if each.kind == "scalar" and isinstance(each.dtype, str)
+        )
 
 
 class _Reader:

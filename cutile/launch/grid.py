@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from cutile.errors import LaunchError
-from cutile.launch.views import TiledView
-
-Grid = tuple[int, int, int]
+from cutile.launch.views import Grid, TiledView
 
 
-def partition_grid(view: TiledView) -> Grid:
-    """How many tiles a partition has along each axis."""
-    tiles = [-(-extent // tile) for extent, tile in zip(view.view.shape, view.tile, strict=True)]
-    x, y, z = (*tiles, 1, 1, 1)[:3]
-    return x, y, z
-
-
-def launch_grid(kernel: str, given: Grid | None, outputs: Mapping[str, TiledView]) -> Grid:
+def launch_grid(kernel: str, given: Grid | None, outputs: Sequence[tuple[str, TiledView]]) -> Grid:
     """The grid to launch.
 
     Raises:
@@ -25,8 +16,8 @@ def launch_grid(kernel: str, given: Grid | None, outputs: Mapping[str, TiledView
     """
     inferred: Grid | None = None
     source = ""
-    for name, view in outputs.items():
-        grid = partition_grid(view)
+    for name, view in outputs:
+        grid = view.grid
         if inferred is not None and grid != inferred:
             raise LaunchError(
                 f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} tiles, {name!r} has {grid}"

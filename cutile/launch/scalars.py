@@ -10,8 +10,26 @@ import numpy as np
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 
+Number = bool | int | float
 
-def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> int | float | bool:
+
+def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "number") -> Number:
+    """`value` as a Python number of whatever kind; `wanted` is for the error.
+
+    Raises:
+        ArgumentTypeError: it is no number.
+    """
+    if isinstance(value, np.generic):
+        scalar = cast("Any", value)
+        value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
+    if not isinstance(value, bool | int | float):
+        raise ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be a {wanted} scalar, got {type(value).__name__}: {value!r}"
+        )
+    return value
+
+
+def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number:
     """`value` as a plain number that `dtype` holds.
 
     Raises:
@@ -21,17 +39,13 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> int | 
     kind = dtype.kind
     if type(value) is float and kind == "float":  # the common case
         return value
-    if isinstance(value, np.generic):
-        scalar = cast("Any", value)
-        value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
+    value = raw_scalar(value, kernel, name, dtype.name)
     if isinstance(value, bool):
         if kind != "bool":
-            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a number ({dtype}), got {value!r}")
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a {dtype} scalar, got {value!r}")
         return value
-    if kind == "bool" or not isinstance(value, int | float):
-        raise ArgumentTypeError(
-            f"{kernel}: argument {name!r} must be a {dtype} scalar, got {type(value).__name__}: {value!r}"
-        )
+    if kind == "bool":
+        raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool, got {value!r}")
     if kind == "float":
         return float(value)
     if isinstance(value, float):

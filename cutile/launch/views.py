@@ -1,21 +1,25 @@
 """What a launch needs to know of a tensor, and how an object says that it is one.
 
 An object that may be passed to a `Tensor` parameter has `__kernel_input__`, one for a `Mut` parameter
-`__kernel_output__`. The op gives back the same object.
+`__kernel_output__`. The op gives back the same object. Views are made once and kept by their owners, so that a launch
+computes nothing about a tensor that was not computed before.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from cuda_async import Storage
+from cutile.compile.facts import LayoutClass, TensorFacts, layout_class
 from cutile.dtypes import DTypeLike
 
+Grid = tuple[int, int, int]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, eq=False)
 class View:
-    """Elements in memory.
+    """Elements in memory. Not to be changed once made.
 
     Attributes:
         storage: the memory, which orders its users.
@@ -23,6 +27,9 @@ class View:
         dtype: the element type.
         shape: extents, each at least 1.
         strides: in elements, one per axis; 0 repeats (read-only views), negative runs backwards.
+        layout: what specialization may know of it.
+        address: the address of the first element (the one at index 0 of every axis).
+        byte_range: the first byte, and the one after the last, that any element occupies, from the storage's start.
     """
 
     storage: Storage
@@ -30,27 +37,43 @@ class View:
     dtype: DTypeLike
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    layout: LayoutClass = field(init=False, repr=False)
+    address: int = field(init=False, repr=False)
+    byte_range: tuple[int, int] = field(init=False, repr=False)
+    facts: TensorFacts = field(init=False, repr=False)
 
-    @property
-    def address(self) -> int:
-        """The address of the first element (the one at index 0 of every axis)."""
-        return self.storage.address + self.offset
-
-    def byte_range(self) -> tuple[int, int]:
-        """The first byte, and the one after the last, that any element occupies, counted from the storage's start."""
+    def __post_init__(self) -> None:
+        self.address = self.storage.address + self.offset
+        self.layout = layout_class(self.dtype, self.shape, self.strides, self.address)
+        self.facts = TensorFacts(self.layout, self.shape)
         size = self.dtype.bits // 8
         reach = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
         low = sum(each for each in reach if each < 0)
         high = sum(each for each in reach if each > 0)
-        return self.offset + low, self.offset + high + size
+        self.byte_range = (self.offset + low, self.offset + high + size)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TiledView:
-    """A view cut into tiles of `tile`: what a `Mut` parameter takes."""
+    """A view cut into tiles of `tile`: what a `Mut` parameter takes.
+
+    Attributes:
+        view: the elements.
+        tile: the shape of one tile.
+        grid: how many tiles there are along each axis; 1 for missing axes.
+        facts: what specialization may know of it.
+    """
 
     view: View
     tile: tuple[int, ...]
+    grid: Grid = field(init=False, repr=False)
+    facts: TensorFacts = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
+        x, y, z = (*tiles, 1, 1, 1)[:3]
+        self.grid = (x, y, z)
+        self.facts = TensorFacts(self.view.layout.tiled(self.tile), self.view.shape)
 
 
 @runtime_checkable

@@ -118,7 +118,7 @@ def test_fill_gives_an_existing_tensor_one_value() -> None:
         np.testing.assert_array_equal(tensor.to_numpy().sync(), np.full((40, 50), value, tensor.dtype.numpy))
 
 
-def test_fill_of_part_of_a_tensor(host: Device) -> None:
+def test_fill_of_part_of_a_tensor(device: Device) -> None:
     tensor = api.zeros((4, 5), f32).sync()
     part = tensor[1:3, ::2].mut
     assert api.fill(part, 7).sync() is part

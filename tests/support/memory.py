@@ -11,7 +11,7 @@ from cuda_async import Device, Storage, Stream
 from cutile.dtypes import from_numpy
 from cutile.entry import Kernel
 from cutile.host import api
-from cutile.launch.kernel_op import use_backend
+from cutile.launch.target import use_backend
 from cutile.launch.views import TiledView, View
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,89 @@
+"""What specialization may know of a tensor argument: its layout class, and its extents where the signature asks.
+
+Layout classes are interned: equal ones are the same object, so that they compare and hash by identity in the key that
+every launch looks up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cutile.dtypes import DTypeLike
+
+WIDEST = 16  # bytes; the widest access of a thread
+
+
+class LayoutClass:
+    """An element type, which stride is 1, an alignment, and for a `Mut` the tile. Made by `layout_class`.
+
+    Attributes:
+        dtype: the element type.
+        strides: 1 on at most one axis, None on the others, which are launch arguments.
+        alignment: bytes that divide the address and the strides that are not 1: 16, or an element's size.
+        tile: the partition's shape for a `Mut` parameter, else None.
+    """
+
+    __slots__ = ("_tiled", "alignment", "dtype", "strides", "tile")
+
+    def __init__(
+        self,
+        dtype: DTypeLike,
+        strides: tuple[int | None, ...],
+        alignment: int,
+        tile: tuple[int, ...] | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self.strides = strides
+        self.alignment = alignment
+        self.tile = tile
+        self._tiled: dict[tuple[int, ...], LayoutClass] = {}
+
+    def tiled(self, tile: tuple[int, ...]) -> LayoutClass:
+        """The class of a partition by `tile` of a tensor of this class."""
+        found = self._tiled.get(tile)
+        if found is None:
+            found = self._tiled.setdefault(tile, LayoutClass(self.dtype, self.strides, self.alignment, tile))
+        return found
+
+    def __repr__(self) -> str:
+        return f"<LayoutClass {self.dtype} strides {self.strides} align {self.alignment} tile {self.tile}>"
+
+
+class TensorFacts(NamedTuple):
+    """A tensor argument as specialization sees it."""
+
+    layout: LayoutClass
+    shape: tuple[int, ...]
+
+
+Fact = TensorFacts | None
+"""A tensor's facts; None for a scalar, whose type the signature and the generics decide."""
+
+_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int], LayoutClass] = {}
+
+
+def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> LayoutClass:
+    """The class of a tensor in memory. Of an axis with one element any stride will do.
+
+    Args:
+        dtype: the element type.
+        shape: extents.
+        strides: in elements.
+        address: of the first element.
+    """
+    size = dtype.bits // 8
+    last = len(shape) - 1
+    unit = None
+    for axis in range(last, -1, -1):
+        # Only the last axis takes an extent of 1 for stride 1, so that a column vector has the layout of a row-major
+        # matrix.
+        if strides[axis] == 1 or (axis == last and shape[axis] == 1):
+            unit = axis
+            break
+    aligned = address % WIDEST == 0 and all(
+        extent == 1 or axis == unit or stride * size % WIDEST == 0
+        for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
+    )
+    known = tuple(1 if axis == unit else None for axis in range(len(shape)))
+    key = (dtype, known, WIDEST if aligned else size)
+    return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key))

@@ -1,0 +1,66 @@
+"""One launch argument against its parameter: a tensor's view, a partition's, or a plain number."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from cutile.errors import ArgumentTypeError, LaunchError
+from cutile.frontend.signature import Parameter
+from cutile.launch.scalars import Number, plain_scalar, raw_scalar
+from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
+
+Checked = View | TiledView | Number | None
+"""What an argument turned out to be; None for one that is not known yet."""
+
+MAX_PARTITION_RANK = 3
+
+
+def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
+    """What `argument` is to the launch.
+
+    Raises:
+        ArgumentTypeError: it is not what the parameter takes; says what it takes, what came, and the remedy.
+        OwnershipError: it no longer holds its elements.
+    """
+    if parameter.kind == "tensor":
+        look = getattr(argument, "__kernel_input__", None)
+        if look is not None:
+            return look()
+        raise _no_tensor(kernel, parameter, argument)
+    if parameter.kind == "mut":
+        look = getattr(argument, "__kernel_output__", None)
+        if look is None:
+            raise _no_partition(kernel, parameter, argument)
+        tiled: TiledView = look()
+        if len(tiled.tile) > MAX_PARTITION_RANK:
+            raise LaunchError(
+                f"{kernel}: argument {parameter.name!r} is a partition with {len(tiled.tile)} axes; a partition has "
+                f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
+            )
+        return tiled
+    if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
+        return raw_scalar(argument, kernel, parameter.name)
+    assert parameter.dtype is not None
+    return plain_scalar(argument, parameter.dtype, kernel, parameter.name)
+
+
+def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
+    partition = isinstance(argument, KernelOutput)
+    remedy = "unpartition it first" if partition else "make one with api.from_numpy(array)"
+    return ArgumentTypeError(
+        f"{kernel}: argument {parameter.name!r} must be a tensor, got {_describe(argument)}; {remedy}"
+    )
+
+
+def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
+    name = parameter.name
+    what = "a tensor" if isinstance(argument, KernelInput) else _describe(argument)
+    return ArgumentTypeError(
+        f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
+        f"partition it first: {name}.partition((64, 64))"
+    )
+
+
+def _describe(argument: Any) -> str:
+    kind = cast("type[object]", type(argument))
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
