@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminal.print(table(f"{device.name} ({device.arch})", rows))
     launches = first_launches("cpu" if device.kind == "host" else f"cuda:{device.ordinal}")
     for state, seconds in launches.items():
-        terminal.print(f"first kernel of a process, {state}: {seconds.first:.3f} s, next {seconds.second:.3f} s")
+        terminal.print(
+            f"first kernel of a process, {state}: {seconds.first:.3f} s, of which imports {seconds.imports:.3f} s; "
+            f"the next one {seconds.second:.3f} s"
+        )
     out: Path | None = options.out or (None if options.quick else FOLDER / f"{slug(device.name)}.json")
     if out is not None:
         write(out, device, rows, launches)

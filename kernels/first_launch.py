@@ -5,13 +5,17 @@ and the making of the device's context not counted. `first_launches` runs it twi
 """
 
 import argparse
+import builtins
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from cuda_async import Device
 from cutile import api, f32
@@ -21,12 +25,46 @@ from cutile import api, f32
 class Launches:
     """Seconds from the call to the result: the first kernel of a process, and the next, different one.
 
-    `numba` says whether Numba had been imported by the end.
+    Attributes:
+        first, second: the two launches, what they import lazily included.
+        imports: the part of `first` that was spent importing modules.
+        numba: whether Numba had been imported by the end.
     """
 
     first: float
     second: float
+    imports: float
     numba: bool
+
+
+class ImportClock:
+    """Adds up the seconds spent in imports inside its `with` block, each import with what it imports in turn."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+
+    def __enter__(self) -> "ImportClock":
+        self._import, self._import_module = builtins.__import__, importlib.import_module
+        builtins.__import__ = self._timed(self._import)
+        importlib.import_module = self._timed(self._import_module)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        builtins.__import__, importlib.import_module = self._import, self._import_module
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            self._depth += 1
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds += time.perf_counter() - start
+
+        return timed
 
 
 def first_launches(device: str) -> dict[str, Launches]:
@@ -52,12 +90,14 @@ def main() -> None:
         from kernels.saxpy import axpy
         from kernels.vector_add import add
 
+        with ImportClock() as imports:
+            start = time.perf_counter()
+            axpy(y, 2.0, x).sync()
+            first = time.perf_counter() - start
         start = time.perf_counter()
-        axpy(y, 2.0, x).sync()
-        first = time.perf_counter()
         add(x, y).sync()
-        second = time.perf_counter()
-    print(json.dumps(asdict(Launches(first - start, second - first, "numba" in sys.modules))))
+        second = time.perf_counter() - start
+    print(json.dumps(asdict(Launches(first, second, imports.seconds, "numba" in sys.modules))))
 
 
 if __name__ == "__main__":

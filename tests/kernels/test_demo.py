@@ -1,6 +1,8 @@
 """The demo and the benchmark as programs: what they print, and that a wrong result makes them fail."""
 
+import builtins
 import dataclasses
+import importlib
 import json
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from kernels import __main__ as demo
 from kernels import bench, digits, measure
 from kernels.example import Arrays, Case, Problem
+from kernels.first_launch import ImportClock
 from kernels.saxpy import EXAMPLE
 from kernels.table import duration
 from kernels.timing import Run, interleaved
@@ -109,3 +112,14 @@ def test_a_ratio_above_one_means_faster_than_the_peer() -> None:
 @pytest.mark.parametrize(("time", "shown"), [(0.0123, "12.3 us"), (0.5, "500 us"), (12.34, "12.3 ms")])
 def test_durations_have_three_digits(time: float, shown: str) -> None:
     assert duration(time) == shown
+
+
+def test_the_import_clock_counts_imports_and_nothing_else() -> None:
+    before = builtins.__import__
+    with ImportClock() as clock:
+        sum(range(1000))
+    assert clock.seconds == 0
+    with ImportClock() as clock:
+        importlib.import_module("json")
+    assert clock.seconds > 0
+    assert builtins.__import__ is before
