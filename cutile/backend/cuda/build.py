@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, types
@@ -76,9 +77,14 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
             library = compiled.library
             kernel = library.get_function(name)
             _as_kernel(kernel, facts["threads"], facts["min_blocks"], pointers if facts["noalias"] else [])
-            return list(library.llvm_strs)
+            return [str(_nvvm.llvm_replace(each)) for each in library.llvm_strs]
     except Exception as error:
         raise CompilationError(f"{name}: Numba: {type(error).__name__}: {error}\n{source.text}") from error
+
+
+@cache
+def _libdevice() -> bytes:
+    return bytes(_nvvm.LibDevice().get())
 
 
 def build(source: Source, target: Target) -> Executable:
@@ -89,7 +95,9 @@ def build(source: Source, target: Target) -> Executable:
     """
     arch = architecture(target.arch)
     try:
-        cubin, log = link(compile_ir(to_llvm(source, arch), arch), arch)
+        modules = to_llvm(source, arch)
+        libraries = [_libdevice()] if any("__nv_" in each for each in modules) else []
+        cubin, log = link(compile_ir(modules, arch, libraries), arch)
     except CompilationError as error:
         error.add_note(f"while compiling {source.entry} for {arch.name}")
         raise

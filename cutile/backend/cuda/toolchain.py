@@ -11,13 +11,11 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.target import Architecture
 from cutile.errors import CompilationError
 
-_numba_nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
 _nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
 _linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
 
@@ -66,13 +64,8 @@ def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
     return buffer.decode(errors="replace").rstrip("\0").strip()
 
 
-@cache
-def _libdevice() -> bytes:
-    return bytes(_numba_nvvm.LibDevice().get())
-
-
-def compile_ir(modules: Sequence[str], arch: Architecture) -> bytes:
-    """LLVM IR as LTO-IR for an architecture.
+def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[bytes] = ()) -> bytes:
+    """LLVM IR as LTO-IR for an architecture. From `libraries`, bitcode, only what is called is taken.
 
     Raises:
         CompilationError: NVVM refused it; the message is its log.
@@ -81,11 +74,10 @@ def compile_ir(modules: Sequence[str], arch: Architecture) -> bytes:
     options = [f"-arch=compute_{arch.name.removeprefix('sm_')}", *NVVM_OPTIONS]
     try:
         for text in modules:
-            data = _numba_nvvm.llvm_replace(text).encode()
+            data = text.encode()
             _nvvm.add_module_to_program(program, data, len(data), "kernel")
-            if '@"__nv_' in text or "@__nv_" in text:
-                library = _libdevice()
-                _nvvm.lazy_add_module_to_program(program, library, len(library), "libdevice")
+        for library in libraries:
+            _nvvm.lazy_add_module_to_program(program, library, len(library), "library")
         try:
             _nvvm.compile_program(program, len(options), options)
         except Exception as error:

@@ -78,8 +78,9 @@ def test_saxpy_moves_nothing_and_reads_vectors() -> None:
         (16, f16, 1024, 8),
         (2, f16, 1024, 1),
         (16, f64, 1024, 2),
-    ]
-    + [(16, f32, 6, 2), (16, f32, 7, 1)],
+        (16, f32, 6, 2),
+        (16, f32, 7, 1),
+    ],
 )
 def test_the_access_width_is_what_the_promise_and_the_tile_allow(
     alignment: int, dtype: DTypeLike, tile: int, width: int

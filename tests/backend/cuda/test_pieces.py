@@ -90,7 +90,7 @@ def test_the_linkers_log_is_read() -> None:
 
 def test_what_nvvm_and_the_linker_say_is_in_the_error() -> None:
     hopper = architecture("sm_90a")
-    with pytest.raises(CompilationError, match="NVVM: .*expected"):
+    with pytest.raises(CompilationError, match=r"NVVM: .*expected"):
         compile_ir(["define void @k() { this is no instruction }"], hopper)
     with pytest.raises(CompilationError, match="nvJitLink"):
         link(b"no LTO-IR", hopper)
