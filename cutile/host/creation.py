@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 16
 _LONGEST_PATTERN = 4
+_LONGEST_COUNT = 1 << 20  # on a GPU: up to here the host counts in less time than it takes to load a kernel
 
 
 def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
@@ -103,6 +104,11 @@ class Arange(_Create):
             array = array_of(view)
             view.storage.use(context.stream, write=True)
             for_rows(context.stream, view.shape, array.nbytes, _count(array))
+            return
+        if view.shape[0] > _LONGEST_COUNT:
+            from cutile.host.kernels import count_onto
+
+            context.execute(count_onto(view))
             return
         values = np.arange(view.shape[0]).astype(view.dtype.numpy)
         upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)

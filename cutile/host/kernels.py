@@ -12,7 +12,7 @@ from cuda_async import DeviceOp
 from cutile.entry import entry
 from cutile.errors import ArgumentError
 from cutile.host.transfer import fresh_op
-from cutile.language import Mut, Tensor, load_tile_like
+from cutile.language import Mut, Tensor, convert_tile, get_tile_block_id, iota, load_tile_like
 from cutile.launch.views import TiledView, View
 
 __all__ = ("gather", "gather_onto", "gather_to_new")
@@ -26,6 +26,14 @@ _TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}
 def gather(dst: Mut, src: Tensor):
     """dst = src, whatever their strides."""
     dst.store(load_tile_like(src, dst))
+
+
+@entry
+def count(dst: Mut):
+    """dst[i] = i."""
+    (n,) = dst.shape
+    block, _, _ = get_tile_block_id()
+    dst.store(convert_tile(iota((n,)) + block * n, dst.dtype))
 
 
 class _Elements:
@@ -49,6 +57,15 @@ def _tile(view: View) -> tuple[int, ...]:
             f"writes at most {max(_TILES)} axes; copy slices of fewer axes"
         )
     return tile
+
+
+def count_onto(destination: View) -> DeviceOp[None]:
+    """An op that gives the elements of a view of one axis their own positions.
+
+    Raises:
+        OwnershipError: an operation that has not finished uses them.
+    """
+    return count(_Elements(destination)).map(lambda done: None)
 
 
 def gather_onto(destination: View, source: View) -> DeviceOp[None]:

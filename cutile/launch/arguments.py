@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from cuda_async import OwnershipError
 from cutile.errors import ArgumentTypeError, LaunchError
 from cutile.frontend.signature import Parameter
 from cutile.launch.scalars import Number, plain_scalar, raw_scalar
@@ -25,13 +26,19 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     if parameter.kind == "tensor":
         look = getattr(argument, "__kernel_input__", None)
         if look is not None:
-            return look()
+            try:
+                return look()
+            except OwnershipError as error:
+                raise _no_longer(kernel, parameter, error) from None
         raise _no_tensor(kernel, parameter, argument)
     if parameter.kind == "mut":
         look = getattr(argument, "__kernel_output__", None)
         if look is None:
             raise _no_partition(kernel, parameter, argument)
-        tiled: TiledView = look()
+        try:
+            tiled: TiledView = look()
+        except OwnershipError as error:
+            raise _no_longer(kernel, parameter, error) from None
         if len(tiled.tile) > MAX_PARTITION_RANK:
             raise LaunchError(
                 f"{kernel}: argument {parameter.name!r} is a partition with {len(tiled.tile)} axes; a partition has "
@@ -42,6 +49,10 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
         return raw_scalar(argument, kernel, parameter.name)
     assert parameter.dtype is not None
     return plain_scalar(argument, parameter.dtype, kernel, parameter.name)
+
+
+def _no_longer(kernel: str, parameter: Parameter, error: OwnershipError) -> OwnershipError:
+    return OwnershipError(f"{kernel}: argument {parameter.name!r}: {error}")
 
 
 def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:

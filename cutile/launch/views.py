@@ -1,8 +1,9 @@
 """What a launch needs to know of a tensor, and how an object says that it is one.
 
 An object that may be passed to a `Tensor` parameter has `__kernel_input__`, one for a `Mut` parameter
-`__kernel_output__`. The op gives back the same object. Views are made once and kept by their owners, so that a launch
-computes nothing about a tensor that was not computed before.
+`__kernel_output__`. The op gives back the same object. One that stands in for another may have `__kernel_give_back__`,
+which is called when an op that was given it will not run. Views are made once and kept by their owners, so that a
+launch computes nothing about a tensor that was not computed before.
 """
 
 from __future__ import annotations

@@ -1,0 +1,66 @@
+"""The host side's own kernels, which a GPU needs, on every device that compiles kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from cuda_async import Device, OwnershipError
+from cuda_async.testing import wait_all_idle
+from cutile import api, bf16, f32, i64, u8
+from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError
+from cutile.host.kernels import count_onto, gather_onto, gather_to_new
+
+
+@pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def place(request: pytest.FixtureRequest) -> Iterator[Device]:
+    device = Device.host() if request.param == "host" else Device()
+    with device:
+        yield device
+    wait_all_idle(device)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("dtype", [f32, bf16, i64], ids=lambda dtype: dtype.name)
+def test_count_gives_elements_their_positions(dtype: DTypeLike) -> None:
+    tensor = api.zeros((2500,), dtype).sync()
+    assert count_onto(tensor.__kernel_input__()).sync() is None
+    np.testing.assert_array_equal(tensor.to_numpy().sync(), np.arange(2500).astype(dtype.numpy))
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("shape", [(3000,), (70, 100), (3, 50, 70)], ids=len)
+def test_gather_copies_whatever_the_strides(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(2).integers(0, 200, shape).astype(np.uint8)
+    source = api.from_numpy(array).sync().T
+    copy = gather_to_new(source.__kernel_input__(), api.Tensor).sync()
+    assert (copy.dtype, copy.is_contiguous()) == (u8, True)
+    np.testing.assert_array_equal(copy.to_numpy().sync(), array.T)
+    back = api.zeros(shape, u8).sync()
+    gather_onto(back.T.__kernel_input__(), copy.__kernel_input__()).sync()
+    np.testing.assert_array_equal(back.to_numpy().sync(), array)
+
+
+@pytest.mark.usefixtures("place")
+def test_gather_refuses_what_it_cannot_do() -> None:
+    source = api.zeros((2, 3, 4, 5)).sync()
+    with pytest.raises(ArgumentError, match=r"shape \(5, 4, 3, 2\) and strides .* writes at most 3 axes"):
+        gather_to_new(source.T.__kernel_input__(), api.Tensor)
+    flat = source.reshape(-1)
+    with pytest.raises(OwnershipError, match="the same operation"):
+        gather_onto(flat.__kernel_input__(), flat[::-1].__kernel_input__())
+
+
+@pytest.mark.gpu
+def test_long_counts_and_strided_fills_on_a_gpu() -> None:
+    with Device():
+        length = (1 << 20) + 77
+        np.testing.assert_array_equal(api.arange(length).to_numpy().sync(), np.arange(length, dtype=np.float32))
+        tensor = api.ones((100, 300)).sync()
+        api.fill(tensor[:, ::3].mut, 5).sync()
+        wanted = np.ones((100, 300))
+        wanted[:, ::3] = 5
+        np.testing.assert_array_equal(tensor.to_numpy().sync(), wanted)
