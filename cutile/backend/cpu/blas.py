@@ -73,7 +73,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _through_scipy() -> Blas:
+def through_scipy() -> Blas:
     """Any BLAS that SciPy was built with."""
     capsules: dict[str, Any] = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__
     get_name = ctypes.pythonapi.PyCapsule_GetName
@@ -97,4 +97,4 @@ def _through_scipy() -> Blas:
 @cache
 def blas() -> Blas:
     """The library; opened once."""
-    return _beside_scipy() or _through_scipy()
+    return _beside_scipy() or through_scipy()

@@ -49,15 +49,16 @@ def _plain(parameter: Parameter, value: float) -> float:
 class CpuKernel:
     """Loaded code, ready to launch."""
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, units: int = 0) -> None:
         initialize()
         facts = executable.facts
         self._parameters = executable.parameters
         self._coarse = tuple(int(factor) for factor in facts["coarse"])
+        self._joined = int(facts["joined"])
         self._scratch_bytes = [int(size) for size in facts["scratch"]]
         self._blas: Blas | None = blas() if facts["blas"] else None
         self._functions = [self._blas.addresses[name] for name in facts["blas"]] if self._blas else []
-        self._workers = workers()
+        self._workers = units or workers()
         self._local = threading.local()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(executable.image))
@@ -79,7 +80,10 @@ class CpuKernel:
 
     def joins(self, grid: Grid) -> tuple[int, int, int]:
         """How many tile blocks run as one along each axis: what the code allows, less where workers would idle."""
-        joins = [min(factor, extent) for factor, extent in zip(self._coarse, grid, strict=True)]
+        joins, left = [1, 1, 1], self._joined
+        for axis in (2, 1, 0):  # the last axis first: its tiles are neighbours in memory
+            joins[axis] = min(self._coarse[axis], grid[axis], left)
+            left //= joins[axis]
         while max(joins) > 1 and math.prod(map(_ceil, grid, joins)) < 2 * self._workers:
             widest = joins.index(max(joins))
             joins[widest] = _ceil(joins[widest], 2)

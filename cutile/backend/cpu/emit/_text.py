@@ -108,6 +108,11 @@ def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
     return text
 
 
+def narrowed(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
+    """An f64 as a 16-bit float: f16 rounded once, as NumPy does it; bf16 by way of f32, as ml_dtypes does."""
+    return rounded(printer, call(printer, "to_odd" if dtype.name == "f16" else "f32", text), dtype)
+
+
 def infix(left: Text, operator: str, right: Text, binds: int) -> Text:
     """A binary operator that groups to the left."""
     return Text(f"{left.within(binds)} {operator} {right.within(binds - 1)}", binds)

@@ -14,6 +14,7 @@ from cutile.backend.cpu.emit._text import (
     call,
     infix,
     is_small_float,
+    narrowed,
     rounded,
 )
 from cutile.backend.cpu.stage import Larger, Smaller
@@ -82,7 +83,7 @@ def _fma(printer: Printer, op: Fma) -> Text:
         return call(printer, "fma", x, y, z)
     wide = [call(printer, "f64", each) for each in (x, y, z)]  # holds the product of two 16-bit floats exactly
     total = infix(infix(wide[0], "*", wide[1], PRODUCT), "+", wide[2], SUM)
-    return rounded(printer, call(printer, "to_odd", total), op.x.tile.dtype)
+    return narrowed(printer, total, op.x.tile.dtype)
 
 
 EXPRESSIONS: dict[type[Op], Expression] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._text import BITS, COMPARE, Expression, Printer, Text, call, is_small_float
+from cutile.backend.cpu.emit._text import BITS, COMPARE, Expression, Printer, Text, call, is_small_float, narrowed
 from cutile.ir.core import Op
 from cutile.ops.cast import Convert
 
@@ -19,7 +19,7 @@ def _convert(printer: Printer, op: Convert) -> Text:
     if source.kind != "float":
         x = call(printer, "f32", x)
     elif source.bits == 64:
-        x = call(printer, "to_odd", x)
+        return narrowed(printer, x, dtype)
     return call(printer, f"{dtype.name}_round", x)
 
 

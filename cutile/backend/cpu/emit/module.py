@@ -302,6 +302,7 @@ def emit_module(function: Function, target: Target) -> Source:
         "scratch": tuple(op.size * BYTES[_held(op)] for op in scratch),
         "blas": tuple(printer.extra),
         "coarse": tuple(function.facts["coarse"]),
+        "joined": function.facts["joined"],
     }
     lines = {number + len(top): line for number, line in printer.line_map.items()}
     return Source(text, printer.entry, parameters, lines, facts)
@@ -328,11 +329,11 @@ def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
 
 def _header(function: Function, kernel: Function, target: Target) -> list[str]:
     first = min(function.source, default=0)
-    place = f"  ({PurePath(function.file).name}:{first})" if function.file else ""
+    place = f"  ({PurePath(function.file).name}:{first})" if function.file and not function.file.startswith("<") else ""
     lines = [f"# kernel   {function.name}{place}", f"# target   {target.backend} {target.arch}"]
     lines += [f"# {'types' if at == 0 else '     '}    {v.name}: {v.type}" for at, v in enumerate(kernel.parameters)]
     coarse = " x ".join(map(str, function.facts["coarse"]))
-    lines.append(f"# blocks   up to {coarse} tile blocks run as one")
+    lines.append(f"# blocks   up to {function.facts['joined']} of {coarse} tile blocks run as one")
     lines += [f"#          single along {why}" for why in function.facts["refusals"]]
     lines += [f"# plan     {plan}" for plan in function.facts["plans"]]
     return lines

@@ -13,6 +13,7 @@ block's own index along one axis of the grid, neighbouring tile blocks can be co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -53,7 +54,13 @@ class AxisClass:
 
 
 class Axes:
-    """The classes of a function's tile axes."""
+    """The classes of a function's tile axes.
+
+    Attributes:
+        refusals: for each axis of the grid, why its tile blocks stay single; empty if they do not.
+        coarse: how many tile blocks may run as one along each axis of the grid.
+        joined: how many may run as one in all.
+    """
 
     def __init__(self, function: Function) -> None:
         self._parent: dict[Key, Key] = {}
@@ -68,7 +75,7 @@ class Axes:
         for op in function.walk():
             self._visit(op)
         self.refusals = {axis: self._refusal(axis) for axis in range(3)}
-        self.coarse = self._factors()
+        self.coarse, self.joined = self._factors()
 
     def of(self, value: Value, axis: int) -> AxisClass:
         """The class of an axis of a tile value."""
@@ -219,24 +226,23 @@ class Axes:
                 return "one axis of a tile follows two axes of the grid"
         return ""
 
-    def _factors(self) -> tuple[int, int, int]:
-        """How many tile blocks run as one, at most, along each axis of the grid."""
+    def _factors(self) -> tuple[tuple[int, int, int], int]:
+        """How many tile blocks run as one, at most: along each axis of the grid, and in all."""
         free = [axis for axis in range(3) if not self.refusals[axis]]
         factors = [1, 1, 1]
         if not free:
-            return (1, 1, 1)
+            return (1, 1, 1), 1
         tile = max((mut.mut.tile for mut in self._stored), key=len)
         if self._has_mma and len(tile) == 2:
             for axis in free:
                 factors[axis] = -(-MMA_BLOCK[axis] // tile[axis])
         else:
-            total = max(facts.extent for facts in self._facts.values())
-            for mut in self._stored:
-                total = max(total, mut.mut.tile_type.size)
-            for axis in reversed(free):
-                factors[axis] = max(1, min(ELEMENTS // total, ELEMENTS // 4 // tile[axis] if axis else ELEMENTS))
-                total *= factors[axis]
-        return (factors[0], factors[1], factors[2])
+            sizes = [facts.extent for facts in self._facts.values()]
+            sizes += [mut.mut.tile_type.size for mut in self._stored]
+            for axis in free:
+                factors[axis] = max(1, ELEMENTS // max(sizes))
+            return (factors[0], factors[1], factors[2]), max(factors)
+        return (factors[0], factors[1], factors[2]), math.prod(factors)
 
 
 def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:

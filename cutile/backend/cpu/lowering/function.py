@@ -34,6 +34,7 @@ def lower_function(function: Function) -> Function:
     lowering.body.operations[:0] = lowering.scratch
     facts = {
         "coarse": lowering.axes.coarse,
+        "joined": lowering.axes.joined,
         "refusals": tuple(f"{'xyz'[axis]}: {why}" for axis, why in lowering.axes.refusals.items() if why),
         "plans": tuple(lowering.plans),
     }

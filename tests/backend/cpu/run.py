@@ -1,0 +1,50 @@
+"""Generated text, run directly on NumPy arrays: for intrinsics, without a kernel around them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.cpu.backend import BACKEND
+from cutile.backend.cpu.target import host_target
+from cutile.backend.interface import Parameter, Source
+from cutile.dtypes import i32, u64
+
+Array = np.ndarray[Any, Any]
+
+SPECS = {np.dtype(name): spec for name, spec in (("f4", "f32"), ("f8", "f64"), ("u2", "u16"), ("i8", "i64"))}
+
+
+class _Now:
+    """A stream that runs everything at once, on this thread."""
+
+    def parallel_for(self, body: Any, count: int, grain: int) -> None:
+        del grain
+        body(0, count)
+
+
+@cache
+def _loaded(name: str, given: str, wanted: str) -> Any:
+    text = (
+        f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
+        "def map_all(y, x, count, join_x, join_y, join_z, first, last):\n"
+        f"    for at in range(count):\n        y[at] = {name}(x[at])\n"
+    )
+    facts = {
+        "signature": (f"{wanted}*", f"{given}*", "i64", "i64", "i64", "i64", "i64", "i64"),
+        "scratch": (), "blas": (), "coarse": (1, 1, 1), "joined": 1,
+    }  # fmt: skip
+    parameters = (
+        Parameter("y", "pointer", 0, 0, u64), Parameter("x", "pointer", 1, 0, u64), Parameter("n", "extent", 1, 0, i32)
+    )  # fmt: skip
+    return BACKEND.load(BACKEND.build(Source(text, "map_all", parameters, facts=facts), host_target()))
+
+
+def map_all(name: str, x: Array, result: str | None = None) -> Array:
+    """An intrinsic of one argument, applied to every element."""
+    y = np.empty(x.shape, result or x.dtype)
+    kernel = _loaded(name, SPECS[x.dtype], SPECS[y.dtype])
+    kernel.launch((1, 1, 1), [y.ctypes.data, x.ctypes.data, x.size], _Now())
+    return y

@@ -1,0 +1,120 @@
+"""Text to object code and back into a process."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutile.backend.cpu.backend import BACKEND
+from cutile.backend.cpu.load import CpuKernel
+from cutile.backend.cpu.target import arch, host_target, workers
+from cutile.backend.interface import CompileOptions, Executable, Target
+from cutile.errors import CompilationError
+from tests.backend.cpu.programs import GEMM, SAXPY, function, gemm_types, saxpy_types, source
+
+
+def built() -> Executable:
+    target = host_target()
+    options = CompileOptions()
+    lowered = BACKEND.lower(function(SAXPY, saxpy_types(64)), target, options)
+    return BACKEND.build(BACKEND.emit(lowered, target, options), target)
+
+
+def test_an_executable_is_data_and_needs_no_numba(tmp_path: Path) -> None:
+    (tmp_path / "kernel").write_bytes(pickle.dumps(built()))
+    script = textwrap.dedent("""
+        import pickle, sys
+        import numpy as np
+        from cutile.backend.cpu.backend import BACKEND
+
+        class Now:
+            def parallel_for(self, body, count, grain):
+                body(0, count)
+
+        x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
+        kernel = BACKEND.load(pickle.load(open(sys.argv[1], "rb")))
+        kernel.launch((16, 1, 1), [y.ctypes.data, 1000, 2.0, x.ctypes.data, 1000, 16, 1, 1], Now())
+        assert np.array_equal(y, 2 * x + 1)
+        print("numba" in sys.modules, "scipy" in sys.modules)
+    """)
+    command = [sys.executable, "-c", script, str(tmp_path / "kernel")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert ran.stdout.split() == ["False", "False"], ran.stderr
+
+
+def test_text_that_numba_refuses_is_an_error_with_the_line() -> None:
+    made = source(SAXPY, saxpy_types(64))
+    broken = replace(made, text=made.text.replace("y[at] = ", "y[at] = 'seven' + "))
+    with pytest.raises(CompilationError, match="Numba refused the generated code of saxpy"):
+        BACKEND.build(broken, host_target())
+
+
+def test_calls_into_python_are_refused() -> None:
+    made = source(SAXPY, saxpy_types(64))
+    printing = replace(made, text=made.text.replace("    for block in", "    print(a)\n    for block in", 1))
+    with pytest.raises(CompilationError, match="which no object may call"):
+        BACKEND.build(printing, host_target())
+
+
+def test_the_target_is_this_machine_whatever_the_device_says() -> None:
+    assert BACKEND.target("anything", 3) == Target("cpu", arch(), 3)  # type: ignore[attr-defined]
+    assert host_target().units == workers()
+
+
+def test_the_version_names_the_toolchain() -> None:
+    assert "numba 0." in BACKEND.version()
+    assert "cutile.backend.cpu " in BACKEND.version()
+
+
+def loaded(coarse: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
+    executable = built()
+    return CpuKernel(replace(executable, facts={**executable.facts, "coarse": coarse, "joined": joined}), units)
+
+
+@pytest.mark.parametrize(
+    ("coarse", "joined", "grid", "units", "wanted"),
+    [
+        ((64, 1, 1), 64, (100000, 1, 1), 2, (64, 1, 1)),
+        ((64, 64, 1), 64, (100000, 16, 1), 2, (4, 16, 1)),  # the last axis first
+        ((2, 2, 1), 4, (2, 2, 1), 8, (1, 1, 1)),  # small grids are not joined: workers would idle
+        ((64, 1, 1), 64, (100, 1, 1), 2, (32, 1, 1)),
+        ((1, 1, 1), 1, (7, 3, 2), 2, (1, 1, 1)),
+    ],
+)
+def test_how_many_blocks_are_joined(
+    coarse: tuple[int, int, int], joined: int, grid: tuple[int, int, int], units: int, wanted: tuple[int, int, int]
+) -> None:
+    assert loaded(coarse, joined, units).joins(grid) == wanted
+
+
+class Recorder:
+    """A stream that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, int, int]] = []
+
+    def parallel_for(self, body: object, count: int, grain: int) -> None:
+        self.calls.append((body, count, grain))
+
+
+def test_a_launch_enqueues_once_and_does_not_wait() -> None:
+    y = np.zeros(64, np.float32)
+    stream = Recorder()
+    kernel = loaded((64, 1, 1), 64, 2)
+    kernel.launch((1, 1, 1), [y.ctypes.data, 64, 2.0, y.ctypes.data, 64, 1, 1, 1], stream)  # type: ignore[arg-type]
+    ((_, count, grain),) = stream.calls
+    assert (count, grain) == (1, 1)
+    assert not y.any()
+
+
+def test_gemm_asks_for_blas_and_scratch() -> None:
+    facts = source(GEMM, gemm_types(128, 256), BK=64).facts
+    assert facts["blas"] == ("sgemm",)
+    assert facts["scratch"] == (256 * 512 * 4, 256 * 192 * 4, 192 * 512 * 4)

@@ -1,0 +1,98 @@
+"""Functions of one float against 80-bit results: the stated error, special values, and that loops vectorise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutile.backend.cpu.build import assembly
+from cutile.backend.cpu.target import features
+from cutile.backend.interface import Source
+from tests.backend.cpu.run import Array, map_all
+
+COUNT = 1 << 16
+FLOATS = (np.float32, np.float64)
+
+
+def rsqrt(x: Any) -> Any:
+    return 1 / np.sqrt(x)
+
+
+def spread(dtype: Any, rng: np.random.Generator) -> Array:
+    """Positive floats of every exponent, subnormal ones too."""
+    bits, top = (np.uint32, 0x7F800000) if dtype is np.float32 else (np.uint64, 0x7FF0000000000000)
+    return rng.integers(1, top, COUNT, bits).view(dtype)
+
+
+def near_one(dtype: Any, rng: np.random.Generator) -> Array:
+    return (1 + rng.uniform(-1e-3, 1e-3, COUNT)).astype(dtype)
+
+
+def between(low: float, high: float) -> Callable[[Any, np.random.Generator], Array]:
+    return lambda dtype, rng: rng.uniform(low, high, COUNT).astype(dtype)
+
+
+# name, the exact function, the largest error in units of the last place, and where it is looked for
+ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
+    ("exp", np.exp, 1.0, (between(-104, 89), between(-746, 710), between(-1, 1))),
+    ("exp2", np.exp2, 1.0, (between(-151, 129), between(-1076, 1025), between(-1, 1))),
+    ("log", np.log, 1.0, (spread, near_one, between(0.5, 2))),
+    ("log2", np.log2, 1.5, (spread, near_one, between(0.5, 2))),
+    ("tanh", np.tanh, 1.5, (between(-25, 25), between(-1, 1), between(-1e-6, 1e-6))),
+    ("rsqrt", rsqrt, 1.5, (spread,)),
+    ("sqrt", np.sqrt, 0.5, (spread,)),
+    ("sin", np.sin, 1.0, (between(-10, 10), between(-1e4, 1e4), between(-1e-3, 1e-3))),
+    ("cos", np.cos, 1.0, (between(-10, 10), between(-1e4, 1e4), between(-1e-3, 1e-3))),
+)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("name", "exact", "bound", "samples"), ROWS, ids=[row[0] for row in ROWS])
+def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    for sample in samples:
+        x = sample(dtype, rng)
+        got = map_all(name, x)
+        with np.errstate(all="ignore"):
+            wide = exact(x.astype(np.longdouble))
+            wanted = wide.astype(dtype)
+            finite = np.isfinite(wanted)
+            np.testing.assert_array_equal(np.isfinite(got), finite)
+            unit = np.spacing(np.abs(wanted[finite])).astype(np.longdouble)
+            error = np.abs(got[finite].astype(np.longdouble) - wide[finite]) / unit
+        assert float(error.max(initial=0)) <= bound, f"{name} at {x[finite][int(np.argmax(error))]!r}"
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("name", "exact"), [(row[0], row[1]) for row in ROWS], ids=[row[0] for row in ROWS])
+def test_special_values(name: str, exact: Any, dtype: Any) -> None:
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, np.finfo(dtype).tiny, -np.finfo(dtype).max], dtype)
+    if name in ("sin", "cos"):
+        x = x[:-1]
+    got = map_all(name, x)
+    with np.errstate(all="ignore"):
+        wanted = exact(x)
+    np.testing.assert_allclose(got, wanted, rtol=4 * np.finfo(dtype).eps)
+    zeros = wanted == 0
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(wanted[zeros]))
+
+
+def test_powers_of_two_are_exact() -> None:
+    whole = np.arange(-126, 128)
+    x = np.ldexp(np.float32(1), whole)
+    np.testing.assert_array_equal(map_all("log2", x), whole)
+    np.testing.assert_array_equal(map_all("exp2", map_all("log2", x)), x)
+
+
+@pytest.mark.skipif("+avx2" not in features(), reason="looks for the vector registers of AVX2 and later")
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "tanh", "rsqrt", "f16_round", "bf16_round"])
+def test_loops_use_vectors(name: str) -> None:
+    text = (
+        f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
+        f"def map_all(y, x, count):\n    for at in range(count):\n        y[at] = {name}(x[at])\n"
+    )
+    made = assembly(Source(text, "map_all", (), facts={"signature": ("f32*", "f32*", "i64")}))
+    assert "ymm" in made or "zmm" in made
