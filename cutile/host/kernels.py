@@ -15,7 +15,7 @@ from cutile.host.transfer import fresh_op
 from cutile.language import Mut, Tensor, convert_tile, get_tile_block_id, iota, load_tile_like
 from cutile.launch.views import TiledView, View
 
-__all__ = ("gather", "gather_onto", "gather_to_new")
+__all__ = ("count", "count_onto", "gather", "gather_onto", "gather_to_new")
 
 T = TypeVar("T")
 
