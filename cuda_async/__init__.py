@@ -31,6 +31,7 @@ from cuda_async.errors import (
 )
 from cuda_async.event import Event
 from cuda_async.future import DeviceFuture, FutureState
+from cuda_async.graph import CudaGraph
 from cuda_async.lease import Lease, Use
 from cuda_async.op import DeviceOp, UnrunOperationWarning, into_op
 from cuda_async.pending import Pending
@@ -50,6 +51,7 @@ from cuda_async.stream import Stream
 # `zip` is public but not in __all__: `from cuda_async import *` must not hide Python's.
 __all__ = (
     "ContextError",
+    "CudaGraph",
     "DependencyError",
     "Device",
     "DeviceError",

@@ -31,6 +31,8 @@ class Value(DeviceOp[T]):
 
     __slots__ = ("_value",)
 
+    graph_node = True
+
     def __init__(self, item: T) -> None:
         super().__init__()
         self._value = item

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cuda_async.lease import check_guards
 from cuda_async.op import DeviceOp
+from cuda_async.recorder import refuse_in_capture
 from cuda_async.storage import Storage
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class ExecutionContext:
         leases = op.begin(composed=True)
         run = self.run
         try:
+            if leases:
+                check_guards(leases, run)
             result = op.execute(self)
         except BaseException:
             run.trail.append(op)
@@ -73,5 +77,10 @@ class ExecutionContext:
         self.run.kept.append(item)
 
     def on_complete(self, function: Callable[[], None]) -> None:
-        """Have `function` called, on some host thread, once the device has finished this run well."""
+        """Have `function` called, on some host thread, once the device has finished this run well.
+
+        Raises:
+            LaunchError: this is a capture: a graph brings no values to the host.
+        """
+        refuse_in_capture(self.stream.recorder, "bringing values to the host")
         self.run.callbacks.append(function)

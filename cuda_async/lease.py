@@ -13,13 +13,13 @@ is built. It is not what orders work on streams: see `storage.py`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from cuda_async.errors import OwnershipError
 from cuda_async.site import Site, format_site
 
-__all__ = ("Holder", "Lease", "Lendable", "Use", "current_holder", "lend", "set_current_holder")
+__all__ = ("Holder", "Lease", "Lendable", "Use", "check_guards", "current_holder", "lend", "set_current_holder")
 
 
 class Holder(Protocol):
@@ -28,6 +28,15 @@ class Holder(Protocol):
     @property
     def allies(self) -> set[object]:
         """Whose leases do not conflict with this run's work, since it is ordered behind theirs."""
+        ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A run that can be asked whether the device is done with it."""
+
+    def settle(self) -> bool:
+        """Complete it if the device is done, and wait for that to be finished. Whether it is."""
         ...
 
 
@@ -57,7 +66,9 @@ class Use(NamedTuple):
 class Lease:
     """Bytes [start, stop) of a storage, held by an operation (`owner`), and by its run once it runs."""
 
-    __slots__ = ("active", "argument", "owner", "run", "site", "start", "stop", "storage", "write")
+    __slots__ = (
+        "active", "argument", "guard", "guards", "owner", "run", "site", "start", "stop", "storage", "write",
+    )  # fmt: skip
 
     def __init__(self, storage: Lendable, use: tuple[str, bool, int, int], owner: object, site: Site) -> None:
         self.storage = storage
@@ -66,10 +77,15 @@ class Lease:
         self.site = site
         self.run: object | None = None
         self.active = True
+        self.guards = False
+        """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
+        self.guard: Lease | None = None
+        """The graph's lease that this one was built in conflict with."""
 
     def give_back(self) -> None:
         """End the lease. Safe in a finalizer: takes no lock; the storage forgets it at its next lending."""
         self.active = False
+        self.run = self.guard = None  # the storage's list must not keep what they hold alive
 
     def __repr__(self) -> str:
         kind = "write" if self.write else "read"
@@ -99,7 +115,7 @@ def set_current_holder(run: Holder | None) -> Holder | None:
     return before
 
 
-def lend(uses: Iterable[Use], owner: object, site: Site) -> list[Lease]:
+def lend(uses: Iterable[Use], owner: object, site: Site, *, allies: Set[object] = frozenset()) -> list[Lease]:
     """Lend all of `uses` to `owner`, or nothing.
 
     Args:
@@ -107,44 +123,77 @@ def lend(uses: Iterable[Use], owner: object, site: Site) -> list[Lease]:
         owner: stands for the operation (not the operation itself, which a lease must not keep alive); two of
             its own uses conflict like anybody's.
         site: the user's line, named in the error of whoever conflicts later.
+        allies: holders of leases that do not conflict, beside the run that this thread submits.
 
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
-    taken: list[Lease] = []
     run = _holder.run
+    if run is not None:
+        allies = {run, *run.allies, *allies}
+    wanted = list(uses)
+    while True:
+        taken, refused = _try(wanted, owner, site, allies)
+        if refused is None:
+            if run is not None:
+                try:
+                    check_guards(taken, run)
+                except OwnershipError:
+                    for lease in taken:
+                        lease.give_back()
+                    raise
+            return taken
+        use, conflict = refused
+        # The device may be done with the run that holds it, and nobody has noticed yet.
+        holder = conflict.run
+        if not isinstance(holder, Settling) or not holder.settle():
+            raise _refusal(use, conflict, same_operation=conflict.owner is owner)
+
+
+def _try(
+    uses: Sequence[Use], owner: object, site: Site, allies: Set[object]
+) -> tuple[list[Lease], tuple[Use, Lease] | None]:
+    taken: list[Lease] = []
     with _lock:
         for use in uses:
             storage = use.storage
             stop = storage.nbytes if use.stop is None else use.stop
             held = storage.leases
+            guard: Lease | None = None
             if held:
                 held[:] = [lease for lease in held if lease.active]
-                conflict = _conflict(held, use.write, use.start, stop, owner, run)
-                if conflict is not None:
+                for other in held:
+                    if not (use.write or other.write) or use.start >= other.stop or other.start >= stop:
+                        continue
+                    if other.owner is not owner and other.run is not None and other.run in allies:
+                        continue
+                    if other.guards:
+                        guard = other
+                        continue
                     for lease in taken:
-                        lease.active = False
-                    raise _refusal(use, conflict, same_operation=conflict.owner is owner)
+                        lease.give_back()
+                    return taken, (use, other)
             lease = Lease(storage, (use.argument, use.write, use.start, stop), owner, site)
+            lease.guard = guard
             held.append(lease)
             taken.append(lease)
-    return taken
+    return taken, None
 
 
-def _conflict(
-    held: Sequence[Lease], write: bool, start: int, stop: int, owner: object, run: Holder | None
-) -> Lease | None:
-    for lease in held:
-        if not (write or lease.write) or start >= lease.stop or lease.start >= stop:
-            continue
-        if (
-            run is not None
-            and lease.owner is not owner
-            and (lease.run is run or (lease.run is not None and lease.run in run.allies))
-        ):
-            continue
-        return lease
-    return None
+def check_guards(leases: Iterable[Lease], run: Holder) -> None:
+    """Refuse to run what writes an operand of a graph, unless the graph does it (`graph.update`).
+
+    Raises:
+        OwnershipError: the graph is not an ally of the run.
+    """
+    for lease in leases:
+        guard = lease.guard
+        if guard is not None and guard.active and guard.run not in run.allies:
+            raise OwnershipError(
+                f"argument {lease.argument!r} would be written, but the graph captured at "
+                f"{format_site(guard.site)} uses the same memory at each launch. Pass the operation to "
+                "graph.update(), or close() the graph."
+            )
 
 
 def _refusal(use: Use, lease: Lease, *, same_operation: bool) -> OwnershipError:

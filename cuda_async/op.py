@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cuda_async.context import ExecutionContext
     from cuda_async.device import Device
     from cuda_async.future import DeviceFuture
+    from cuda_async.graph import CudaGraph
     from cuda_async.policy import SchedulingPolicy
     from cuda_async.shared import SharedDeviceOp
     from cuda_async.stream import Stream
@@ -71,6 +72,9 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
 
     has_effects: ClassVar[bool] = False
     """Whether dropping an operation of this class without running it is likely a mistake."""
+
+    graph_node: bool = False
+    """Whether it can be recorded in a graph scope: it neither allocates nor frees memory."""
 
     arity: int | None = None
     """The length of the tuple that the operation yields, where it is known before it runs."""
@@ -162,7 +166,7 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
 
     def _give_back(self) -> None:
         for lease in self._leases:
-            lease.active = False
+            lease.give_back()
 
     def _refuse(self) -> None:
         first = f" at {format_site(self._used)}" if self._used is not None else ""
@@ -291,6 +295,25 @@ class DeviceOp(ResultMethods, ABC, Generic[T_co]):
         from cuda_async.future import into_future
 
         return into_future(self)
+
+    def graph(self) -> CudaGraph[T_co]:
+        """Record this as a graph of the default policy's next stream; see `graph_on`."""
+        from cuda_async.graph import CudaGraph
+        from cuda_async.policy import default_stream
+
+        return CudaGraph.capture(default_stream(), self)
+
+    def graph_on(self, stream: Stream) -> CudaGraph[T_co]:
+        """Record this, without running it, as a graph that can be launched again and again.
+
+        Raises:
+            OwnershipError: the operation was used before, or what it uses is lent for writing.
+            LaunchError: a part of it cannot be replayed (host functions, copies to the host).
+            DriverError: the capture failed; the stream stays usable.
+        """
+        from cuda_async.graph import CudaGraph
+
+        return CudaGraph.capture(stream, self)
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self.into_future().__await__()

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import ReentrancyError
-from cuda_async.lease import Lease, current_holder, set_current_holder
+from cuda_async.lease import Lease, check_guards, current_holder, set_current_holder
 from cuda_async.op import DeviceOp
 from cuda_async.pending import resolve
 from cuda_async.policy import default_stream
@@ -40,7 +40,7 @@ class Run(Generic[T]):
     Attributes:
         stream: where it runs; fixed when the run is made.
         done: whether it has completed, well or not.
-        storages, kept, callbacks, trail, allies: the books that `ExecutionContext` writes.
+        storages, written, kept, callbacks, trail, allies: the books that `ExecutionContext` writes.
 
     Raises:
         OwnershipError: (when made) the operation was used before.
@@ -48,7 +48,8 @@ class Run(Generic[T]):
 
     __slots__ = (
         "__weakref__", "_claimed", "_error", "_event", "_leases", "_lock", "_op", "_own", "_result",
-        "_waiters", "_watched", "allies", "callbacks", "done", "kept", "sequence", "storages", "stream", "trail",
+        "_waiters", "_watched", "allies", "callbacks", "done", "kept", "sequence", "storages",
+        "stream", "trail", "written",
     )  # fmt: skip
 
     def __init__(self, op: DeviceOp[T], stream: Stream) -> None:
@@ -58,6 +59,7 @@ class Run(Generic[T]):
         self.done = False
         self.sequence = 0
         self.storages: list[Storage] = []
+        self.written: list[Storage] = []
         self.kept: list[object] = []
         self.callbacks: list[Callable[[], None]] = []
         self.trail: list[DeviceOp[Any]] = []
@@ -130,6 +132,7 @@ class Run(Generic[T]):
         stream = self.stream
         try:
             stream.device.collect()
+            check_guards(self._own, self)
             self._result = op.execute(ExecutionContext(stream, self))
         except BaseException as error:
             self._error = error
@@ -156,6 +159,51 @@ class Run(Generic[T]):
             for part in op.parts():
                 part.discard()
 
+    def record(self) -> T:
+        """Execute on a stream that captures, and return the handles. Nothing is enqueued.
+
+        Raises:
+            BaseException: whatever the operation raised.
+        """
+        op = cast("DeviceOp[T]", self._op)
+        self._op = None
+        before = set_current_holder(self)
+        try:
+            return op.execute(ExecutionContext(self.stream, self))
+        except BaseException as error:
+            _add_path(error, [op, *reversed(self.trail)], self.stream)
+            raise
+        finally:
+            self.adopt(self._own)
+            set_current_holder(before)
+
+    def hold_thread(self) -> Callable[[], None]:
+        """Make this the run that the thread submits; returns what undoes it. For captures by hand."""
+        before = set_current_holder(self)
+
+        def restore() -> None:
+            set_current_holder(before)
+
+        return restore
+
+    def release(self) -> None:
+        """End the leases of a run that was recorded, or never got that far."""
+        self.abandon()
+        for lease in (*self._own, *self._leases):
+            lease.give_back()
+        self._leases = []
+        self.storages, self.written, self.trail = [], [], []
+
+    @property
+    def submission_failed(self) -> bool:
+        """Whether enqueueing went wrong."""
+        return self._error is not None
+
+    @property
+    def handles(self) -> Any:
+        """What the operation yielded when it was submitted: handles, which may have no data yet."""
+        return self._result
+
     # -- completion ---------------------------------------------------------------------------
 
     def poll(self) -> bool:
@@ -164,6 +212,24 @@ class Run(Generic[T]):
         if not self.done and event is not None and event.query():
             self.complete()
         return self.done
+
+    def settle(self) -> bool:
+        """Complete the run if the device has finished it, and wait until that is done. Whether it is."""
+        if self.done:
+            return True
+        event = self._event
+        if not self._claimed and (event is None or not event.query()):
+            return False
+        self.complete()
+        self._wait_settled()
+        return True
+
+    def _wait_settled(self) -> None:
+        if not self.done:  # another thread settles it at this moment, or will
+            settled = threading.Event()
+            self.when_done(settled.set)
+            while not settled.wait(_WAIT_SLICE_S):
+                pass
 
     def watch(self) -> None:
         """Have the run completed by a thread of the driver, or by the reactor, when the device is done."""
@@ -207,9 +273,10 @@ class Run(Generic[T]):
         if self._error is not None:
             self._result = None
         for lease in self._leases:
-            lease.active = False
+            lease.give_back()
+            lease.run = None  # the storage may keep the lease for long, and must not keep our result with it
         self._leases = []
-        self.kept, self.storages, self.callbacks, self.trail = [], [], [], []
+        self.kept, self.storages, self.written, self.callbacks, self.trail = [], [], [], [], []
         self.allies = set()
         if event is not None:
             self._event = None
@@ -226,7 +293,7 @@ class Run(Generic[T]):
         for lease in self._leases:
             if lease.write and isinstance(lease.storage, Storage):
                 lease.storage.error = failure
-        for storage in self.storages:
+        for storage in (*self.storages, *self.written):
             storage.error = failure
 
     @property
@@ -257,11 +324,7 @@ class Run(Generic[T]):
                 self.watch()
                 raise
             self.complete()
-        if not self.done:  # another thread settles it
-            settled = threading.Event()
-            self.when_done(settled.set)
-            while not settled.wait(_WAIT_SLICE_S):
-                pass
+        self._wait_settled()
         return self.outcome()
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from cuda_async.combinators import Value
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import DependencyError, ReentrancyError
+from cuda_async.errors import DependencyError, NotReadyError, ReentrancyError
 from cuda_async.lease import Lease
 from cuda_async.op import DeviceOp
+from cuda_async.recorder import Recorder
 from cuda_async.site import Site, format_site
 from cuda_async.stream import Stream
 
@@ -37,8 +38,8 @@ class _Once(Generic[T]):
     """An operation that is executed by the first who asks."""
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_error", "_event", "_lock", "_parent", "_result", "_site", "_state",
-        "_stream",
+        "__weakref__", "_callbacks", "_error", "_event", "_lock", "_parent", "_recorder", "_result",
+        "_site", "_state", "_stream",
     )  # fmt: skip
 
     def __init__(self, parent: DeviceOp[T]) -> None:
@@ -51,6 +52,7 @@ class _Once(Generic[T]):
         self._error: BaseException | None = None
         self._event: DriverEvent | None = None
         self._stream: Stream | None = None
+        self._recorder: Recorder | None = None
         self._callbacks: list[Callable[[], None]] = []
 
     @property
@@ -94,15 +96,24 @@ class _Once(Generic[T]):
         # Each branch may be the first to complete, and needs what the parent brings to the host.
         self._callbacks = [_only_once(callback) for callback in run.callbacks[callbacks:]]
         run.callbacks[callbacks:] = self._callbacks
+        if context.stream.recorder is not None:
+            self._recorder = context.stream.recorder  # recorded, not run: there is nothing to wait for
+            return
         self._stream = context.stream
         self._event = context.device.driver.create_event()
         context.stream.driver.record(self._event)
 
     def _join(self, context: ExecutionContext) -> None:
-        assert self._event is not None
-        run = context.run
+        run, recorder = context.run, context.stream.recorder
+        if self._recorder is not None and self._recorder is not recorder:
+            raise NotReadyError(
+                f"the operation made at {format_site(self._site)}, whose result this one uses, was captured in a "
+                "graph and has not run; use its output after launching the graph"
+            )
         # On the same stream too: the event brings the failure along, where a driver can tell runs apart.
-        context.stream.driver.wait_event(self._event)
+        # A capture waits for nothing: its launches order themselves by the storage they use.
+        if recorder is None and self._event is not None:
+            context.stream.driver.wait_event(self._event)
         run.allies.add(self)
         run.callbacks += self._callbacks
         run.kept.append(self)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
+from cuda_async.recorder import refuse_in_capture
 from cuda_async.storage import Storage
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def upload(
 ) -> None:
     """Copy `nbytes` at host address `source` to byte `offset` of `storage`.
 
+    In a graph the bytes are a constant, taken at the capture.
+
     Raises:
         ValueError: they do not fit.
     """
@@ -62,9 +65,9 @@ def upload(
     storage.use(context.stream, write=True)
     context.keep(keep)
     target = storage.address + offset
-    if context.device.kind == "host":
+    if context.device.kind == "host" and context.stream.recorder is None:
         context.stream.copy(target, source, nbytes)
-    elif nbytes > CHUNK_BYTES:
+    elif nbytes > CHUNK_BYTES and context.stream.recorder is None:
         _Pipe(context).upload(target, source, nbytes)
     else:
         staging = Staging(context.device, nbytes)
@@ -82,6 +85,7 @@ def download(
         ValueError: the storage is shorter.
     """
     _check(storage, nbytes, offset)
+    refuse_in_capture(context.stream.recorder, "a copy to the host")
     storage.use(context.stream, write=False)
     context.keep(keep)
     source = storage.address + offset

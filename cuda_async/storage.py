@@ -86,6 +86,13 @@ class Storage:
         """
         if nbytes <= 0:
             raise ValueError(f"nbytes: expected a positive number of bytes, got {nbytes}")
+        recorder = stream.recorder
+        if recorder is not None:
+            # Memory of a capture comes from the ordinary pool and belongs to the graph.
+            recorder.check_allocation()
+            storage = cls.allocate(recorder.home, nbytes)
+            recorder.allocated.append(storage)
+            return storage
         storage = cls(stream, stream.driver.allocate(nbytes), nbytes, owned=True)
         stream.sequence += 1
         # The memory exists in stream order: whoever uses it first elsewhere waits for that.
@@ -111,8 +118,11 @@ class Storage:
             ContextError: `stream` belongs to another device.
             DeviceError: the operation that was to write this storage failed.
         """
+        if stream.recorder is not None:
+            stream.recorder.note(self, write=write)  # each launch of the graph orders itself
+            return
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
         if stream.device is not self.device:
             raise ContextError(
                 stream.device.ordinal,

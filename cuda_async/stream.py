@@ -24,6 +24,7 @@ from cuda_async.defaults import current_stream, enter, leave
 from cuda_async.driver.interface import DriverEvent, DriverStream
 from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
+from cuda_async.recorder import Recorder, refuse_in_capture
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,8 +64,8 @@ class Stream:
     """
 
     __slots__ = (
-        "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_seen", "_tokens",
-        "_waits", "completed", "device", "sequence", "submission",
+        "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_seen",
+        "_waits", "completed", "device", "recorder", "sequence", "submission",
     )  # fmt: skip
 
     def __init__(self, device: Device, driver: DriverStream) -> None:
@@ -76,6 +77,8 @@ class Stream:
         """How many of them are known to have completed."""
         self.submission = threading.RLock()
         """Held while an operation is being submitted, so that two threads' work does not interleave."""
+        self.recorder: Recorder | None = None
+        """The books of a capture, on a stream that records instead of running."""
         self._mark: DriverEvent | None = None
         self._mark_lock = threading.Lock()
         self._marked = 0
@@ -149,6 +152,7 @@ class Stream:
 
     def call(self, function: Callable[[], None]) -> None:
         """Enqueue a call of `function` on a host thread, in stream order. It must not use the device."""
+        refuse_in_capture(self.recorder, "a host function")
         self._driver.call(function)
         self.sequence += 1
 
@@ -169,7 +173,7 @@ class Stream:
         return self._driver.query()
 
     def synchronize(self) -> None:
-        """Wait for everything enqueued so far. Ctrl-C ends the wait.
+        """Wait for everything enqueued so far. Ctrl-C ends the wait. (A capture has nothing to wait for.)
 
         Raises:
             DriverError: the work since the last submitted operation began has failed.

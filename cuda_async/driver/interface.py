@@ -27,6 +27,7 @@ __all__ = (
     "DeviceProperties",
     "Driver",
     "DriverEvent",
+    "DriverGraph",
     "DriverStream",
     "MemoryInfo",
 )
@@ -173,8 +174,47 @@ class DriverStream(ABC):
         """
 
     @abstractmethod
+    def begin_capture(self) -> None:
+        """From here on, copies, fills and launches are recorded and not run; other streams go on."""
+
+    @abstractmethod
+    def end_capture(self) -> DriverGraph:
+        """End the recording, whatever happened in it, and return what was recorded.
+
+        Raises:
+            DriverError: the recording is unusable; the stream is not.
+        """
+
+    @abstractmethod
+    def launch_graph(self, graph: DriverGraph) -> None:
+        """Enqueue a run of everything recorded. Launches of one graph follow one another."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give the stream back once its work is done. Does not wait."""
+
+
+class DriverGraph(ABC):
+    """Recorded work that can be launched any number of times."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def nodes(self) -> int:
+        """How many copies, fills and launches were recorded."""
+
+    @abstractmethod
+    def instantiate(self) -> None:
+        """Make the recording launchable. The graph is still to be closed where this fails."""
+
+    @abstractmethod
+    def upload(self, stream: DriverStream) -> None:
+        """Bring what the first launch needs to the device."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the graph back; no launch is in flight."""
 
 
 class Driver(ABC):

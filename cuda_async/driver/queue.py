@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from cuda_async.driver.interface import DriverEvent, DriverStream
+from cuda_async.driver.interface import DriverEvent, DriverGraph, DriverStream
 from cuda_async.errors import DependencyError, DeviceLostError, LaunchError
 
-__all__ = ("Executor", "QueueEvent", "QueueStream", "Ticket", "check_pattern", "replace_ticket_lock")
+__all__ = ("Executor", "QueueEvent", "QueueGraph", "QueueStream", "Ticket", "check_pattern", "replace_ticket_lock")
 
 _COPY_GRAIN = 1 << 20  # one thread does not fill a memory bus; below this, waking a second costs more
 
@@ -171,6 +171,10 @@ class _Item(ABC):
     @abstractmethod
     def perform(self, stream: QueueStream) -> bool: ...
 
+    def again(self) -> _Item:
+        """This item, to be performed once more."""
+        return self
+
 
 class _Begin(_Item):
     __slots__ = ()
@@ -262,6 +266,9 @@ class _Parallel(_Item):
         self._error: BaseException | None = None
         self._stream: QueueStream | None = None
 
+    def again(self) -> _Item:
+        return _Parallel(self._kind, self._body, self._count, self._grain)
+
     def perform(self, stream: QueueStream) -> bool:
         if stream.error is not None:
             return True
@@ -303,10 +310,43 @@ class _Parallel(_Item):
                 return False
 
 
+class QueueGraph(DriverGraph):
+    """A recorded list of items."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[_Item]) -> None:
+        self.items = items
+
+    @property
+    def nodes(self) -> int:
+        return len(self.items)
+
+    def instantiate(self) -> None:
+        pass
+
+    def upload(self, stream: DriverStream) -> None:
+        pass
+
+    def close(self) -> None:
+        self.items = []
+
+
 class QueueStream(DriverStream):
     """A queue of items on an executor."""
 
-    __slots__ = ("__weakref__", "_active", "_free", "_items", "_lock", "allocator", "clock", "error", "executor")
+    __slots__ = (
+        "__weakref__",
+        "_active",
+        "_free",
+        "_items",
+        "_lock",
+        "_recorded",
+        "allocator",
+        "clock",
+        "error",
+        "executor",
+    )
 
     def __init__(self, executor: Executor, allocate: Callable[[int], int], free: Callable[[int], None]) -> None:
         self.executor = executor
@@ -317,11 +357,15 @@ class QueueStream(DriverStream):
         self._items: deque[_Item] = deque()
         self._lock = threading.Lock()
         self._active = False
+        self._recorded: list[_Item] | None = None
 
     # -- the queue ----------------------------------------------------------------------------
 
     def put(self, item: _Item) -> None:
-        """Append an item and see to it that the queue runs."""
+        """Append an item and see to it that the queue runs; or record it."""
+        if self._recorded is not None:
+            self._recorded.append(item)
+            return
         with self._lock:
             self._items.append(item)
             if self._active:
@@ -373,6 +417,17 @@ class QueueStream(DriverStream):
 
     def end_run(self) -> None:
         pass
+
+    def begin_capture(self) -> None:
+        self._recorded = []
+
+    def end_capture(self) -> DriverGraph:
+        items, self._recorded = self._recorded or [], None
+        return QueueGraph(items)
+
+    def launch_graph(self, graph: DriverGraph) -> None:
+        for item in cast("QueueGraph", graph).items:
+            self.put(item.again())
 
     def record(self, event: DriverEvent) -> None:
         ticket = cast("QueueEvent", event).ticket = Ticket()

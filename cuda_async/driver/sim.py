@@ -16,16 +16,18 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import cast
 
 from cuda_async.driver.blocks import BlockCache, HostBlock
 from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
     DriverEvent,
+    DriverGraph,
     DriverStream,
     MemoryInfo,
 )
-from cuda_async.driver.queue import Executor, QueueEvent, QueueStream, Ticket
+from cuda_async.driver.queue import Executor, QueueEvent, QueueGraph, QueueStream, Ticket
 from cuda_async.errors import DeviceLostError, DriverError, InternalError, LaunchError, OutOfMemoryError
 
 __all__ = ("SimDriver",)
@@ -161,9 +163,43 @@ class _SimStream(QueueStream):
         self._driver.enter("call", f"call on s{self.number}")
         super().call(function)
 
+    def begin_capture(self) -> None:
+        self._driver.enter("begin_capture", f"begin capture on s{self.number}")
+        super().begin_capture()
+
+    def end_capture(self) -> DriverGraph:
+        recorded = super().end_capture()  # first: after a failure the stream captures no more
+        self._driver.enter("end_capture", f"end capture on s{self.number}")
+        return _SimGraph(self._driver, cast("QueueGraph", recorded))
+
+    def launch_graph(self, graph: DriverGraph) -> None:
+        self._driver.enter("launch_graph", f"launch graph of {graph.nodes} on s{self.number}")
+        super().launch_graph(graph)
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         self._driver.enter("launch", f"launch {count} on s{self.number}")
         super().parallel_for(body, count, grain)
+
+
+class _SimGraph(QueueGraph):
+    """Recorded items; each step of making them a graph can be made to fail."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, driver: SimDriver, recorded: QueueGraph) -> None:
+        super().__init__(recorded.items)
+        self._driver = driver
+        driver.graphs += 1
+
+    def instantiate(self) -> None:
+        self._driver.enter("instantiate")
+
+    def upload(self, stream: DriverStream) -> None:
+        self._driver.enter("upload")
+
+    def close(self) -> None:
+        super().close()
+        self._driver.graphs -= 1
 
 
 def _number(event: DriverEvent) -> int:
@@ -211,6 +247,8 @@ class SimDriver(Driver):
         self._event_numbers = 0
         self.events = 0
         """Events that were made and not closed."""
+        self.graphs = 0
+        """Graphs that were made and not closed."""
         self.lost: DeviceLostError | None = None
         self.automatic = True
         self.log: list[str] = []
@@ -224,8 +262,9 @@ class SimDriver(Driver):
 
         Args:
             call: `allocate`, `copy`, `fill`, `call`, `launch`, `record`, `wait_event`, `begin_run`, `pin`,
-                `create_stream`, `create_event`; `run:` before copy, fill, call or launch for work that fails
-                when executed; `*` for any call.
+                `begin_capture`, `end_capture`, `instantiate`, `upload`, `launch_graph`, `create_stream`,
+                `create_event`; `run:` before copy, fill, call or launch for work that fails when executed;
+                `*` for any call.
             at: 1 for the next one.
             error: what is raised; a `DriverError` (for memory: `OutOfMemoryError`) unless given. A
                 `DeviceLostError` loses the device.

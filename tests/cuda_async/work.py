@@ -99,6 +99,7 @@ class Affine(DeviceOp[Storage]):
     """x = factor * x + addend, in place; yields the storage."""
 
     has_effects = True
+    graph_node = True
 
     def __init__(self, storage: Storage, factor: int, addend: int) -> None:
         super().__init__()
@@ -116,6 +117,7 @@ class CopyTo(DeviceOp[tuple[Storage, Storage]]):
     """destination = source; yields both."""
 
     has_effects = True
+    graph_node = True
     arity = 2
 
     def __init__(self, destination: Storage, source: Storage) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
 from cuda_async.driver.cuda.context import PrimaryContext
-from cuda_async.driver.interface import DriverEvent, DriverStream
-from cuda_async.errors import DeviceLostError, LaunchError
+from cuda_async.driver.interface import DriverEvent, DriverGraph, DriverStream
+from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
@@ -96,6 +96,40 @@ class CudaEvent(DriverEvent):
             self._context.call(cu.cuEventDestroy, self.handle)
 
 
+class CudaGraphHandle(DriverGraph):
+    """A captured graph, and what it was instantiated to."""
+
+    __slots__ = ("_context", "_executable", "_graph", "_nodes")
+
+    def __init__(self, context: PrimaryContext, graph: Any) -> None:
+        self._context = context
+        self._graph = graph
+        self._executable: Any = None
+        self._nodes = int(context.call(cu.cuGraphGetNodes, graph, 0)[1])
+
+    @property
+    def nodes(self) -> int:
+        return self._nodes
+
+    @property
+    def executable(self) -> Any:
+        """What is launched."""
+        return self._executable
+
+    def instantiate(self) -> None:
+        self._executable = self._context.call(cu.cuGraphInstantiate, self._graph, 0)
+
+    def upload(self, stream: DriverStream) -> None:
+        self._context.call(cu.cuGraphUpload, self._executable, cast("CudaStream", stream).handle)
+
+    def close(self) -> None:
+        if self._context.lost is not None:
+            return
+        if self._executable is not None:
+            self._context.call(cu.cuGraphExecDestroy, self._executable)
+        self._context.call(cu.cuGraphDestroy, self._graph)
+
+
 class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
@@ -165,6 +199,20 @@ class CudaStream(DriverStream):
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
         self._context.call(cu.cuLaunchKernel, function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
+
+    def begin_capture(self) -> None:
+        # Relaxed: other threads, and other streams of this one, are not restricted meanwhile.
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._context.call(cu.cuStreamBeginCapture, self.handle, mode)
+
+    def end_capture(self) -> DriverGraph:
+        graph = self._context.call(cu.cuStreamEndCapture, self.handle)
+        if graph is None or int(graph) == 0:
+            raise DriverError(0, "CUDA_NO_GRAPH", "cuStreamEndCapture returned a null graph")
+        return CudaGraphHandle(self._context, graph)
+
+    def launch_graph(self, graph: DriverGraph) -> None:
+        self._context.call(cu.cuGraphLaunch, cast("CudaGraphHandle", graph).executable, self.handle)
 
     def close(self) -> None:
         self._driver.take_back(self.handle)

@@ -1,0 +1,409 @@
+"""CUDA graphs: an operation recorded once and replayed any number of times. On the CPU, a recorded list.
+
+    graph = forward(buffers).graph_on(stream)         # records; nothing runs
+    output = graph.take_output()                      # handles: no data before the first launch
+    for token in tokens:
+        graph.update(api.memcpy(input, token))        # write an input, on the graph's stream
+        graph.launch().sync_on(stream)                # a lazy operation, on any stream
+
+Addresses are fixed when the graph is captured, so everything it uses belongs to it until it is
+closed: others may read it, and only `update` writes it. A launch waits, on the device, for updates
+and earlier launches on other streams, and later uses wait for it (see `storage.py`).
+
+`CudaGraph.scope` records operation by operation. `Module` is a model that runs by a graph.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
+
+from cuda_async.context import ExecutionContext
+from cuda_async.driver.interface import DriverGraph
+from cuda_async.errors import ContextError, NotReadyError
+from cuda_async.lease import Lease, Use, lend
+from cuda_async.op import DeviceOp
+from cuda_async.recorder import Recorder
+from cuda_async.run import Run, refuse_nested
+from cuda_async.site import Site, format_site, user_site
+from cuda_async.stream import Stream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cuda_async.device import Device
+
+__all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
+
+T = TypeVar("T")
+U = TypeVar("U")
+Input = TypeVar("Input", contravariant=True)
+Output = TypeVar("Output", covariant=True)
+
+
+class _Handle:
+    """A driver's graph, closed when nobody refers to it: neither its owner nor a launch in flight."""
+
+    __slots__ = ("_device", "driver")
+
+    def __init__(self, device: Device, graph: DriverGraph) -> None:
+        self._device = device
+        self.driver = graph
+
+    def __del__(self) -> None:
+        self._device.defer(self.driver.close)
+
+
+class CudaGraph(Generic[T]):
+    """Recorded work. Made by `op.graph()`, `op.graph_on(stream)`, `CudaGraph.capture`, `CudaGraph.scope`.
+
+    As a context manager it closes itself at the end of the block.
+
+    Example:
+        >>> from cuda_async import Device, value
+        >>> stream = Device.host().new_stream()
+        >>> with value("output").graph_on(stream) as graph:
+        ...     graph.launch().sync_on(stream)
+        ...     graph.take_output()
+        'output'
+    """
+
+    __slots__ = (
+        "__weakref__", "_handle", "_kept", "_leases", "_output", "_site", "_stream", "_unlaunched",
+        "_uses", "closed", "nodes",
+    )  # fmt: skip
+
+    def __init__(self, recorder: Recorder, handle: _Handle, run: Run[T], output: T, site: Site) -> None:
+        self._stream = recorder.home
+        self._handle: _Handle | None = handle
+        self._site = site
+        self._uses = recorder.uses()
+        self._kept = run.kept
+        self._output: list[T] = [output]
+        self.nodes = handle.driver.nodes
+        """How many copies, fills and launches were recorded."""
+        self.closed = False
+        self._unlaunched = NotReadyError(
+            f"the graph captured at {format_site(site)} has not been launched: its outputs hold no data yet"
+        )
+        for storage in recorder.allocated:
+            storage.error = self._unlaunched
+        uses = [Use("an operand of the graph", storage, False) for storage, _ in self._uses]
+        self._leases: list[Lease] = lend(uses, self, site, allies={run, *run.allies, self})
+        for lease in self._leases:
+            lease.run = self
+            lease.guards = True
+
+    # -- capture ------------------------------------------------------------------------------
+
+    @staticmethod
+    def capture(stream: Stream, op: DeviceOp[U]) -> CudaGraph[U]:
+        """Record `op`, without running it, as a graph of `stream`.
+
+        Raises:
+            OwnershipError: the operation was used before, or what it uses is lent for writing.
+            LaunchError: a part of it cannot be replayed (host functions, copies to the host).
+            DriverError: the capture failed; the stream stays usable.
+        """
+        return _capture(stream, op, user_site())
+
+    @overload
+    @staticmethod
+    def scope(stream: Stream, function: Callable[[Scope], object]) -> CudaGraph[None]: ...
+    @overload
+    @staticmethod
+    def scope(stream: Stream, function: None = None) -> Scope: ...
+    @staticmethod
+    def scope(stream: Stream, function: Callable[[Scope], object] | None = None) -> CudaGraph[None] | Scope:
+        """Record operation by operation: in `function(scope)`, or in a `with` block.
+
+        What `scope.record` gets must not allocate: kernels on existing tensors, `memcpy`, `value`. Each
+        operation's leases end as it is recorded, so the next one may use the same buffers.
+
+        Raises:
+            ReentrancyError: an operation is run inside, or this is inside another submission.
+
+        Example:
+            >>> from cuda_async import Device, value
+            >>> stream = Device.host().new_stream()
+            >>> with CudaGraph.scope(stream) as scope:
+            ...     scope.record(value(42))
+            42
+            >>> scope.graph.launch().sync_on(stream)
+        """
+        scope = Scope(stream, user_site())
+        if function is None:
+            return scope
+        with scope:
+            function(scope)
+        return scope.graph
+
+    # -- use ----------------------------------------------------------------------------------
+
+    @property
+    def stream(self) -> Stream:
+        """The stream the graph was captured for: where `update` runs."""
+        return self._stream
+
+    def take_output(self) -> T | None:
+        """What the operation yielded when it was captured; None when it was taken before.
+
+        Handles only: reading their data before the first launch raises `NotReadyError`.
+        """
+        return self._output.pop() if self._output else None
+
+    def update(self, op: DeviceOp[U]) -> U:
+        """Enqueue `op`, which may write what the graph uses, on the graph's stream. Does not wait.
+
+        A later launch, on whatever stream, comes after it.
+
+        Raises:
+            ContextError: the graph was closed.
+            OwnershipError: the operation was used before.
+        """
+        self._check_open()
+        run = Run(op, self._stream)
+        run.allies.add(self)
+        run.submit()
+        if run.submission_failed:
+            run.wait()
+        handles = run.handles
+        run.watch()
+        return cast("U", handles)
+
+    def launch(self) -> DeviceOp[None]:
+        """An operation that replays the graph, on the stream that it is run on.
+
+        Raises:
+            ContextError: (when run) the graph was closed, or the stream is another device's.
+        """
+        self._check_open()
+        return GraphLaunch(self)
+
+    def enqueue(self, context: ExecutionContext) -> None:
+        """Replay on the context's stream. For `GraphLaunch`."""
+        handle = self._check_open()
+        stream = context.stream
+        if stream.device is not self._stream.device:
+            raise ContextError(
+                stream.device.ordinal,
+                f"the graph captured at {format_site(self._site)} belongs to {self._stream.device}, "
+                f"the launch to {stream.device}",
+            )
+        for storage, write in self._uses:
+            if storage.error is self._unlaunched:
+                storage.error = None
+            storage.use(stream, write=write)
+            if write:
+                context.run.written.append(storage)
+        stream.driver.launch_graph(handle.driver)
+        stream.sequence += 1
+        context.keep(handle)
+        context.keep(self._kept)
+        context.keep(self._uses)
+
+    def close(self) -> None:
+        """Let go of everything the graph uses, once its last launch has finished. Does not wait."""
+        if not self.closed:
+            self.closed = True
+            for lease in self._leases:
+                lease.give_back()
+            self._handle = None
+            self._uses, self._kept, self._leases = [], [], []
+
+    def _check_open(self) -> _Handle:
+        if self._handle is None:
+            raise ContextError(
+                self._stream.device.ordinal, f"the graph captured at {format_site(self._site)} was closed"
+            )
+        return self._handle
+
+    def __enter__(self) -> CudaGraph[T]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        for lease in getattr(self, "_leases", ()):
+            lease.give_back()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.nodes} nodes"
+        return f"<CudaGraph of {self._stream.device}, {state}, captured at {format_site(self._site)}>"
+
+
+class GraphLaunch(DeviceOp[None]):
+    """Replays a graph."""
+
+    __slots__ = ("_graph",)
+
+    has_effects = True
+
+    def __init__(self, graph: CudaGraph[T]) -> None:
+        self._graph = graph
+        super().__init__()
+
+    def label(self) -> str:
+        return "graph launch"
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._graph.enqueue(context)
+
+
+class _Recording:
+    """A capture on a stream of its own. Whatever fails, the capture is ended and the graph given back."""
+
+    def __init__(self, home: Stream, *, may_allocate: bool) -> None:
+        self.recorder = Recorder(home, may_allocate=may_allocate)
+        self.stream = Stream(home.device, home.device.driver.create_stream())
+        self.stream.recorder = self.recorder
+
+    def begin(self) -> None:
+        """Start recording."""
+        self.stream.driver.begin_run()
+        try:
+            self.stream.driver.begin_capture()
+        except BaseException:
+            self.stream.driver.end_run()
+            raise
+
+    def end(self, failure: BaseException | None) -> _Handle:
+        """Stop recording; the failure of the operation, if any, goes before that of the capture."""
+        driver = self.stream.driver
+        try:
+            try:
+                handle = _Handle(self.stream.device, driver.end_capture())
+            except Exception:
+                if failure is None:
+                    raise
+                raise failure from None
+            if failure is not None:
+                raise failure
+            handle.driver.instantiate()
+            handle.driver.upload(self.recorder.home.driver)
+        finally:
+            driver.end_run()
+        return handle
+
+
+def _capture(stream: Stream, op: DeviceOp[U], site: Site) -> CudaGraph[U]:
+    recording = _Recording(stream, may_allocate=True)
+    run = Run(op, recording.stream)
+    output: list[U] = []
+    failure: BaseException | None = None
+    try:
+        recording.begin()
+        try:
+            output.append(run.record())
+        except BaseException as error:
+            failure = error
+        handle = recording.end(failure)
+        return CudaGraph(recording.recorder, handle, run, output[0], site)
+    finally:
+        run.release()
+
+
+class Scope:
+    """Records operations one by one; made by `CudaGraph.scope`, used by the thread that made it."""
+
+    def __init__(self, stream: Stream, site: Site) -> None:
+        self._home = stream
+        self._site = site
+        self._recording: _Recording | None = None
+        self._run: Run[None] | None = None
+        self._restore: Callable[[], None] | None = None
+        self._graph: CudaGraph[None] | None = None
+
+    def record(self, op: DeviceOp[U]) -> U:
+        """Record an operation; what was lent to it is free again. Returns handles, without data.
+
+        Raises:
+            TypeError: the operation is no graph node: it may allocate.
+            ContextError: the scope is not open.
+        """
+        recording = self._recording
+        if recording is None:
+            raise ContextError(self._home.device.ordinal, "record(): this graph scope is not open")
+        if not isinstance(cast("object", op), DeviceOp):
+            raise TypeError(f"record(): expected an operation, got {type(op).__name__}")
+        if not op.graph_node:
+            raise TypeError(
+                f"record(): {op!r} is no graph node: only operations that neither allocate nor free can be "
+                "recorded (kernels on existing tensors, memcpy, value). Run it before the scope and pass its result."
+            )
+        run = Run(op, recording.stream)
+        try:
+            result = run.record()
+            assert self._run is not None
+            self._run.kept += run.kept
+        finally:
+            run.release()
+        return result
+
+    @property
+    def graph(self) -> CudaGraph[None]:
+        """What was recorded, once the scope has ended.
+
+        Raises:
+            ContextError: the scope has not ended, or failed.
+        """
+        if self._graph is None:
+            raise ContextError(self._home.device.ordinal, "this graph scope has no graph: it is open, or failed")
+        return self._graph
+
+    def __enter__(self) -> Scope:
+        refuse_nested("CudaGraph.scope()")
+        recording = _Recording(self._home, may_allocate=False)
+        self._run = Run(_Nothing(), recording.stream)
+        recording.begin()
+        self._recording = recording
+        self._restore = self._run.hold_thread()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        recording, run, restore = self._recording, self._run, self._restore
+        assert recording is not None, "the scope was left twice"
+        assert run is not None
+        assert restore is not None
+        self._recording = None
+        restore()
+        try:
+            handle = recording.end(error)
+            self._graph = CudaGraph(recording.recorder, handle, run, None, self._site)
+        finally:
+            run.release()
+        return False
+
+
+class _Nothing(DeviceOp[None]):
+    """Stands for a scope as a whole."""
+
+    __slots__ = ()
+
+    def execute(self, context: ExecutionContext) -> None:
+        return None
+
+
+class Module(ABC, Generic[Input, Output]):
+    """A model that runs by a graph: `forward` updates its inputs, launches it and returns its output.
+
+    Example:
+        >>> class Doubler(Module[int, int]):
+        ...     def forward(self, input: int) -> int:
+        ...         return 2 * input
+        >>> Doubler()(4)
+        8
+    """
+
+    @abstractmethod
+    def forward(self, input: Input) -> Output:
+        """Run on one input."""
+
+    def __call__(self, input: Input) -> Output:
+        return self.forward(input)
