@@ -46,9 +46,9 @@ class _TiledTensor(language.Partition):
 
     __slots__ = ("_site", "_tensor", "_tiled")
 
-    def __init__(self, tensor: Tensor, view: View, tile: tuple[int, ...]) -> None:
+    def __init__(self, tensor: Tensor, tiled: TiledView) -> None:
         self._tensor = tensor
-        self._tiled = TiledView(view, tile)
+        self._tiled = tiled
         self._site: Site = user_site()
 
     @property
@@ -138,8 +138,8 @@ class Partition(_TiledTensor):
 
     __slots__ = ("_ended",)
 
-    def __init__(self, tensor: Tensor, view: View, tile: tuple[int, ...]) -> None:
-        super().__init__(tensor, view, tile)
+    def __init__(self, tensor: Tensor, tiled: TiledView) -> None:
+        super().__init__(tensor, tiled)
         self._ended: Site | None = None
 
     def unpartition(self) -> Tensor:
@@ -235,7 +235,8 @@ class MutBorrow:
             >>> y.mut.partition((2, 2))
             BorrowedPartition(f32, tensor_shape=(4, 8), partition_shape=(2, 2), device=cpu)
         """
-        return BorrowedPartition(self._tensor, self.__kernel_destination__(), as_tile(shape))
+        self.__kernel_destination__()
+        return BorrowedPartition(self._tensor, self._tensor._cut(shape))  # pyright: ignore[reportPrivateUsage]
 
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""

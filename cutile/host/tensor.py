@@ -33,7 +33,7 @@ from cutile.host.shapes import (
     transpose_layout,
 )
 from cutile.host.transfer import ToHost, duplicate
-from cutile.launch.views import View
+from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
     from cutile.host.shared import SharedTensor
@@ -74,11 +74,12 @@ class Tensor(language.Tensor):
         array([10., 11.], dtype=float32)
     """
 
-    __slots__ = ("_hold", "_view")
+    __slots__ = ("_hold", "_tiled", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._hold: weakref.ref[Holder] | None = None
+        self._tiled: TiledView | None = None
 
     # -- metadata: nothing waits, nothing is checked -------------------------------------------
 
@@ -212,10 +213,17 @@ class Tensor(language.Tensor):
             >>> part.unpartition() is y
             True
         """
-        tile = as_tile(shape)
-        part = Partition(self, self._usable("partition"), tile)
+        self._usable("partition")
+        part = Partition(self, self._cut(shape))
         self._give(part)
         return part
+
+    def _cut(self, shape: ShapeLike) -> TiledView:
+        """The elements in tiles of `shape`, kept for the next time: most tensors are always cut the same way."""
+        tiled = self._tiled
+        if tiled is None or tiled.tile != shape:
+            tiled = self._tiled = TiledView(self._view, as_tile(shape))
+        return tiled
 
     @property
     def mut(self) -> MutBorrow:
