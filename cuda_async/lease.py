@@ -19,7 +19,17 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from cuda_async.errors import OwnershipError
 from cuda_async.site import Site, format_site
 
-__all__ = ("Holder", "Lease", "Lendable", "Use", "check_guards", "current_holder", "lend", "set_current_holder")
+__all__ = (
+    "Holder",
+    "Lease",
+    "Lendable",
+    "Settling",
+    "Use",
+    "check_guards",
+    "current_holder",
+    "lend",
+    "set_current_holder",
+)
 
 
 class Holder(Protocol):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-__all__ = ("current_task", "loop_is_busy", "suspend")
+__all__ = ("Waitable", "current_task", "loop_is_busy", "suspend")
 
 
 class Waitable(Protocol):

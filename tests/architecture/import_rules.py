@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "passes": _LEAF | {"ir", "ops"},
     "backend": _LEAF | {"ir", "ops", "passes"},
     "compile": _LEAF | {"ir", "ops", "frontend", "passes", "backend"},
-    "launch": _LEAF | _BACKEND_FACE | {"compile", "cuda_async"},
+    "launch": _LEAF | _BACKEND_FACE | {"frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
     "host": _LEAF | {"language", "launch", "entry", "cuda_async"},
 }

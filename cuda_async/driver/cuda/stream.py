@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
 from cuda_async.driver.cuda.context import PrimaryContext
-from cuda_async.driver.interface import DriverEvent, DriverGraph, DriverStream
+from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
 
-__all__ = ("CudaEvent", "CudaFunction", "CudaStream", "RunErrors")
+__all__ = ("CudaEvent", "CudaFunction", "CudaGraphHandle", "CudaStream", "RunErrors")
 
 _SPIN_S = 60e-6  # a blocking wait for a short kernel: polling it costs less than a sleep
 _SHORTEST_SLEEP_S = 20e-6
@@ -172,6 +172,22 @@ class CudaStream(DriverStream):
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
         self._context.call(cu.cuMemcpyAsync, destination, source, nbytes, self.handle)
+
+    def copy_peer(
+        self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
+    ) -> None:
+        target, origin = cast("CudaDriver", destination_driver), cast("CudaDriver", source_driver)
+        target.connect(origin)
+        origin.connect(target)
+        self._context.call(
+            cu.cuMemcpyPeerAsync,
+            destination,
+            target.context.handle,
+            source,
+            origin.context.handle,
+            nbytes,
+            self.handle,
+        )
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
         width = len(pattern)
