@@ -34,6 +34,7 @@ from cuda_async.future import DeviceFuture, FutureState
 from cuda_async.graph import CudaGraph
 from cuda_async.lease import Lease, Use
 from cuda_async.op import DeviceOp, UnrunOperationWarning, into_op
+from cuda_async.peer import copy_storage
 from cuda_async.pending import Pending
 from cuda_async.policy import (
     SchedulingPolicy,
@@ -82,6 +83,7 @@ __all__ = (
     "UnrunOperationWarning",
     "Use",
     "WouldBlockError",
+    "copy_storage",
     "default_device",
     "device_count",
     "download",

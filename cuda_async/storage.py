@@ -111,8 +111,13 @@ class Storage:
             raise ValueError(f"nbytes: expected a number of bytes, got {nbytes}")
         return cls(stream, address, nbytes, owned=False, keep=keep)
 
-    def use(self, stream: Stream, *, write: bool) -> None:
+    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
         """Order the next work enqueued on `stream` behind the uses of this storage on other streams.
+
+        Args:
+            stream: where the work is enqueued.
+            write: whether it writes.
+            peer: whether `stream` may belong to another device of the same kind (for copies across).
 
         Raises:
             ContextError: `stream` belongs to another device.
@@ -123,7 +128,7 @@ class Storage:
             return
         if self.error is not None:
             raise self.error.with_traceback(None)
-        if stream.device is not self.device:
+        if stream.device is not self.device and not (peer and stream.device.kind == self.device.kind):
             raise ContextError(
                 stream.device.ordinal,
                 f"memory of {self.device} was passed to work on {stream.device}; copy it there first",

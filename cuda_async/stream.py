@@ -142,6 +142,23 @@ class Stream:
         self._driver.launch_function(function, grid, block, shared_bytes, parameters)
         self.sequence += 1
 
+    def prepare_launch(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> Callable[[], None]:
+        """What enqueues a GPU launch at each call; the memory behind `parameters` is read at each call."""
+        launch = self._driver.prepare_launch(function, grid, block, shared_bytes, parameters)
+
+        def go() -> None:
+            launch()
+            self.sequence += 1
+
+        return go
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(start, stop)` over [0, count) in pieces of at most `grain`, on the CPU's workers.
 

@@ -63,9 +63,6 @@ class _PoolExecutor(Executor):
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         pass
 
-    def check(self) -> None:
-        pass
-
     def progress(self) -> None:
         pass
 

@@ -142,6 +142,12 @@ class DriverStream(ABC):
         """Copy between addresses of this device, or between it and page-locked host memory."""
 
     @abstractmethod
+    def copy_peer(
+        self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
+    ) -> None:
+        """Copy between addresses of two devices of this kind, through host memory if need be."""
+
+    @abstractmethod
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
         """Repeat `pattern` (1, 2 or 4 bytes; a divisor of `nbytes`) over `nbytes` at `destination`."""
 
@@ -172,6 +178,20 @@ class DriverStream(ABC):
         Raises:
             LaunchError: the device runs no GPU code, or the launch shape is refused.
         """
+
+    def prepare_launch(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> Callable[[], None]:
+        """What launches `function` as `launch_function` would, at each call, with all that can be done once done here.
+
+        The memory behind `parameters` is read at each call. Raises as `launch_function` does.
+        """
+        return lambda: self.launch_function(function, grid, block, shared_bytes, parameters)
 
     @abstractmethod
     def begin_capture(self) -> None:

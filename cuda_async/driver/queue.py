@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from cuda_async.driver.interface import DriverEvent, DriverGraph, DriverStream
+from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
 from cuda_async.errors import DependencyError, DeviceLostError, LaunchError
 
 __all__ = ("Executor", "QueueEvent", "QueueGraph", "QueueStream", "Ticket", "check_pattern", "replace_ticket_lock")
@@ -111,10 +111,6 @@ class Executor(ABC):
     @abstractmethod
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         """The stream has waited for the ticket."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise what makes the device unusable."""
 
     @abstractmethod
     def progress(self) -> None:
@@ -412,7 +408,6 @@ class QueueStream(DriverStream):
     # -- DriverStream -------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        self.executor.check()
         self.put(_BEGIN)
 
     def end_run(self) -> None:
@@ -458,6 +453,11 @@ class QueueStream(DriverStream):
             ctypes.memmove(destination + start, source + start, stop - start)
 
         self.put(_Parallel("copy", move, nbytes, _COPY_GRAIN))
+
+    def copy_peer(
+        self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
+    ) -> None:
+        self.copy(destination, source, nbytes)  # the addresses are this process's, whatever the device
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
         check_pattern(nbytes, pattern)

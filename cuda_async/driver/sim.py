@@ -49,8 +49,8 @@ class _SimExecutor(Executor):
     one_at_a_time = True
     calls_back = False  # nothing happens by itself: whoever is interested has to ask
 
-    def __init__(self, driver: SimDriver, seed: int, width: int) -> None:
-        self._driver = driver
+    def __init__(self, seed: int, width: int) -> None:
+        self.automatic = True
         self.width = width
         self.random = random.Random(seed)
         self.lock = threading.RLock()
@@ -81,8 +81,9 @@ class _SimExecutor(Executor):
     def enter(self, stream: QueueStream, kind: str, amount: int) -> None:
         fixed, each = _SECONDS.get(kind, (1e-7, 0.0))
         stream.clock += (fixed + each * amount) * self.random.uniform(0.5, 2.0)
-        self._driver.pass_time(stream.clock)
-        self._driver.enter(f"run:{kind}")
+        driver = cast("_SimStream", stream).owner
+        driver.pass_time(stream.clock)
+        driver.enter(f"run:{kind}")
 
     def now(self, stream: QueueStream) -> float:
         return stream.clock
@@ -90,11 +91,8 @@ class _SimExecutor(Executor):
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         stream.clock = max(stream.clock, ticket.time)
 
-    def check(self) -> None:
-        self._driver.check()
-
     def progress(self) -> None:
-        if self._driver.automatic:
+        if self.automatic:
             self.step()
 
 
@@ -124,6 +122,11 @@ class _SimStream(QueueStream):
         self._driver = driver
         self.number = number
 
+    @property
+    def owner(self) -> SimDriver:
+        """The device of this stream."""
+        return self._driver
+
     def begin_run(self) -> None:
         self._driver.enter("begin_run")
         super().begin_run()
@@ -150,6 +153,19 @@ class _SimStream(QueueStream):
         def move() -> None:
             self._driver.require(source, nbytes)
             self._driver.require(destination, nbytes)
+            ctypes.memmove(destination, source, nbytes)
+
+        self.put_call("copy", move, nbytes)
+
+    def copy_peer(
+        self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
+    ) -> None:
+        self._driver.enter("copy", f"copy {nbytes} from another device on s{self.number}")
+
+        def move() -> None:
+            for driver, address in ((source_driver, source), (destination_driver, destination)):
+                if isinstance(driver, SimDriver):
+                    driver.require(address, nbytes)
             ctypes.memmove(destination, source, nbytes)
 
         self.put_call("copy", move, nbytes)
@@ -214,6 +230,8 @@ class SimDriver(Driver):
         ordinal: the number of the device.
         width: on how many simulated workers a kernel is spread.
         memory_bytes: how much can be allocated.
+        beside: another simulated device of the same machine, whose steps are taken together with this one's
+            (its seed counts).
 
     Attributes:
         log: what was asked of the driver, one line each: `launch 4 on s1`, `wait e2 on s1`.
@@ -228,8 +246,19 @@ class SimDriver(Driver):
         3
     """
 
-    def __init__(self, seed: int = 0, *, ordinal: int = 0, width: int = 3, memory_bytes: int = 1 << 30) -> None:
-        self._executor = _SimExecutor(self, seed, width)
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        ordinal: int = 0,
+        width: int = 3,
+        memory_bytes: int = 1 << 30,
+        beside: SimDriver | None = None,
+    ) -> None:
+        if beside is None:
+            self._executor = _SimExecutor(seed, width)
+        else:
+            self._executor = beside.executor
         self._memory = BlockCache(HostBlock, memory_bytes)
         self._live: dict[int, int] = {}
         self._pinned: dict[int, int] = {}
@@ -250,10 +279,22 @@ class SimDriver(Driver):
         self.graphs = 0
         """Graphs that were made and not closed."""
         self.lost: DeviceLostError | None = None
-        self.automatic = True
         self.log: list[str] = []
         self.calls: Counter[str] = Counter()
         self.time = 0.0
+
+    @property
+    def executor(self) -> _SimExecutor:
+        """What takes the steps."""
+        return self._executor
+
+    @property
+    def automatic(self) -> bool:
+        return self._executor.automatic
+
+    @automatic.setter
+    def automatic(self, on: bool) -> None:
+        self._executor.automatic = on
 
     # -- control ------------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ def test_awaiting_outside_a_loop_says_so(device: Device) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_thousand_awaits_from_a_thousand_tasks_do_not_grow_memory() -> None:
+def test_ten_thousand_awaits_from_a_thousand_tasks_do_not_grow_memory() -> None:
     device = Device.host()
 
     async def work() -> None:
@@ -198,17 +198,22 @@ def test_twenty_thousand_awaits_from_a_thousand_tasks_do_not_grow_memory() -> No
     async def main() -> None:
         await asyncio.gather(*(work() for _ in range(1000)))
 
-    with device:
-        asyncio.run(main())
-        wait_all_idle(device)
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
+    def traced() -> int:
         asyncio.run(main())
         wait_all_idle(device)
         gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-    assert grown < 200_000  # 10,000 operations: less than 20 bytes each
+        return tracemalloc.get_traced_memory()[0]
+
+    with device:
+        tracemalloc.start()
+        try:
+            for _ in range(2):
+                traced()  # event pools and the interpreter's own caches fill
+            before = traced()
+            grown = traced() - before
+        finally:
+            tracemalloc.stop()
+    assert grown < 50_000  # 10,000 operations: less than 5 bytes each
 
 
 def test_the_reactor_completes_what_it_is_given_and_then_sleeps() -> None:

@@ -81,6 +81,10 @@ class PrimaryContext:
             _current.stack.append((self, False))
         _current.top = self
 
+    def is_current(self) -> bool:
+        """Whether a call on this thread would reach this context, and the device is not lost. Cheap."""
+        return self.lost is None and not _forked and int(cu.cuCtxGetCurrent()[1]) == self._number
+
     def leave(self) -> None:
         """Restore what was current before `enter`."""
         _, pushed = _current.stack.pop()

@@ -47,6 +47,7 @@ class CudaDriver(Driver):
         """What finalizers left: (function of the bindings, its argument)."""
         self.host_functions = HostFunctions(self)
         self._streams: deque[Any] = deque()
+        self._reached_by: set[int] = set()
         self._lock = threading.Lock()
         self._pinned = BlockCache(lambda size: _PinnedBlock(self.context, size), _PINNED_KEPT)
         self._properties = self._read_properties()
@@ -84,6 +85,20 @@ class CudaDriver(Driver):
         attribute = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         self.context.call(cu.cuMemPoolSetAttribute, pool, attribute, threshold)
         return pool
+
+    def connect(self, other: CudaDriver) -> None:
+        """Let `other` reach this device's pool directly, if the hardware can. Else copies go through the host."""
+        if other is self or other.context.ordinal in self._reached_by:
+            return
+        self._reached_by.add(other.context.ordinal)
+        device, peer = self.context.device, other.context.device
+        if not self.context.call(cu.cuDeviceCanAccessPeer, peer, device):
+            return
+        access = cu.CUmemAccessDesc()
+        access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = other.context.ordinal
+        access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        self.context.call(cu.cuMemPoolSetAccess, self.pool, [access], 1)
 
     @property
     def properties(self) -> DeviceProperties:

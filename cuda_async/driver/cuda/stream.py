@@ -216,6 +216,27 @@ class CudaStream(DriverStream):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
         self._context.call(cu.cuLaunchKernel, function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
 
+    def prepare_launch(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> Callable[[], None]:
+        if not isinstance(function, CudaFunction):
+            raise LaunchError(f"prepare_launch: expected what load_function returned, got {type(function).__name__}")
+        call, launch, success = self._context.call, cu.cuLaunchKernel, cu.CUresult.CUDA_SUCCESS
+        arguments = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
+        is_current = self._context.is_current
+
+        def go() -> None:
+            # Most calls find the context current: then this is the driver's call and nothing else.
+            if not (is_current() and launch(*arguments)[0] == success):
+                call(launch, *arguments)
+
+        return go
+
     def begin_capture(self) -> None:
         # Relaxed: other threads, and other streams of this one, are not restricted meanwhile.
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED

@@ -1,0 +1,73 @@
+"""Copies between storages, on one device or across two of the same kind.
+
+    copy_storage(context, destination, source)        # in an operation's execute()
+
+Across devices the driver copies directly where the two reach each other, and through host memory
+where they do not. Both storages are ordered: the copy waits for whoever used them on either
+device, and later uses wait for the copy. Between a GPU and the CPU: `staging.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cuda_async.errors import ContextError
+
+if TYPE_CHECKING:
+    from cuda_async.context import ExecutionContext
+    from cuda_async.storage import Storage
+
+__all__ = ("copy_storage",)
+
+
+def copy_storage(
+    context: ExecutionContext,
+    destination: Storage,
+    source: Storage,
+    nbytes: int | None = None,
+    *,
+    destination_offset: int = 0,
+    source_offset: int = 0,
+) -> None:
+    """Enqueue a copy of `nbytes` (all of `source`) on the context's stream.
+
+    Args:
+        context: of a stream of one of the two devices.
+        destination: written from byte `destination_offset`.
+        source: read from byte `source_offset`.
+        nbytes: how much; None for the rest of `source`.
+
+    Raises:
+        ValueError: a range lies outside its storage.
+        ContextError: the devices are of different kinds, or the stream belongs to a third one.
+    """
+    count = source.nbytes - source_offset if nbytes is None else nbytes
+    for name, storage, offset in (
+        ("destination", destination, destination_offset),
+        ("source", source, source_offset),
+    ):
+        if count < 1 or offset < 0 or offset + count > storage.nbytes:
+            raise ValueError(
+                f"{name}: expected a part of its {storage.nbytes} bytes, got {count} bytes at offset {offset}"
+            )
+    stream = context.stream
+    if destination.device.kind != source.device.kind:
+        raise ContextError(
+            stream.device.ordinal,
+            f"a copy from {source.device} to {destination.device} goes through the host: bring the data to the "
+            "host first, then to the other device",
+        )
+    if stream.device not in (destination.device, source.device):
+        raise ContextError(
+            stream.device.ordinal,
+            f"a copy from {source.device} to {destination.device} was run on {stream.device}; "
+            "run it on a stream of one of the two",
+        )
+    destination.use(stream, write=True, peer=True)
+    source.use(stream, write=False, peer=True)
+    target, origin = destination.address + destination_offset, source.address + source_offset
+    if destination.device is source.device:
+        stream.copy(target, origin, count)
+        return
+    stream.driver.copy_peer(target, destination.device.driver, origin, source.device.driver, count)
+    stream.sequence += 1
