@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_async import Device, default_device
+from kernels.bench_page import page
 from kernels.first_launch import Launches, first_launches
 from kernels.measure import Row, measure
 from kernels.sizes import bench_sizes
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out is not None:
         write(out, device, rows, launches)
         terminal.print(f"written to {out}")
+        if out.parent == FOLDER:
+            (FOLDER / "README.md").write_text(page(FOLDER), encoding="utf-8")
     wrong = [row.wrong for row in rows if row.wrong]
     for each in wrong:
         terminal.print(f"WRONG: {each}", style="bold red")

@@ -1,0 +1,16 @@
+"""docs/benchmarks/README.md shows the kept figures and no others."""
+
+from kernels.bench_page import page, row
+from tests.docs.blocks import ROOT
+
+FOLDER = ROOT / "docs" / "benchmarks"
+
+
+def test_the_page_is_what_the_files_say() -> None:
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == page(FOLDER)
+
+
+def test_a_row_shows_ratios_to_the_peers_that_ran() -> None:
+    timings = {"cutile": {"median": 2.0}, "numpy": {"median": 3.0}, "copy": {"median": 1.0}}
+    figures = {"kernel": "saxpy", "size": "8 f32", "error": 1e-7, "rate": 1234.5, "unit": "GB/s", "timings": timings}
+    assert row(figures) == "| saxpy | 8 f32 | 1.0e-07 | 2 ms | 1,234 GB/s | 1.50 | – | 0.50 |"
