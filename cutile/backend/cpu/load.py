@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.target import initialize, llvm, target_machine, workers
 from cutile.backend.interface import Executable, Grid, LaunchStream, Parameter
@@ -88,6 +89,10 @@ class CpuKernel:
             widest = joins.index(max(joins))
             joins[widest] = _ceil(joins[widest], 2)
         return (joins[0], joins[1], joins[2])
+
+    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> RepeatedLaunch:
+        """What launches the kernel again and again."""
+        return RepeatedLaunch(self, grid, arguments, stream)
 
     def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
         """Enqueue the kernel; never wait."""

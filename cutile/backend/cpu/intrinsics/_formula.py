@@ -64,6 +64,14 @@ class Num:
     def __lshift__(self, count: int) -> Num:
         return self.of(self.builder.shl(self.value, ir.Constant(self.value.type, count)))
 
+    def shifted_left(self, count: Num) -> Num:
+        """The bits moved up by a count below the width."""
+        return self.of(self.builder.shl(self.value, count.value))
+
+    def shifted_right(self, count: int) -> Num:
+        """The bits moved down, zeros coming in."""
+        return self.of(self.builder.lshr(self.value, ir.Constant(self.value.type, count)))
+
     def __and__(self, other: Num | int) -> Num:
         return self.of(self.builder.and_(self.value, self._other(other)))
 

@@ -187,7 +187,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
     direct = _direct(lowering, a, b, total, depth_a, depth_b)
     if direct is None:
         _fill(lowering, init, total, loop.mma)
-        _panels(lowering, a, b, total, scope.larger(depth_a, depth_b))
+        _panels(lowering, a, b, total, scope.larger(depth_a, depth_b), rare=False)
         scope.forget()
         return
     condition, call, zero_call = direct
@@ -200,7 +200,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
         scope.builder.yield_()
     with scope.block() as orelse:
         _fill(lowering, init, total, loop.mma)
-        _panels(lowering, a, b, total, scope.larger(depth_a, depth_b))
+        _panels(lowering, a, b, total, scope.larger(depth_a, depth_b), rare=True)
         scope.builder.yield_()
     scope.builder.location = loop.mma.location
     scope.branch(condition, then, orelse)
@@ -250,7 +250,7 @@ def _unit_axis(lowering: Lowering, tile: Loaded) -> int | None:
     return known[0] if known else None
 
 
-def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Value) -> None:
+def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Value, rare: bool) -> None:
     """Add the product panel by panel, each converted to scratch memory, zeros past the edges."""
     scope = lowering.scope
     panel = scope.index(PANEL)
@@ -269,7 +269,7 @@ def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Val
             product.buffer = lowering.allocate(product)
             packed.append(product)
             roots.append(Root(tuple(extents), [Target(source, product=product)], location=scope.builder.location))
-        Nests(scope, lowering.allocate).write(roots)
+        Nests(scope, lowering.allocate, rare).write(roots)
         _multiply(lowering, packed[0], packed[1], total)
 
 

@@ -147,9 +147,10 @@ def _can_share(first: Root, second: Root, depth: int) -> bool:
 class Nests:
     """Writes roots as loops. `allocate(product, extents, leading)` gives scratch memory."""
 
-    def __init__(self, scope: Scope, allocate: Callable[[Product], Buffer]) -> None:
+    def __init__(self, scope: Scope, allocate: Callable[[Product], Buffer], rare: bool = False) -> None:
         self._scope = scope
         self._allocate = allocate
+        self._rare = rare  # seldom run: written once, with checks
 
     def write(self, roots: Sequence[Root]) -> None:
         """Append the loops for `roots`, in order."""
@@ -175,7 +176,7 @@ class Nests:
         scope = self._scope
         scope.builder.location = run[0].location
         scope.masked = True
-        bits = list(dict.fromkeys(bit for root in run for bit in self._conditions(root)))
+        bits = [] if self._rare else list(dict.fromkeys(bit for root in run for bit in self._conditions(root)))
         if not bits:
             self._nest(run, 0, {})
             return
