@@ -141,8 +141,26 @@ class LaunchStream(Protocol):
         """Enqueue a GPU kernel. `parameters` is a ctypes array of addresses of the packed values, or its address."""
         ...
 
+    def prepare_launch(
+        self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
+    ) -> Callable[[], None]:
+        """What does `launch_function` at each call, with all that can be done once done here."""
+        ...
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(first, last)` over ranges that cover `[0, count)`, each about `grain` long, in any order."""
+        ...
+
+
+class PreparedLaunch(Protocol):
+    """A launch that is repeated: on one stream, over one grid, with arguments that change one by one."""
+
+    def launch(self) -> None:
+        """Enqueue the kernel; never wait."""
+        ...
+
+    def set(self, position: int, number: int | float | bool) -> None:
+        """Change one argument for the launches to come; those enqueued keep theirs."""
         ...
 
 
@@ -157,6 +175,10 @@ class Loaded(Protocol):
             arguments: one plain number per parameter, in order: addresses, extents, strides, scalars, the grid.
             stream: where to enqueue.
         """
+        ...
+
+    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> PreparedLaunch:
+        """What launches the kernel again and again at the least cost; arguments as for `launch`."""
         ...
 
 

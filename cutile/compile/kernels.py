@@ -41,6 +41,10 @@ class Plan:
         self._compiled.forget(target)
         return self._compiled.get(target, lambda: compile_kernel(self.request(target)))
 
+    def is_compiled(self, target: Target) -> bool:
+        """Whether a launch for this target would not have to compile."""
+        return target in self._compiled
+
     def render(self, target: Target, stage: str) -> str:
         """The text of one stage of the compilation."""
         return render(self.request(target), stage)

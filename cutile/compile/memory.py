@@ -57,6 +57,10 @@ class SingleFlight(Generic[V]):
         found.set_result(value)
         return value
 
+    def __contains__(self, key: Hashable) -> bool:
+        found = self._entries.get(key)
+        return found is not None and found.done()
+
     def forget(self, key: Hashable) -> None:
         """Drop a key."""
         with self._lock:

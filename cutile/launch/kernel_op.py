@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from cuda_async import ContextError, DeviceOp, ExecutionContext, Use, register_internal_package
+from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Stream, register_internal_package
 from cutile.backend.interface import CompileOptions
 from cutile.compile.facts import Fact
 from cutile.compile.kernels import KernelCache, Plan
 from cutile.errors import LaunchError
 from cutile.launch.arguments import Checked, check_argument
+from cutile.launch.bound import BoundLaunch, kernel_uses
 from cutile.launch.grid import Grid, check_grid, launch_grid
 from cutile.launch.numbers import plain_numbers
 from cutile.launch.scalars import plain_scalar
@@ -144,15 +145,9 @@ class KernelOp(DeviceOp[Any]):
         ]
         return launch_grid(self.label(), self._grid, outputs)
 
-    def _lend(self, positions: Iterable[int]) -> None:
+    def _lend(self, positions: Sequence[int]) -> None:
         names = self._kernel.signature.names
-        uses: list[Use] = []
-        for position in positions:
-            each = self._checked[position]
-            if isinstance(each, TiledView):
-                uses.append(Use(names[position], each.view.storage, True, *each.view.byte_range))
-            elif isinstance(each, View):
-                uses.append(Use(names[position], each.storage, False, *each.byte_range))
+        uses = kernel_uses([names[each] for each in positions], [self._checked[each] for each in positions])
         if uses:
             self.lend(*uses)
 
@@ -163,7 +158,7 @@ class KernelOp(DeviceOp[Any]):
         arguments = self._arguments
         if self._lazy:
             arguments = self._run_lazy(context)
-        self._check_device(context)
+        self._check_device(context.device)
         plan = self._plan or self._specialize()
         grid = self._known_grid or self._launch_grid()
         compiled = plan.compiled(target_of(context.device, self._backend))
@@ -192,17 +187,46 @@ class KernelOp(DeviceOp[Any]):
         self._lend(fresh)
         return tuple(arguments)
 
-    def _check_device(self, context: ExecutionContext) -> None:
+    def _check_device(self, device: Device) -> None:
         for position, each in enumerate(self._checked):
             if isinstance(each, View | TiledView):
                 storage = (each.view if isinstance(each, TiledView) else each).storage
-                if storage.device is not context.device:
+                if storage.device is not device:
                     name = self._kernel.signature.names[position]
                     raise ContextError(
-                        context.device.ordinal,
-                        f"{self.label()}: argument {name!r} is on {storage.device}, the launch on {context.device}; "
+                        device.ordinal,
+                        f"{self.label()}: argument {name!r} is on {storage.device}, the launch on {device}; "
                         "run the op on a stream of that device, or copy the argument",
                     )
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        """Compiling, if that has not been done: an `await` does it on a thread of its own."""
+        yield from super().preparations(device)
+        plan = self._plan
+        if plan is not None:
+            target = target_of(device, self._backend)
+            if not plan.is_compiled(target):
+                yield lambda: plan.compiled(target)
+
+    def bind(self, stream: Stream) -> BoundLaunch:
+        """A launch of this on `stream` that can be repeated at the cost of the driver's call; compiles now.
+
+        The op is used up by it, and holds its arguments no longer.
+
+        Raises:
+            LaunchError: an argument is an op that has not run.
+            ContextError: an argument is on another device than the stream.
+        """
+        with self._giving_back():
+            if self._plan is None or self._known_grid is None:
+                raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
+            self._check_device(stream.device)
+            compiled = self._plan.compiled(target_of(stream.device, self._backend))
+            bound = BoundLaunch(
+                self._kernel, self._plan, compiled, self._arguments, self._checked, self._known_grid, stream
+            )
+        self.discard()
+        return bound
 
     def render(self, stage: str, arch: str | None = None) -> str:
         """The text of one stage of this launch's compilation; `arch` such as "sm_90a" compiles for a GPU.

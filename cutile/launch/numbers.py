@@ -14,21 +14,18 @@ from cutile.launch.views import TiledView, View
 
 def plain_numbers(parameters: Sequence[Parameter], checked: Sequence[Checked], grid: Grid) -> list[Number]:
     """Addresses, extents, strides, scalars and the grid, in the order of `parameters`."""
-    made: list[Number] = []
-    for parameter in parameters:
-        kind = parameter.kind
-        if kind == "grid":
-            made.append(grid[parameter.axis])
-            continue
-        each = checked[parameter.argument]
-        if kind == "scalar":
-            made.append(cast("Number", each))
-            continue
-        view = each.view if isinstance(each, TiledView) else cast("View", each)
-        if kind == "pointer":
-            made.append(view.address)
-        elif kind == "extent":
-            made.append(view.shape[parameter.axis])
-        else:
-            made.append(view.strides[parameter.axis])
-    return made
+    return [number_of(parameter, checked, grid) for parameter in parameters]
+
+
+def number_of(parameter: Parameter, checked: Sequence[Checked], grid: Grid) -> Number:
+    """The number of one parameter."""
+    kind = parameter.kind
+    if kind == "grid":
+        return grid[parameter.axis]
+    each = checked[parameter.argument]
+    if kind == "scalar":
+        return cast("Number", each)
+    view = each.view if isinstance(each, TiledView) else cast("View", each)
+    if kind == "pointer":
+        return view.address
+    return view.shape[parameter.axis] if kind == "extent" else view.strides[parameter.axis]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,16 +66,29 @@ class CudaLoaded(Loaded):
         Raises:
             LaunchError: the grid has more blocks than a launch may have.
         """
-        blocks = grid[0] * grid[1] * grid[2]
-        if not 1 <= blocks <= MOST_BLOCKS:
-            raise LaunchError(f"the grid {grid} has {blocks} tile blocks; a launch takes 1 to {MOST_BLOCKS}")
+        blocks = _blocks(grid)
+        memory, addresses = self._memory()
+        self._pack(memory, arguments)
+        stream.launch_function(self._function(stream), blocks, self._block, self._shared, addresses)
+
+    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> CudaPreparedLaunch:
+        """What launches the kernel again and again, at the cost of the driver's call.
+
+        Raises:
+            LaunchError: the grid has more blocks than a launch may have.
+        """
+        blocks = _blocks(grid)
+        memory, addresses = _allocate(len(self._parameters))
+        self._pack(memory, arguments)
+        where = ctypes.addressof(addresses)
+        go = stream.prepare_launch(self._function(stream), blocks, self._block, self._shared, where)
+        return CudaPreparedLaunch(go, memory, addresses, self._parameters)
+
+    def _pack(self, memory: Any, arguments: Sequence[int | float | bool]) -> None:
         values = list(arguments)
         for i in self._halves:
             values[i] = _bits(self._parameters[i].dtype, values[i])
-        memory, addresses = self._memory()
         self._packer.pack_into(memory, 0, *values)
-        function = self._function(stream)
-        stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, addresses)
 
     def _function(self, stream: LaunchStream) -> Any:
         """The function on the stream's device, loaded once."""
@@ -93,13 +106,39 @@ class CudaLoaded(Loaded):
         """This thread's block of packed values, and the addresses of the values in it. The driver copies at launch."""
         found = getattr(self._local, "memory", None)
         if found is None:
-            memory = ctypes.create_string_buffer(max(8 * len(self._parameters), 8))
-            base = ctypes.addressof(memory)
-            addresses = (ctypes.c_void_p * max(len(self._parameters), 1))(
-                *(base + 8 * i for i in range(len(self._parameters)))
-            )
-            found = self._local.memory = (memory, addresses)
+            found = self._local.memory = _allocate(len(self._parameters))
         return found
+
+
+class CudaPreparedLaunch:
+    """A launch with a block of packed values of its own, which the driver copies at each launch."""
+
+    def __init__(self, go: Callable[[], None], memory: Any, addresses: Any, parameters: Sequence[Parameter]) -> None:
+        self.launch = go
+        self._memory = memory
+        self._addresses = addresses  # read by the driver at each launch
+        self._parameters = parameters
+
+    def set(self, position: int, number: int | float | bool) -> None:
+        """Change one argument for the launches to come."""
+        parameter = self._parameters[position]
+        value = _bits(parameter.dtype, number) if parameter.dtype in (f16, bf16) else number
+        struct.pack_into("=" + _code(parameter), self._memory, 8 * position, value)
+
+
+def _allocate(count: int) -> tuple[Any, Any]:
+    """Memory for packed values of 8 bytes each, and the array of their addresses."""
+    memory = ctypes.create_string_buffer(max(8 * count, 8))
+    base = ctypes.addressof(memory)
+    return memory, (ctypes.c_void_p * max(count, 1))(*(base + 8 * i for i in range(count)))
+
+
+def _blocks(grid: Grid) -> Grid:
+    """The launch grid: one axis, since the kernel works out a block's index itself."""
+    blocks = grid[0] * grid[1] * grid[2]
+    if not 1 <= blocks <= MOST_BLOCKS:
+        raise LaunchError(f"the grid {grid} has {blocks} tile blocks; a launch takes 1 to {MOST_BLOCKS}")
+    return blocks, 1, 1
 
 
 def _padded(code: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cutile.backend.common.abi import kernel_parameters
+from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.interface import Backend, CompileOptions, Executable, Grid, LaunchStream, Source, Target
 from cutile.backend.reference.interpret import run_block
 from cutile.backend.reference.memory import bind_parameters
@@ -20,6 +21,12 @@ class ReferenceKernel:
     def __init__(self, executable: Executable) -> None:
         self._function = parse(executable.image.decode(), OPS)
         self._parameters = executable.parameters
+
+    def prepare(
+        self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream
+    ) -> RepeatedLaunch:
+        """What launches the kernel again and again."""
+        return RepeatedLaunch(self, grid, arguments, stream)
 
     def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
         """Enqueue all blocks, in linear order."""

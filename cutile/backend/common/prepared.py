@@ -1,0 +1,27 @@
+"""A repeated launch for backends whose own launch costs little beside the work: arguments in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.interface import Grid, LaunchStream, Loaded
+
+
+class RepeatedLaunch:
+    """Launches a kernel with the arguments as they are at the time."""
+
+    def __init__(
+        self, loaded: Loaded, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream
+    ) -> None:
+        self._loaded = loaded
+        self._grid = grid
+        self._arguments = list(arguments)
+        self._stream = stream
+
+    def launch(self) -> None:
+        """Enqueue the kernel; never wait."""
+        self._loaded.launch(self._grid, tuple(self._arguments), self._stream)
+
+    def set(self, position: int, number: int | float | bool) -> None:
+        """Change one argument for the launches to come."""
+        self._arguments[position] = number

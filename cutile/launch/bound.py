@@ -1,0 +1,188 @@
+"""`BoundLaunch`: a kernel's launch that is repeated. Arguments are checked once; a relaunch costs the driver's call.
+
+    bound = saxpy(y.mut.partition((1024,)), 2.0, x).bind(stream)
+    bound()                     # enqueues; does not wait
+    bound.set(a=3.0)
+    bound()
+    stream.synchronize()
+
+Between relaunches the arguments are as usable as ever: each relaunch is ordered behind their other users, and refused
+while another operation holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cuda_async import Storage, Stream, Use
+from cuda_async.lease import lend
+from cuda_async.site import user_site
+from cutile.errors import ArgumentError, LaunchError
+from cutile.launch.arguments import Checked, check_argument
+from cutile.launch.numbers import number_of
+from cutile.launch.scalars import plain_scalar
+from cutile.launch.views import TiledView, View
+
+if TYPE_CHECKING:
+    from cutile.backend.interface import PreparedLaunch
+    from cutile.compile.driver import Compiled
+    from cutile.compile.kernels import KernelCache, Plan
+
+
+class BoundLaunch:
+    """A launch bound to its arguments and a stream. Made by `kernel(...).bind(stream)`.
+
+    Example:
+        >>> from cuda_async import Device
+        >>> stream = Device.host().new_stream()
+        >>> y = ct.api.zeros((4,)).sync_on(stream)
+        >>> @ct.entry
+        ... def add(y: ct.Mut, a: ct.f32):
+        ...     y.store(y.load() + a)
+        >>> bound = add(y.mut.partition((4,)), 1.0).bind(stream)
+        >>> bound()
+        >>> bound.set(a=10.0)
+        >>> bound()
+        >>> y.to_numpy().sync_on(stream)
+        array([11., 11., 11., 11.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        kernel: KernelCache,
+        plan: Plan,
+        compiled: Compiled,
+        arguments: Sequence[Any],
+        checked: Sequence[Checked],
+        grid: tuple[int, int, int],
+        stream: Stream,
+    ) -> None:
+        self._kernel = kernel
+        self._plan = plan
+        self._parameters = compiled.executable.parameters
+        self._arguments = list(arguments)  # held as long as this lives
+        self._checked = list(checked)
+        self._grid = grid
+        self._stream = stream
+        self._site = user_site()
+        numbers = [number_of(parameter, self._checked, grid) for parameter in self._parameters]
+        self._prepared: PreparedLaunch = compiled.loaded.prepare(grid, numbers, stream)
+        self._storages: tuple[tuple[Storage, bool], ...] = ()
+        self._note_storages()
+
+    @property
+    def stream(self) -> Stream:
+        """Where it launches."""
+        return self._stream
+
+    def __call__(self) -> None:
+        """Enqueue the kernel; does not wait.
+
+        Raises:
+            OwnershipError: another operation holds an argument in a conflicting way.
+            DeviceError: the device was lost, or an earlier operation that was to write an argument failed.
+        """
+        stream = self._stream
+        with stream.submission:
+            for storage, write in self._storages:
+                if storage.leases:
+                    for lease in lend(self._uses(), self, self._site):  # refuses what conflicts
+                        lease.give_back()  # this stream orders the rest
+                storage.use(stream, write=write)
+            self._prepared.launch()
+
+    def set(self, **arguments: Any) -> None:
+        """Change arguments by name for the launches to come.
+
+        Raises:
+            ArgumentError: there is no such argument, or a tensor of another layout or grid: bind that anew.
+            ArgumentTypeError: it is not what the parameter takes.
+        """
+        signature = self._kernel.signature
+        fresh: dict[int, Checked] = {}
+        for name, argument in arguments.items():
+            if name not in signature.names:
+                raise ArgumentError(f"{signature.name} has no argument {name!r}; it has {', '.join(signature.names)}")
+            position = signature.names.index(name)
+            fresh[position] = self._check(position, argument)
+        for position, checked in fresh.items():
+            self._checked[position] = checked
+            self._arguments[position] = arguments[signature.names[position]]
+        for position, parameter in enumerate(self._parameters):
+            if parameter.argument in fresh:
+                self._prepared.set(position, number_of(parameter, self._checked, self._grid))
+        self._note_storages()
+
+    def _check(self, position: int, argument: Any) -> Checked:
+        signature = self._kernel.signature
+        parameter = signature.parameters[position]
+        checked = check_argument(signature.name, parameter, argument)
+        if position in signature.generic_scalars:
+            dtype = self._plan.specialization.generics[str(parameter.dtype)]
+            return plain_scalar(checked, dtype, signature.name, parameter.name)
+        if not isinstance(checked, View | TiledView):
+            return checked
+        old = self._checked[position]
+        assert isinstance(old, View | TiledView)
+        declared = parameter.extents is not None and checked.facts.shape != old.facts.shape
+        if checked.facts.layout is not old.facts.layout or declared:
+            raise ArgumentError(
+                f"{signature.name}: argument {parameter.name!r} has another layout than the one bound: "
+                f"{checked.facts} in place of {old.facts}; bind a new launch for it"
+            )
+        if isinstance(checked, TiledView) and checked.grid != self._grid:
+            raise LaunchError(
+                f"{signature.name}: argument {parameter.name!r} has the grid {checked.grid}, the bound launch "
+                f"{self._grid}; bind a new launch for it"
+            )
+        storage = (checked.view if isinstance(checked, TiledView) else checked).storage
+        if storage.device is not self._stream.device:
+            raise ArgumentError(
+                f"{signature.name}: argument {parameter.name!r} is on {storage.device}, the bound launch on "
+                f"{self._stream.device}; copy it there first"
+            )
+        return checked
+
+    def _uses(self) -> list[Use]:
+        return kernel_uses(self._kernel.signature.names, self._checked)
+
+    def _note_storages(self) -> None:
+        uses = self._uses()
+        for use in uses:
+            clash = next((each for each in uses if each is not use and _overlap(each, use)), None)
+            if clash is not None:
+                refuse_aliases(self._kernel.signature.name, use, clash)
+        self._storages = tuple((use.storage, use.write) for use in uses if isinstance(use.storage, Storage))
+
+    def __repr__(self) -> str:
+        return f"<bound launch of {self._kernel.signature.name} on {self._stream}>"
+
+
+def kernel_uses(names: Sequence[str], checked: Sequence[Checked]) -> list[Use]:
+    """What a launch does to the memory of its arguments."""
+    uses: list[Use] = []
+    for name, each in zip(names, checked, strict=True):
+        if isinstance(each, TiledView):
+            uses.append(Use(name, each.view.storage, True, *each.view.byte_range))
+        elif isinstance(each, View):
+            uses.append(Use(name, each.storage, False, *each.byte_range))
+    return uses
+
+
+def _overlap(a: Use, b: Use) -> bool:
+    assert a.stop is not None
+    assert b.stop is not None
+    return a.storage is b.storage and (a.write or b.write) and a.start < b.stop and b.start < a.stop
+
+
+def refuse_aliases(kernel: str, a: Use, b: Use) -> None:
+    """Refuse memory that one launch writes and uses otherwise.
+
+    Raises:
+        ArgumentError: always.
+    """
+    raise ArgumentError(
+        f"{kernel}: arguments {a.argument!r} and {b.argument!r} share memory, and the kernel writes it; "
+        "pass a copy (dup()) for one of the two"
+    )

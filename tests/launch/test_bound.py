@@ -1,0 +1,96 @@
+"""Bound launches: checked once, repeated cheaply, ordered behind the other users of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cuda_async import Device, OwnershipError
+from cuda_async.testing import SimDriver
+from cutile.host import api
+from tests.support.kernels import kernel
+
+AXPY = kernel(
+    "def axpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n",
+)
+
+
+@pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    makers = {"sim": lambda: Device.from_driver(SimDriver(seed=5)), "host": Device.host, "cuda": Device}
+    with makers[request.param]() as device:
+        yield device
+
+
+def test_a_bound_launch_repeats_and_takes_new_arguments(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((100,)).sync_on(stream), api.zeros((100,)).sync_on(stream)
+    bound = AXPY(y.mut.partition((32,)), 1.0, x).bind(stream)
+    for _ in range(5):
+        bound()
+    bound.set(a=10.0)
+    bound()
+    other = api.full(0.5, (100,)).sync_on(stream)
+    bound.set(x=other, a=2.0)
+    bound()
+    assert set(y.to_numpy().sync_on(stream).tolist()) == {16.0}
+    target = api.zeros((100,)).sync_on(stream)
+    bound.set(y=target.mut.partition((32,)))
+    bound()
+    assert set(target.to_numpy().sync_on(stream).tolist()) == {1.0}
+    assert set(y.to_numpy().sync_on(stream).tolist()) == {16.0}
+
+
+def test_arguments_stay_usable_and_are_ordered_across_streams(device: Device) -> None:
+    first, second = device.new_stream(), device.new_stream()
+    x, y = api.ones((5000,)).sync_on(first), api.zeros((5000,)).sync_on(first)
+    bound = AXPY(y.mut.partition((256,)), 1.0, x).bind(first)
+    for count in range(1, 30):
+        bound()
+        assert set(y.to_numpy().sync_on(second).tolist()) == {2.0 * count - 1}
+        AXPY(y.mut.partition((256,)), 1.0, x).sync_on(second)
+
+
+def test_an_argument_in_the_hands_of_another_op_is_refused(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((8,)).sync_on(stream), api.zeros((8,)).sync_on(stream)
+    bound = AXPY(y.mut.partition((8,)), 1.0, x).bind(stream)
+    op = AXPY(y.mut.partition((8,)), 1.0, x)
+    with pytest.raises(OwnershipError, match=r"test_bound\.py:\d+"):
+        bound()
+    op.discard()
+    bound()
+    stream.synchronize()
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((64,)).sync_on(stream), api.zeros((64,)).sync_on(stream)
+    bound = AXPY(y.mut.partition((32,)), 1.0, x).bind(stream)
+    with pytest.raises(ct.ArgumentError, match="no argument 'b'; it has y, a, x"):
+        bound.set(b=1.0)
+    with pytest.raises(TypeError, match="'a' must be a f32 scalar, got str"):
+        bound.set(x=x, a="2")
+    with pytest.raises(ct.ArgumentError, match="'x' has another layout"):
+        bound.set(a=5.0, x=api.ones((64,), ct.f64).sync_on(stream))
+    with pytest.raises(ct.LaunchError, match=r"'y' has the grid \(4, 1, 1\)"):
+        bound.set(y=api.zeros((128,)).sync_on(stream).mut.partition((32,)))
+    with pytest.raises(ct.LaunchError, match="ops that have not run"):
+        AXPY(api.zeros((64,)).partition((32,)), 1.0, x).bind(stream)
+    bound()
+    assert set(y.to_numpy().sync_on(stream).tolist()) == {1.0}
+
+
+def test_binding_uses_up_the_op_but_lends_nothing(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((8,)).sync_on(stream), api.zeros((8,)).sync_on(stream)
+    op = AXPY(y.mut.partition((8,)), 1.0, x)
+    bound = op.bind(stream)
+    with pytest.raises(OwnershipError, match="already discarded"):
+        op.sync_on(stream)
+    AXPY(y.mut.partition((8,)), 1.0, x).sync_on(stream)
+    assert np.all(y.to_numpy().sync_on(stream) == 1.0)
+    assert repr(bound).startswith("<bound launch of axpy on ")
