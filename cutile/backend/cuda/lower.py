@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, blocked, register_map
-from cutile.backend.cuda.ops import Barrier, ConvertLayout, Store
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
 from cutile.backend.cuda.placement import (
     Placement,
     broadcast_source,
@@ -24,8 +25,9 @@ from cutile.backend.cuda.placement import (
     same_but_ones,
     vector_width,
 )
+from cutile.backend.cuda.ring import Ring, plan
 from cutile.backend.cuda.shared import Arena
-from cutile.backend.cuda.staging import move_bytes, product_bytes, reduce_bytes
+from cutile.backend.cuda.staging import move_bytes, product_bytes, reduce_bytes, stages
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.errors import KernelTypeError
@@ -33,6 +35,7 @@ from cutile.ir.builder import Builder
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import MutType, TensorType
+from cutile.ops.arith import Add
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -54,7 +57,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
-    made = _Lowering(function, warps).run()
+    made = _Lowering(function, warps, arch).run()
     shared = made.facts["shared_bytes"]
     if shared > arch.shared_bytes:
         raise KernelTypeError(
@@ -62,7 +65,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
             f"{arch.shared_bytes}",
             remedy="Use smaller tiles: a smaller K step of the product, or a smaller partition.",
         )
-    made.facts["min_blocks"] = options.occupancy or _occupancy(made, arch)
+    made.facts["min_blocks"] = options.occupancy or made.facts["min_blocks"] or _occupancy(made, arch)
     return made
 
 
@@ -91,10 +94,14 @@ def _occupancy(function: Function, arch: Architecture) -> int:
 class _Lowering:
     """One walk over a function. `_map` leads from its values to the lowered ones."""
 
-    def __init__(self, function: Function, warps: int) -> None:
+    def __init__(self, function: Function, warps: int, arch: Architecture) -> None:
         self._function = function
         self._placement = Placement(function, warps)
+        self._arch = arch
         self._shared_tensors = self._find_shared_tensors()
+        self._uses = Counter(value for op in function.walk() for value in op.operands)
+        self._definitions = {value: op for op in function.walk() for value in op.results}
+        self._rings: list[Ring] = []
         self._warps = warps
         self._builder = Builder(Block())
         self._map: dict[Value, Value] = {}
@@ -115,7 +122,7 @@ class _Lowering:
         made.facts = {
             "warps": self._warps,
             "threads": self._warps * 32,
-            "min_blocks": 0,
+            "min_blocks": max((ring.blocks for ring in self._rings if ring.blocks > 1), default=0),
             "shared_bytes": self._arena.bytes,
             "noalias": True,  # arguments are lent: what a kernel writes, nothing else in the launch touches
             "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
@@ -217,6 +224,9 @@ class _Lowering:
 
     def _plain_operation(self, op: Op) -> None:
         """Control flow, and operations that work register by register."""
+        if isinstance(op, For) and (ring := self._ring(op)) is not None:
+            self._run_ahead(op, ring)
+            return
         looping = isinstance(op, For | While)
         self._loops += looping
         regions = [self._block(nested) for nested in op.regions]
@@ -229,6 +239,73 @@ class _Lowering:
         elif not isinstance(op, For | While | If | Yield) and any(map(is_tile, op.operands)):
             raise AssertionError(f"{op.name} has no lowering on cuda")
         self._finish(op, made)
+
+    def _ring(self, op: For) -> Ring | None:
+        products = [each for each in op.body.operations if isinstance(each, Mma)]
+        accumulator = self._placement.accumulator(products[0]) if products else None
+        if accumulator is not None and self._placement[products[0].acc] != accumulator:
+            return None
+        return plan(op, self._definitions, self._uses, accumulator, self._arch)
+
+    def _run_ahead(self, op: For, ring: Ring) -> None:
+        """A loop whose operands are copied `slots - 1` turns ahead of their product."""
+        self._rings.append(ring)
+        place = self._arena.reserve(ring.slots * ring.slot_bytes)
+        if self._loops:  # the ring's last turn may still be under way elsewhere
+            self._builder.add(Barrier())
+        for turn in range(ring.slots - 1):
+            self._stage(op, ring, place, self._builder.constant(turn))
+        self._loops += 1
+        with self._builder.block(*(self._copy(value) for value in op.body.arguments)) as body:
+            self._builder.location = ring.product.location
+            self._builder.add(StageWait(pending=ring.slots - 2))
+            ahead = Add(x=self._map[op.induction], y=self._builder.constant(ring.slots - 1))
+            self._stage(op, ring, place, self._builder.value(ahead, "ahead"))
+            for each in op.body.operations:
+                if each is ring.product:
+                    self._staged_mma(op, ring, place)
+                elif each not in (ring.left, ring.right):
+                    self._operation(each)
+        self._loops -= 1
+        self._builder.location = op.location
+        made = op.copy_with([self._map[value] for value in op.operands], [body], ())
+        self._finish(op, made)
+        self._builder.add(StageWait(pending=0))
+
+    def _stage(self, loop: For, ring: Ring, place: int, turn: Value) -> None:
+        """Begin to copy both operands of a turn."""
+        accumulator = self._placement.accumulator(ring.product)
+        product = ring.product
+        where = stages(product.a.tile.dtype, product.acc.tile.dtype, accumulator, product.a.tile.shape[1])
+        for load, role, stage in zip((ring.left, ring.right), ("left", "right"), where, strict=True):
+            self._builder.location = load.location
+            index = tuple(turn if value is loop.induction else self._map[value] for value in load.index)
+            made = StageTile(x=self._map[load.x], turn=turn, index=index, shape=load.shape, role=role)
+            self._add(
+                made,
+                layout=self._name(self._placement[load.result]),
+                axis=1,
+                slots=ring.slots,
+                slot_bytes=ring.slot_bytes,
+                pitch=stage.pitch,
+                place=stage.offset,
+            )
+            self._arena.share(made, place)
+        self._builder.add(StageCommit())
+
+    def _staged_mma(self, loop: For, ring: Ring, place: int) -> None:
+        product = ring.product
+        self._builder.location = product.location
+        made = StagedMma(
+            acc=self._map[product.acc],
+            turn=self._map[loop.induction],
+            dtype=product.a.tile.dtype,
+            depth=product.a.tile.shape[1],
+        )
+        accumulator = self._placement.accumulator(product)
+        self._add(made, layout=self._name(accumulator), slots=ring.slots)
+        self._arena.share(made, place)
+        self._place(product.result, made.result, accumulator)
 
     def _finish(self, op: Op, made: Op) -> None:
         self._add(made)

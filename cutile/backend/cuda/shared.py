@@ -38,7 +38,9 @@ class Arena:
         self._uses: list[_Use] = []
         self._small = 0
         self._large = 0
+        self._own = 0
         self._large_used = False
+        self._shares: list[tuple[Op, int]] = []
         self.bytes = 0
 
     def use(self, op: Op, size: int, looped: bool) -> None:
@@ -53,8 +55,20 @@ class Arena:
         else:
             self._small += aligned(size)
 
+    def reserve(self, size: int) -> int:
+        """A place that nothing else shares, for operations that work on it together; hand it to `share`."""
+        start = self._own
+        self._own += aligned(size)
+        return start
+
+    def share(self, op: Op, place: int) -> None:
+        """Record that `op` works on a reserved place."""
+        self._shares.append((op, place))
+
     def place(self) -> None:
-        """Give every use its offset: the large place first, then the small ones."""
+        """Give every use its offset: the large place first, then the small ones, then the reserved ones."""
         for each in self._uses:
             each.op.attributes["offset"] = each.offset if each.large else self._large + each.offset
-        self.bytes = self._large + self._small
+        for op, place in self._shares:
+            op.attributes["offset"] = self._large + self._small + place
+        self.bytes = self._large + self._small + self._own

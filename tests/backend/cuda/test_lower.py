@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
-from cutile.backend.cuda.layout import mma_accumulator, outer_accumulator
+from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulator
 from cutile.backend.cuda.lower import layouts_of
-from cutile.backend.cuda.ops import Barrier, ConvertLayout, Store
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32
 from cutile.errors import KernelTypeError
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, Yield
 from cutile.ir.core import Function, Op
 from cutile.ir.types import MutType, TensorType
 from cutile.ir.verify import verify
+from cutile.ops.arith import Add
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.reduce import Reduce
@@ -27,8 +32,22 @@ from tests.backend.cuda.programs import (
 )
 from tests.support.programs import mut, scalar, tensor
 
+GEMM = """
+def f(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 48), ct.f32)
+    for k in range(n):
+        a, b = ct.load_tile(x, (64, BK), (i, k)), ct.load_tile(y, (BK, 48), (k, j))
+        acc = ct.mma(a, b, acc)
+    z.store(acc)
+"""
 
-def only(function: Function, kind: type[Op]) -> Op:
+
+K = TypeVar("K", bound=Op)
+SUM_OF_A = "ct.reduce_sum(ct.convert_tile(a, ct.f32), 1).reshape((64, 1))"
+
+
+def only(function: Function, kind: type[K]) -> K:
     (found,) = (op for op in function.walk() if isinstance(op, kind))
     return found
 
@@ -116,18 +135,79 @@ def test_softmax_keeps_its_row_in_registers() -> None:
     assert not any(op.attributes["fence"] for op in reductions)
 
 
-@pytest.mark.parametrize(("dtype", "make"), [(f16, mma_accumulator), (bf16, mma_accumulator), (f32, outer_accumulator)])
-def test_a_product_adds_up_where_its_instruction_does(dtype: DTypeLike, make: object) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kind", "make"),
+    [(f16, StagedMma, mma_accumulator), (bf16, StagedMma, mma_accumulator), (f32, Mma, outer_accumulator)],
+)
+def test_a_product_adds_up_where_its_instruction_does(
+    dtype: DTypeLike, kind: type[Op], make: Callable[[tuple[int, int], int], Layout]
+) -> None:
     made = lowered(gemm_program(dtype, (96, 80), 32))
-    product = only(made, Mma)
-    assert layouts_of(made)[product.attributes["layout"]] == make((96, 80), made.facts["warps"])  # type: ignore[operator]
-    assert product.attributes["fence"]  # in a loop the operands' place is used again
+    product = only(made, kind)
+    assert layouts_of(made)[product.attributes["layout"]] == make((96, 80), made.facts["warps"])
     assert count(made, ConvertLayout) == 0
+
+
+def test_operands_through_registers_wait_before_their_place_is_used_again() -> None:
+    assert only(lowered(gemm_program(f32, (96, 80), 32)), Mma).attributes["fence"]
+
+
+def test_operands_are_copied_turns_ahead_of_their_product() -> None:
+    made = lowered(gemm_program(bf16, (128, 128), 64))
+    assert count(made, LoadTile) == count(made, Mma) == 0
+    loop = only(made, For)
+    before = made.body.operations[: made.body.operations.index(loop)]
+    kinds = [type(op) for op in before if isinstance(op, StageTile | StageCommit)]
+    assert kinds == [StageTile, StageTile, StageCommit] * 2  # two turns ahead in a ring of three slots
+    inside = [type(op) for op in loop.body.operations if not isinstance(op, Constant | Add)]
+    assert inside == [StageWait, StageTile, StageTile, StageCommit, StagedMma, Yield]
+    assert [op.pending for op in made.walk() if isinstance(op, StageWait)] == [1, 0]
+    assert {op.attributes["slots"] for op in made.walk() if isinstance(op, StageTile | StagedMma)} == {3}
+
+
+@pytest.mark.parametrize(
+    ("why", "depth", "alignment", "text"),
+    [
+        ("the depth is no whole number of steps", 24, 16, GEMM),
+        ("rows do not begin at 16 bytes", 32, 8, GEMM),
+        ("the operand is used twice", 32, 16, GEMM.replace("b, acc)", f"b, acc) + {SUM_OF_A}")),
+        ("the loop does not start at 0", 32, 16, GEMM.replace("range(", "range(1, ")),
+        ("the index is computed in the loop", 32, 16, GEMM.replace("(i, k)", "(i, k + n)")),
+        ("the operand is no load", 32, 16, GEMM.replace("mma(a", "mma(a + a")),
+    ],
+)
+def test_other_loops_keep_to_registers(why: str, depth: int, alignment: int, text: str) -> None:
+    x = tensor(2, bf16, alignment)
+    types = {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}
+    made = lowered(written(text.replace("BK", str(depth)), types))
+    assert count(made, StagedMma) == 0, why
+    assert count(made, Mma) == 1
+
+
+def test_the_loop_that_the_others_differ_from_runs_ahead() -> None:
+    x = tensor(2, bf16)
+    types = {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}
+    assert count(lowered(written(GEMM.replace("BK", "32"), types)), StagedMma) == 1
+
+
+def test_a_ring_in_a_loop_waits_for_the_ring_before() -> None:
+    text = """
+        def often(z: Mut, x: Tensor, y: Tensor, n: i32):
+            total = ct.constant(0, (64, 48), ct.f32)
+            for t in range(n):
+                for k in range(n):
+                    total = ct.mma(ct.load_tile(x, (64, 32), (t, k)), ct.load_tile(y, (32, 48), (k, 0)), total)
+            z.store(total)
+        """
+    x = tensor(2, bf16)
+    made = lowered(written(dedent(text), {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}))
+    assert count(made, Barrier) == 1
 
 
 def test_two_blocks_share_a_multiprocessor_where_both_fit() -> None:
     assert lowered(gemm_program(bf16, (128, 128), 64)).facts["min_blocks"] == 2
     assert lowered(gemm_program(bf16, (128, 256), 64)).facts["min_blocks"] == 0
+    assert lowered(gemm_program(f32, (128, 128), 32)).facts["min_blocks"] == 2
     assert lowered(gemm_program(f32, (128, 128), 64)).facts["min_blocks"] == 0
     assert lowered(saxpy_program(1024)).facts["min_blocks"] == 0
 

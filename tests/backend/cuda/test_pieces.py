@@ -47,6 +47,18 @@ def test_small_uses_have_places_of_their_own_and_large_ones_share() -> None:
     assert arena.bytes == 9088 + 128 + 384
 
 
+def test_a_reserved_place_is_shared_by_those_it_is_handed_to() -> None:
+    arena, (first, second, other) = Arena(), (Barrier(), Barrier(), Barrier())
+    place = arena.reserve(1000)
+    arena.share(first, place)
+    arena.use(other, 3000, looped=False)
+    arena.share(second, place)
+    arena.place()
+    assert first.attributes["offset"] == second.attributes["offset"] == 3072
+    assert other.attributes["offset"] == 0
+    assert arena.bytes == 3072 + 1024
+
+
 def facts(op: Op) -> tuple[int, bool]:
     return op.attributes["offset"], op.attributes["fence"]
 

@@ -104,6 +104,11 @@ class Kernel:
         self._dtypes.add(dtype.__name__)
         return dtype.__name__
 
+    def module(self, name: str) -> str:
+        """An intrinsics module's name in the file."""
+        self._modules.add(name)
+        return name
+
     def layout(self, name: str) -> str:
         """A layout's name in the file."""
         if name not in self._layout_names:

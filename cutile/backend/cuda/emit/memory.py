@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
 
 
-def _view(tensor: TensorType, kernel: Kernel) -> str:
-    return f"memory.View({kernel.dtype(tensor.dtype)}, {tensor.shape!r}, {tensor.strides!r})"
+def view(tensor: TensorType, kernel: Kernel) -> str:
+    """What is known of a tensor at compile time."""
+    return f"{kernel.module('memory')}.View({kernel.dtype(tensor.dtype)}, {tensor.shape!r}, {tensor.strides!r})"
 
 
-def _arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expression, ...]:
+def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expression, ...]:
     """The base address, the extents and strides that are arguments, and the tile index."""
     tensor = x.tensor
     extents = [f"{x.name}_extent_{axis}" for axis, extent in enumerate(tensor.shape) if extent is None]
@@ -33,16 +34,16 @@ def _options(attributes: dict[str, Any]) -> list[str]:
 
 def load(op: memory.LoadTile, kernel: Kernel) -> Call:
     """`load_x(x, x_extent_0, i)`."""
-    view, layout = _view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"load_{op.x.name}", "memory.load", view, layout, *_options(op.attributes))
-    return Call(made, _arguments(op.x, op.index, kernel))
+    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    made = kernel.bind(f"load_{op.x.name}", "memory.load", known, layout, *_options(op.attributes))
+    return Call(made, arguments(op.x, op.index, kernel))
 
 
 def store(op: Store, kernel: Kernel) -> Call:
     """`store_y(tile, y, y_extent_0, i)`."""
-    view, layout = _view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"store_{op.x.name}", "memory.store", view, layout, *_options(op.attributes))
-    return Call(made, (kernel.use(op.value), *_arguments(op.x, op.index, kernel)))
+    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    made = kernel.bind(f"store_{op.x.name}", "memory.store", known, layout, *_options(op.attributes))
+    return Call(made, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
 
 
 def barrier(op: Barrier, kernel: Kernel) -> Call:

@@ -33,9 +33,10 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.backend.cuda.intrinsics.memory import join
+from cutile.backend.cuda.intrinsics.stage import slot_shift
 from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.staging import STEP, Stage, stages, tensor_cores
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, i32
 
 
 def _put(b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], stage: Stage) -> None:
@@ -119,14 +120,14 @@ def _mma(b: Any, dtype: DTypeLike, left: Sequence[Any], right: Sequence[Any], ac
 
 
 def _by_tensor_cores(
-    b: Any, dtype: DTypeLike, accumulator: Layout, sums: list[Any], left: Stage, right: Stage
+    b: Any, dtype: DTypeLike, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any = None
 ) -> list[Any]:
-    """Add the staged product to `sums`, in f32."""
+    """Add the staged product to `sums`, in f32. `shift`: bytes from the stages' offsets to where they are now."""
     lane = b.and_(thread(b), i32c(31))
     low, high = b.and_(lane, i32c(15)), b.lshr(lane, i32c(4))
     down, across = _tiles(accumulator, 0), _tiles(accumulator, 1)
     stride = across[1] if len(across) > 1 else 0
-    base = b.ptrtoint(shared(b, 0), I32)
+    base = b.ptrtoint(shared(b, 0 if shift is None else shift), I32)
 
     row = b.add(_warp_coordinate(b, accumulator, 0), low)
     left_base = b.add(b.add(b.mul(row, i32c(left.pitch * 2)), b.shl(high, i32c(4))), i32c(left.offset))
@@ -249,3 +250,27 @@ def mma(
 
     operands = [frag(dtype, a.registers), frag(dtype, b_layout.registers), frag(acc, count)]
     return intrinsic("mma", frag(acc, count), operands, generate)
+
+
+@cache
+def staged_mma(dtype: DTypeLike, acc: DTypeLike, accumulator: Layout, depth: int, slots: int, offset: int) -> Any:
+    """`f(acc, turn) = acc + a @ b`, with the operands in slot `turn % slots` of a ring in shared memory.
+
+    Args:
+        dtype: of the operands, which the tensor cores take.
+        acc: of the accumulator and the result.
+        accumulator: the layout of acc and the result, an `mma_accumulator`.
+        depth: of the product; whole steps.
+        slots: of the ring.
+        offset: where the ring is in shared memory, in bytes.
+    """
+    left, right = stages(dtype, acc, accumulator, depth, offset)
+    count = accumulator.registers
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        shift = slot_shift(b, values[1], slots, left.bytes + right.bytes)
+        sums = [widen(b, acc, each) for each in unpack(b, values[0], count)]
+        sums = _by_tensor_cores(b, dtype, accumulator, sums, left, right, shift)
+        return pack(b, [narrow(b, acc, each) for each in sums], count)
+
+    return intrinsic("staged_mma", frag(acc, count), [frag(acc, count), frag(i32, 0)], generate)

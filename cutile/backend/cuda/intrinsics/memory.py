@@ -54,7 +54,7 @@ class View:
         return [POINTER, *dynamic_shape, *dynamic_strides, *[frag(i32, 0)] * len(self.shape)]
 
 
-class _Access:
+class Access:
     """The addresses and the tests of one access, as LLVM values."""
 
     def __init__(self, b: Any, view: View, layout: Layout, values: Sequence[Any]) -> None:
@@ -127,6 +127,13 @@ class _Access:
                 self._tests[key] = b.icmp_signed("<", where, self.limits[axis])
             found = both(b, found, self._tests[key])
         return as_flag(found)
+
+    def bytes_inside(self, register: int, axis: int, width: int) -> Any:
+        """Of `width` neighbours along `axis`, the bytes that lie in the tile and in the tensor."""
+        b, size = self.b, self.view.dtype.bits // 8
+        rest = b.sub(self.limits[axis], b.add(self.origin[axis], self.at.element(register, axis)))
+        rest = b.select(b.icmp_signed("<", rest, i32c(width)), rest, i32c(width))
+        return b.select(self.inside(register), b.mul(rest, i32c(size)), i32c(0))
 
 
 _REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32), 64: ("l", "b64", I64)}
@@ -270,7 +277,7 @@ def load(
     groups = _groups(layout, axis, width)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        access = _Access(b, view, layout, values)
+        access = Access(b, view, layout, values)
 
         def fast() -> list[Any]:
             access.enter()
@@ -330,7 +337,7 @@ def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) 
     def generate(b: Any, values: list[Any]) -> None:
         tile, *rest = values
         elements = unpack(b, tile, count)
-        access = _Access(b, view, layout, rest)
+        access = Access(b, view, layout, rest)
         owner = access.at.owner()
         done = b.append_basic_block("stored")
         if owner is not None:

@@ -1,0 +1,94 @@
+"""Which loops of products run ahead of their loads: operands through a ring in shared memory, past the registers.
+
+    for k in 0..n:                                 stage a(0), b(0); commit; stage a(1), b(1); commit
+        a, b = load_tile(x, i, k), load_tile(...)  for k in 0..n:
+        acc = mma(a, b, acc)                  -->      wait; stage a(k + 2), b(k + 2); commit
+                                                       acc = staged_mma(acc, k)
+                                                   wait for all
+
+A tile past the tensor's edge is all zeros and reads nothing, so what is staged after the last turn does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.placement import vector_width
+from cutile.backend.cuda.staging import STEP, product_bytes, tensor_cores
+from cutile.backend.cuda.target import Architecture
+from cutile.ir.constant import Constant
+from cutile.ir.control import For
+from cutile.ir.core import Op, Value
+from cutile.ir.types import TensorType
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
+
+MOST_SLOTS = 4
+RESERVED = 1024
+"""Bytes of shared memory that the system keeps for each block."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A loop that is lowered with a ring.
+
+    Attributes:
+        product: the one product in it.
+        left: the load of its left operand.
+        right: the load of its right operand.
+        slots: of the ring.
+        slot_bytes: of one slot.
+        blocks: blocks per multiprocessor that the shared memory is planned for.
+    """
+
+    product: Mma
+    left: LoadTile
+    right: LoadTile
+    slots: int
+    slot_bytes: int
+    blocks: int
+
+
+def plan(
+    loop: For, definitions: Mapping[Value, Op], uses: Counter[Value], accumulator: Layout | None, arch: Architecture
+) -> Ring | None:
+    """The ring for a loop, or None where it keeps to registers: the rules are in the order of the tests below."""
+    products = [op for op in loop.body.operations if isinstance(op, Mma)]
+    if accumulator is None or len(products) != 1 or not tensor_cores(products[0].a.tile.dtype):
+        return None
+    (product,) = products
+    if not _is_number(definitions.get(loop.start), 0) or not _is_number(definitions.get(loop.step), 1):
+        return None
+    left, right = definitions.get(product.a), definitions.get(product.b)
+    if not isinstance(left, LoadTile) or not isinstance(right, LoadTile) or left is right:
+        return None
+    inner = {value for op in loop.body.operations for value in op.results}
+    for load in (left, right):
+        if load not in loop.body.operations or uses[load.result] != 1 or not _is_copyable(load):
+            return None
+        if any(each in inner for each in load.index):
+            return None
+    depth = product.a.tile.shape[1]
+    if depth % STEP:
+        return None
+    size = product_bytes(product.a.tile.dtype, product.acc.tile.dtype, accumulator, depth)
+    for blocks in (2, 1) if accumulator.registers <= 64 else (1,):
+        slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
+        if slots >= 2:
+            return Ring(product, left, right, slots, size, blocks)
+    return None
+
+
+def _is_number(op: Op | None, value: int) -> bool:
+    return isinstance(op, Constant) and op.value == value
+
+
+def _is_copyable(load: LoadTile) -> bool:
+    """Whether a tile can be copied in whole 16 bytes: read-only, rows contiguous and aligned."""
+    tensor = load.x.type
+    if not isinstance(tensor, TensorType) or tensor.unit_axis != 1:
+        return False
+    return vector_width(tensor, load.shape) == (1, 16 * 8 // tensor.dtype.bits)
