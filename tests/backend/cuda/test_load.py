@@ -32,6 +32,10 @@ class Recorder:
         values = [ctypes.string_at(parameters[i], size) for i, size in enumerate(self.sizes)]
         self.launches.append((function, grid, block, shared_bytes, values))
 
+    def prepare_launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> Any:
+        addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)
+        return lambda: self.launch_function(function, grid, block, shared_bytes, addresses)
+
     def parallel_for(self, body: Any, count: int, grain: int) -> None:
         raise AssertionError("a GPU kernel runs on the GPU")
 
@@ -70,6 +74,20 @@ def test_the_image_is_loaded_once_on_each_device() -> None:
         loaded.launch((1, 1, 1), [16], stream)
     assert first.loads == second.loads == [(b"cubin", "kernel", 4096)]
     assert [launch[0] for launch in first.launches] == ["kernel on gpu0"] * 2
+
+
+def test_a_prepared_launch_is_repeated_with_other_values() -> None:
+    stream = Recorder(sizes=(8, 4, 2))
+    prepared = load(executable(i32, bf16)).prepare((5, 1, 1), [2**40, -7, 1.0], stream)
+    prepared.launch()
+    prepared.set(1, 9)
+    prepared.set(2, -2.0)
+    prepared.launch()
+    assert [launch[-1] for launch in stream.launches] == [
+        [struct.pack("<Q", 2**40), struct.pack("<i", -7), b"\x80\x3f"],
+        [struct.pack("<Q", 2**40), struct.pack("<i", 9), b"\x00\xc0"],
+    ]
+    assert {launch[:4] for launch in stream.launches} == {("kernel on gpu0", (5, 1, 1), (128, 1, 1), 4096)}
 
 
 def test_threads_do_not_share_packed_values() -> None:
