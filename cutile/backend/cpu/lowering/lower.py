@@ -131,13 +131,14 @@ class Lowering:
 
     def tile_start(self, extent: int, axis: int, name: str) -> Value:
         """The first element of this block's own tile along an axis of the grid."""
+        return self.scope.times(self._block[axis], self._span(extent, axis), name)
+
+    def _span(self, extent: int, axis: int) -> Value:
+        """The elements of as many tiles as are joined along an axis of the grid."""
         scope = self.scope
-        step = scope.index(extent)
-        if self.axes.coarse[axis] > 1:
-            step = scope.times(step, self._joined[HIDDEN[axis]])
-        if axis > 2:
-            return scope.index(0)
-        return scope.times(self._block[axis], step, name)
+        if self.axes.coarse[axis] == 1:
+            return scope.index(extent)
+        return scope.times(scope.index(extent), self._joined[HIDDEN[axis]], f"span_{'xyz'[axis]}")
 
     def loaded(self, tensor: Value, axes: Sequence[TensorAxis], extents: Sequence[Extent]) -> Loaded:
         """A tile of a tensor."""
@@ -165,14 +166,15 @@ class Lowering:
             scope = self.scope
             axes, _ = self.own_tile(mut)
             rest = scope.minus(axes[axis].size, axes[axis].start)
-            whole = self._tile_count(mut.mut.tile[axis], axis)
+            # The grid is the partition's (a launch checks that), so the tensor's edge is the only one.
+            whole = self._span(mut.mut.tile[axis], axis)
             self._limits[key] = scope.smaller(whole, rest, f"{mut.name}_count_{axis}")
         return self._limits[key]
 
     def _tile_count(self, extent: int, axis: int) -> Value:
         """The elements of this block's tile along an axis of the grid: of all the tile blocks that are joined here."""
         scope = self.scope
-        if axis > 2 or self.axes.coarse[axis] == 1:
+        if self.axes.coarse[axis] == 1:
             return scope.index(extent)
         join = self._joined[HIDDEN[axis]]
         left = scope.minus(self._grid[axis], scope.times(self._block[axis], join))
@@ -358,7 +360,7 @@ class Lowering:
         axes, base = self.own_tile(op.x)
         node = self.node(op.value)
         extents = [
-            extent if extent.count is limit else Extent(extent.capacity, limit)
+            extent if extent.is_unit or extent.count is limit else Extent(extent.capacity, limit)
             for axis, extent in enumerate(node.extents)
             for limit in [self.limit(op.x, axis)]
         ]
