@@ -145,6 +145,8 @@ class Storage:
             allocation.written = stream.sequence + 1
         else:
             allocation.readers[stream] = stream.sequence + 1
+        if stream.checked is not None:
+            stream.checked.use(self.address, write=write)
 
     def __del__(self) -> None:
         # Absent where __init__ failed.

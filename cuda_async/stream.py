@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuda_async.defaults import current_stream, enter, leave
+from cuda_async.driver.checked import CheckedStream
 from cuda_async.driver.interface import DriverEvent, DriverStream
 from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
@@ -65,7 +66,7 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_seen",
-        "_waits", "completed", "device", "recorder", "sequence", "submission",
+        "_waits", "checked", "completed", "device", "recorder", "sequence", "submission",
     )  # fmt: skip
 
     def __init__(self, device: Device, driver: DriverStream) -> None:
@@ -77,6 +78,8 @@ class Stream:
         """How many of them are known to have completed."""
         self.submission = threading.RLock()
         """Held while an operation is being submitted, so that two threads' work does not interleave."""
+        self.checked = driver if isinstance(driver, CheckedStream) else None
+        """The driver's stream, where a checker follows who uses which memory."""
         self.recorder: Recorder | None = None
         """The books of a capture, on a stream that records instead of running."""
         self._mark: DriverEvent | None = None

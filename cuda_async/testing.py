@@ -1,4 +1,4 @@
-"""Tools for testing code that uses `cuda_async`: a simulated device, and waiting for quiet.
+"""Tools for testing code that uses `cuda_async`: a simulated device, a checker, and waiting for quiet.
 
 driver = SimDriver(seed=7)
 device = Device.from_driver(driver)
@@ -6,6 +6,11 @@ driver.fail("launch", at=3)                # the third launch from now fails
 ...
 wait_all_idle(device)                      # instead of sleeping
 assert driver.memory_info().used == 0      # nothing leaked
+
+checked = CheckedDriver(SimDriver(seed=7))  # or of the CPU: CheckedDriver(Device.host().driver)
+device = Device.from_driver(checked)
+...
+assert not checked.races                   # every use of memory was ordered
 """
 
 from __future__ import annotations
@@ -13,11 +18,12 @@ from __future__ import annotations
 import gc
 
 from cuda_async.device import Device
+from cuda_async.driver.checked import CheckedDriver, Race
 from cuda_async.driver.sim import SimDriver
 from cuda_async.policy import policy_streams
 from cuda_async.stream import Stream
 
-__all__ = ("SimDriver", "wait_all_idle")
+__all__ = ("CheckedDriver", "Race", "SimDriver", "wait_all_idle")
 
 
 def wait_all_idle(device: Device, *streams: Stream) -> None:
@@ -28,6 +34,8 @@ def wait_all_idle(device: Device, *streams: Stream) -> None:
     gc.collect()
     device.collect()
     driver = device.driver
+    if isinstance(driver, CheckedDriver):
+        driver = driver.inner
     if isinstance(driver, SimDriver):
         driver.run_until_idle()
         return

@@ -22,12 +22,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from cuda_async.errors import LaunchError
+
 __all__ = (
     "DeviceKind",
     "DeviceProperties",
     "Driver",
     "DriverEvent",
+    "DriverFunction",
     "DriverGraph",
+    "DriverModule",
     "DriverStream",
     "MemoryInfo",
 )
@@ -237,6 +241,45 @@ class DriverGraph(ABC):
         """Give the graph back; no launch is in flight."""
 
 
+class DriverFunction(ABC):
+    """A kernel of a module, for `DriverStream.launch_function`. Its module stays loaded as long as it lives."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def parameter_sizes(self) -> tuple[int, ...] | None:
+        """The size of each parameter in bytes, as the driver reports them; None where it cannot."""
+
+    @abstractmethod
+    def allow_shared(self, nbytes: int) -> None:
+        """Permit launches with this many bytes of dynamic shared memory."""
+
+    @property
+    @abstractmethod
+    def raw(self) -> int:
+        """The driver's handle, as a number."""
+
+
+class DriverModule(ABC):
+    """Loaded code, unloaded when nobody refers to it or to one of its functions."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def function(self, name: str) -> DriverFunction:
+        """Find a kernel.
+
+        Raises:
+            DriverError: there is none of this name.
+        """
+
+    @property
+    @abstractmethod
+    def raw(self) -> int:
+        """The driver's handle, as a number."""
+
+
 class Driver(ABC):
     """One device."""
 
@@ -254,6 +297,43 @@ class Driver(ABC):
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         """Load machine code (a cubin) and return its function `entry`, allowed `shared_bytes` of
         dynamic shared memory. The code stays loaded as long as the returned object lives."""
+
+    def load_module(self, image: bytes) -> DriverModule:
+        """Load a cubin, a fat binary or PTX text with a zero byte at its end.
+
+        Raises:
+            DriverError: the driver refuses the image.
+            LaunchError: the device runs no GPU code.
+        """
+        raise self._runs_no_gpu_code("load_module")
+
+    def compile_source(self, source: str, name: str, options: tuple[str, ...]) -> str:
+        """Compile CUDA C++ for this device to PTX.
+
+        Raises:
+            KernelCacheError: the compiler is missing, or refuses the source; the message has its log.
+            LaunchError: the device runs no GPU code.
+        """
+        raise self._runs_no_gpu_code("compile_source")
+
+    def borrow_module(self, raw: int) -> DriverModule:
+        """Wrap a module that somebody else unloads. Raises LaunchError where the device runs no GPU code."""
+        raise self._runs_no_gpu_code("borrow_module")
+
+    def borrow_function(self, raw: int) -> DriverFunction:
+        """Wrap a function of a module that somebody else unloads. Raises as `borrow_module`."""
+        raise self._runs_no_gpu_code("borrow_function")
+
+    def borrow_stream(self, raw: int) -> DriverStream:
+        """Wrap a stream that somebody else destroys.
+
+        Raises:
+            LaunchError: the streams of this device have no handle outside this package.
+        """
+        raise LaunchError(f"borrow_stream: streams of {self.properties.name} exist in this package only")
+
+    def _runs_no_gpu_code(self, call: str) -> LaunchError:
+        return LaunchError(f"{call}: {self.properties.name} runs no GPU code; use a CUDA device, Device(0)")
 
     @abstractmethod
     def pin(self, nbytes: int) -> int:

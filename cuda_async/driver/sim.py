@@ -16,14 +16,17 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from cuda_async.driver.blocks import BlockCache, HostBlock
+from cuda_async.driver.fake_code import FakeFunction, FakeModule
 from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
     DriverEvent,
+    DriverFunction,
     DriverGraph,
+    DriverModule,
     DriverStream,
     MemoryInfo,
 )
@@ -195,6 +198,36 @@ class _SimStream(QueueStream):
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         self._driver.enter("launch", f"launch {count} on s{self.number}")
         super().parallel_for(body, count, grain)
+
+    def launch_function(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> None:
+        if not isinstance(function, FakeFunction):
+            super().launch_function(function, grid, block, shared_bytes, parameters)
+            return
+        self._driver.enter("launch", f"launch {function.name} on s{self.number}")
+        self.put_call("launch", function.prepare(grid, block, shared_bytes, parameters), 1)
+
+
+class _BorrowedSimStream(_SimStream):
+    """Another handle to the queue of a stream that somebody else owns."""
+
+    __slots__ = ("_owned",)
+
+    def __init__(self, driver: SimDriver, executor: Executor, owned: _SimStream) -> None:
+        super().__init__(driver, executor, owned.number)
+        self._owned = owned
+
+    def put(self, item: Any) -> None:
+        self._owned.put(item)
+
+    def query(self) -> bool:
+        return self._owned.query()
 
 
 class _SimGraph(QueueGraph):

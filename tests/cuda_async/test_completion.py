@@ -189,7 +189,7 @@ def test_awaiting_outside_a_loop_says_so(device: Device) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_awaits_from_a_thousand_tasks_do_not_grow_memory() -> None:
+def test_thousands_of_awaits_from_hundreds_of_tasks_do_not_grow_memory() -> None:
     device = Device.host()
 
     async def work() -> None:
@@ -197,7 +197,7 @@ def test_ten_thousand_awaits_from_a_thousand_tasks_do_not_grow_memory() -> None:
             assert await value(number) == number
 
     async def main() -> None:
-        await asyncio.gather(*(work() for _ in range(1000)))
+        await asyncio.gather(*(work() for _ in range(300)))
 
     def traced() -> int:
         asyncio.run(main())
@@ -212,7 +212,7 @@ def test_ten_thousand_awaits_from_a_thousand_tasks_do_not_grow_memory() -> None:
         finally:
             tracemalloc.stop()
     # Pools and the interpreter's own caches grow now and then; a leak grows each time.
-    assert min(after - before for before, after in itertools.pairwise(sizes)) < 10_000, sizes
+    assert min(after - before for before, after in itertools.pairwise(sizes)) < 3_000, sizes
 
 
 def test_the_reactor_completes_what_it_is_given_and_then_sleeps() -> None:

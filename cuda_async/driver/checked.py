@@ -1,0 +1,271 @@
+"""A driver that checks another: is every use of memory ordered behind those it conflicts with?
+
+It wraps a driver of any kind and follows what the runtime really asks of it: work in the order of
+each stream, events recorded, waits for them, and completions that the host has seen. From these
+alone (not from the books of `storage.py`, which it is there to check) it keeps a vector clock for
+each stream, and says of each pair of conflicting uses whether the first happens before the second.
+Frees count as writes. `Device.from_driver(CheckedDriver(HostDriver()))` runs a whole program
+under it; it costs a look-up per use and a copy of a clock per event.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from cuda_async.driver.interface import (
+    DeviceProperties,
+    Driver,
+    DriverEvent,
+    DriverGraph,
+    DriverStream,
+    MemoryInfo,
+)
+from cuda_async.site import Site, format_site, user_site
+
+__all__ = ("CheckedDriver", "Race")
+
+Clock = dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two uses of the same memory that nothing orders."""
+
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"{self.second} is not ordered behind {self.first}"
+
+
+@dataclass(slots=True)
+class _Use:
+    stream: int
+    step: int
+    what: str
+
+
+class _Memory:
+    __slots__ = ("readers", "writer")
+
+    def __init__(self) -> None:
+        self.writer: _Use | None = None
+        self.readers: list[_Use] = []
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    for stream, step in other.items():
+        if clock.get(stream, 0) < step:
+            clock[stream] = step
+
+
+class CheckedDriver(Driver):
+    """`inner`, with every order of uses checked.
+
+    Attributes:
+        races: what was found so far.
+        uses: how many uses were checked.
+    """
+
+    def __init__(self, inner: Driver) -> None:
+        self.inner = inner
+        self.races: list[Race] = []
+        self.uses = 0
+        self._memory: dict[int, _Memory] = {}
+        self._lock = threading.Lock()
+        self._streams = 0
+        self.host: Clock = {}
+        """What the host has seen complete: whatever is enqueued from now on comes after it."""
+
+    def use(self, stream: CheckedStream, address: int, *, write: bool, free: bool = False) -> None:
+        """The work enqueued next on `stream` uses the storage at `address`."""
+        site: Site = user_site()
+        with self._lock:
+            self.uses += 1
+            clock = stream.clock
+            _join(clock, self.host)
+            step = clock[stream.number] = clock.get(stream.number, 0) + 1
+            kind = "free" if free else "write" if write else "read"
+            use = _Use(stream.number, step, f"the {kind} on stream {stream.number} at {format_site(site)}")
+            memory = self._memory.setdefault(address, _Memory())
+            before = [] if memory.writer is None else [memory.writer]
+            if write:
+                before += memory.readers
+            for other in before:
+                if clock.get(other.stream, 0) < other.step:
+                    self.races.append(Race(other.what, use.what))
+            if free:
+                del self._memory[address]  # the next allocation there is another storage
+            elif write:
+                memory.writer, memory.readers = use, []
+            else:
+                memory.readers.append(use)
+
+    def seen(self, clock: Clock) -> None:
+        """The host has seen everything in `clock` complete."""
+        with self._lock:
+            _join(self.host, clock)
+
+    # -- Driver -------------------------------------------------------------------------------
+
+    @property
+    def properties(self) -> DeviceProperties:
+        return self.inner.properties
+
+    def create_stream(self) -> DriverStream:
+        self._streams += 1
+        return CheckedStream(self, self.inner.create_stream(), self._streams)
+
+    def create_event(self, *, timing: bool = False) -> DriverEvent:
+        return CheckedEvent(self, self.inner.create_event(timing=timing))
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+        return self.inner.load_function(image, entry, shared_bytes)
+
+    def pin(self, nbytes: int) -> int:
+        return self.inner.pin(nbytes)
+
+    def unpin(self, address: int, nbytes: int) -> None:
+        self.inner.unpin(address, nbytes)
+
+    def memory_info(self) -> MemoryInfo:
+        return self.inner.memory_info()
+
+    def trim(self, keep_bytes: int = 0) -> None:
+        self.inner.trim(keep_bytes)
+
+    def check(self) -> None:
+        self.inner.check()
+
+
+class CheckedEvent(DriverEvent):
+    """An event that carries the clock of its record."""
+
+    __slots__ = ("_driver", "clock", "inner")
+
+    def __init__(self, driver: CheckedDriver, inner: DriverEvent) -> None:
+        self._driver = driver
+        self.inner = inner
+        self.clock: Clock = {}
+
+    def query(self) -> bool:
+        clock = self.clock
+        done = self.inner.query()
+        if done:
+            self._driver.seen(clock)
+        return done
+
+    def wait(self, timeout_s: float) -> bool:
+        clock = self.clock
+        done = self.inner.wait(timeout_s)
+        if done:
+            self._driver.seen(clock)
+        return done
+
+    def failure(self) -> BaseException | None:
+        return self.inner.failure()
+
+    def elapsed_ms(self, end: DriverEvent) -> float:
+        return self.inner.elapsed_ms(cast("CheckedEvent", end).inner)
+
+    def notify(self, callback: Callable[[], None]) -> bool:
+        clock = self.clock
+
+        def completed() -> None:
+            self._driver.seen(clock)
+            callback()
+
+        return self.inner.notify(completed)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class CheckedStream(DriverStream):
+    """A stream with a clock: how much of each stream is ordered before its next work."""
+
+    __slots__ = ("_driver", "clock", "inner", "number")
+
+    def __init__(self, driver: CheckedDriver, inner: DriverStream, number: int) -> None:
+        self._driver = driver
+        self.inner = inner
+        self.number = number
+        self.clock: Clock = {}
+
+    def use(self, address: int, *, write: bool) -> None:
+        """The work enqueued next uses the storage at `address`; called by `Storage.use`."""
+        self._driver.use(self, address, write=write)
+
+    def record(self, event: DriverEvent) -> None:
+        checked = cast("CheckedEvent", event)
+        self.inner.record(checked.inner)
+        checked.clock = dict(self.clock)
+
+    def wait_event(self, event: DriverEvent) -> None:
+        checked = cast("CheckedEvent", event)
+        self.inner.wait_event(checked.inner)
+        _join(self.clock, checked.clock)
+
+    def allocate(self, nbytes: int) -> int:
+        address = self.inner.allocate(nbytes)
+        self._driver.use(self, address, write=True)
+        return address
+
+    def free(self, address: int) -> None:
+        self._driver.use(self, address, write=True, free=True)
+        self.inner.free(address)
+
+    def begin_run(self) -> None:
+        self.inner.begin_run()
+
+    def end_run(self) -> None:
+        self.inner.end_run()
+
+    def query(self) -> bool:
+        return self.inner.query()
+
+    def copy(self, destination: int, source: int, nbytes: int) -> None:
+        self.inner.copy(destination, source, nbytes)
+
+    def copy_peer(
+        self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
+    ) -> None:
+        to, origin = (
+            driver.inner if isinstance(driver, CheckedDriver) else driver
+            for driver in (destination_driver, source_driver)
+        )
+        self.inner.copy_peer(destination, to, source, origin, nbytes)
+
+    def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
+        self.inner.fill(destination, nbytes, pattern)
+
+    def call(self, function: Callable[[], None]) -> None:
+        self.inner.call(function)
+
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        self.inner.parallel_for(body, count, grain)
+
+    def launch_function(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> None:
+        self.inner.launch_function(function, grid, block, shared_bytes, parameters)
+
+    def begin_capture(self) -> None:
+        self.inner.begin_capture()
+
+    def end_capture(self) -> DriverGraph:
+        return self.inner.end_capture()
+
+    def launch_graph(self, graph: DriverGraph) -> None:
+        self.inner.launch_graph(graph)
+
+    def close(self) -> None:
+        self.inner.close()

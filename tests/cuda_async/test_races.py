@@ -1,0 +1,125 @@
+"""The happens-before checker finds what is not ordered, and the runtime leaves nothing unordered."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuda_async import Device, DeviceOp, Storage, value, zip
+from cuda_async.driver.checked import CheckedStream
+from cuda_async.testing import CheckedDriver, SimDriver, wait_all_idle
+from tests.cuda_async.work import Affine, CopyTo, Read, launch_affine, words
+
+
+def checked(kind: str = "sim", seed: int = 1) -> tuple[CheckedDriver, Device]:
+    driver = CheckedDriver(SimDriver(seed) if kind == "sim" else Device.host().driver)
+    return driver, Device.from_driver(driver)
+
+
+def test_it_finds_what_is_not_ordered() -> None:
+    driver, device = checked()
+    a, b = device.new_stream(), device.new_stream()
+    first, second = a.driver, b.driver
+    assert isinstance(first, CheckedStream)
+    assert isinstance(second, CheckedStream)
+    first.use(4096, write=True)
+    second.use(4096, write=False)
+    (race,) = driver.races
+    assert "test_races.py" in str(race)
+    assert "the read on stream 2" in str(race)
+    assert "not ordered behind the write on stream 1" in str(race)
+    driver.races.clear()
+    event = driver.create_event()
+    first.use(8192, write=False)
+    first.record(event)
+    first.use(8192, write=False)  # after the record: the wait does not cover it
+    second.wait_event(event)
+    second.use(8192, write=True)
+    assert len(driver.races) == 1
+
+
+def test_waits_of_a_stream_and_of_the_host_order() -> None:
+    driver, device = checked()
+    streams = [device.new_stream().driver for _ in range(3)]
+    for number, stream in enumerate(streams):
+        assert isinstance(stream, CheckedStream)
+        stream.use(4096, write=True)
+        event = driver.create_event()
+        stream.record(event)
+        if number == 0:
+            streams[1].wait_event(event)
+        elif number == 1:
+            event.wait(10)  # the host: whatever it enqueues later, wherever, comes after
+    assert driver.races == []
+
+
+@pytest.mark.parametrize("kind", ["sim", "host"])
+def test_ordinary_programs_have_no_race(kind: str) -> None:
+    driver, device = checked(kind)
+
+    async def main() -> None:
+        with device:
+            x, y = await zip(words(1, count=100), words(2, count=100))
+            for step in range(10):
+                await Affine(x, 3, step)
+                await CopyTo(y, x).then(lambda pair: Affine(pair[0], 2, 1))
+            top = Affine(x, 1, 1).shared()
+            await asyncio.gather(*(top.clone().then(Read).into_future() for _ in range(5)))
+            with Affine(y, 2, 0).then(lambda s: Affine(s, 1, 1)).graph() as graph:
+                for _ in range(5):
+                    graph.update(Affine(y, 1, 2))
+                    await graph.launch()
+            await asyncio.gather(*(words(n, count=50).then(Read).into_future() for n in range(20)))
+
+    asyncio.run(main())
+    gc.collect()
+    wait_all_idle(device)
+    assert driver.uses > 100
+    assert driver.races == []
+
+
+Step = tuple[int, int, int, int]
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 5)), max_size=20),
+)
+def test_random_dags_of_operations_in_flight(seed: int, steps: list[Step]) -> None:
+    """Chains, sharing and frees over four streams, nothing waited for in between: sequential result, no race."""
+    driver, device = checked("sim", seed)
+    streams = [device.new_stream() for _ in range(4)]
+    storages = [words(n, count=32).sync_on(streams[0]) for n in range(4)]
+    expected = [0, 1, 2, 3]
+    for target, source, number, kind in steps:
+        stream = streams[number]
+        with stream.submission:
+            if kind == 0:  # a new storage in the place of the old one, which is freed while in use
+                storages[target].use(stream, write=False)
+                storages[target] = Storage.allocate(stream, 128)
+                storages[target].use(stream, write=True)
+                stream.fill(storages[target].address, 128, bytes([target, 0, 0, 0]))
+                expected[target] = target
+                device.collect()
+            elif target == source:
+                storages[target].use(stream, write=True)
+                launch_affine(stream, storages[target].address, 32, 3, kind, grain=8)
+                expected[target] = (3 * expected[target] + kind) % 2**32
+            else:
+                storages[target].use(stream, write=True)
+                storages[source].use(stream, write=False)
+                stream.copy(storages[target].address, storages[source].address, 128)
+                expected[target] = expected[source]
+    ops: list[DeviceOp[Any]] = [Read(storage) for storage in storages]
+    results = [set(op.sync_on(streams[number]).tolist()) for number, op in enumerate(ops)]
+    assert results == [{n} for n in expected]
+    assert value(1).sync_on(streams[0]) == 1
+    del storages, ops
+    wait_all_idle(device)
+    assert driver.races == []
+    assert driver.memory_info().used == 0
