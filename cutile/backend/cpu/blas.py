@@ -32,6 +32,10 @@ class Blas:
         self._inside = 0
         self._before = 1
 
+    def threads(self) -> int:
+        """How many threads a call from elsewhere may use now."""
+        return int(self._get())
+
     @contextmanager
     def one_thread(self) -> Generator[None]:
         """While any thread is in here, calls run on the thread that makes them. Afterwards it is as it was."""

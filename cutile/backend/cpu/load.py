@@ -40,11 +40,13 @@ def _c_type(spec: str) -> Any:
     return ctypes.c_void_p if spec.endswith("*") else _C_TYPES[spec]
 
 
-def _plain(parameter: Parameter, value: float) -> float:
-    """An argument as its C type takes it: 16-bit floats are rounded here and travel as f32."""
-    if parameter.kind == "scalar" and parameter.dtype.kind == "float":
-        return float(np.asarray(value).astype(parameter.dtype.numpy))
-    return int(value)
+def _is_small_float(parameter: Parameter) -> bool:
+    return parameter.kind == "scalar" and parameter.dtype.kind == "float" and parameter.dtype.bits == 16
+
+
+def _rounded(parameter: Parameter, value: float) -> float:
+    """A 16-bit float, which travels as f32, rounded here; ctypes converts everything else."""
+    return float(np.asarray(value).astype(parameter.dtype.numpy))
 
 
 class CpuKernel:
@@ -54,6 +56,7 @@ class CpuKernel:
         initialize()
         facts = executable.facts
         self._parameters = executable.parameters
+        self._to_round = [at for at, each in enumerate(self._parameters) if _is_small_float(each)]
         self._coarse = tuple(int(factor) for factor in facts["coarse"])
         self._joined = int(facts["joined"])
         self._scratch_bytes = [int(size) for size in facts["scratch"]]
@@ -97,7 +100,9 @@ class CpuKernel:
     def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
         """Enqueue the kernel; never wait."""
         joins = self.joins(grid)
-        plain = [_plain(parameter, value) for parameter, value in zip(self._parameters, arguments, strict=True)]
+        plain = list(arguments)
+        for at in self._to_round:
+            plain[at] = _rounded(self._parameters[at], plain[at])
         fixed = (*plain, *joins)
         functions, call, library = self._functions, self._call, self._blas
 
