@@ -19,13 +19,15 @@ from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
     DriverEvent,
+    DriverFunction,
     DriverGraph,
+    DriverModule,
     DriverStream,
     MemoryInfo,
 )
 from cuda_async.site import Site, format_site, user_site
 
-__all__ = ("CheckedDriver", "Race")
+__all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream")
 
 Clock = dict[int, int]
 
@@ -124,6 +126,22 @@ class CheckedDriver(Driver):
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         return self.inner.load_function(image, entry, shared_bytes)
+
+    def load_module(self, image: bytes) -> DriverModule:
+        return self.inner.load_module(image)
+
+    def compile_source(self, source: str, name: str, options: tuple[str, ...]) -> str:
+        return self.inner.compile_source(source, name, options)
+
+    def borrow_module(self, raw: int) -> DriverModule:
+        return self.inner.borrow_module(raw)
+
+    def borrow_function(self, raw: int) -> DriverFunction:
+        return self.inner.borrow_function(raw)
+
+    def borrow_stream(self, raw: int) -> DriverStream:
+        self._streams += 1
+        return CheckedStream(self, self.inner.borrow_stream(raw), self._streams)
 
     def pin(self, nbytes: int) -> int:
         return self.inner.pin(nbytes)

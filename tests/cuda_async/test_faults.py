@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +26,16 @@ from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Call, CopyTo, Read, words
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{UnrunOperationWarning.__module__}.UnrunOperationWarning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cheap_collections() -> Iterator[None]:
+    """What exists before these tests is not garbage: hundreds of collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
 
 WORK = ["run:launch", "run:copy", "run:fill", "run:call"]
 

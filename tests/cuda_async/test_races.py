@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_async import Device, DeviceOp, Storage, value, zip
@@ -86,6 +86,7 @@ def test_ordinary_programs_have_no_race(kind: str) -> None:
 Step = tuple[int, int, int, int]
 
 
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**16),
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 5)), max_size=20),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_async import Device, DeviceOp, Storage, value, zip
@@ -79,6 +79,7 @@ def test_two_threads_with_loops_of_their_own(device: Device) -> None:
     in_threads(2, work)
 
 
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**20),
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 9)), max_size=25),
