@@ -14,9 +14,10 @@ from __future__ import annotations
 import ctypes
 import random
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from cuda_async.driver.blocks import BlockCache, HostBlock
 from cuda_async.driver.fake_code import FakeFunction, FakeModule
@@ -214,22 +215,6 @@ class _SimStream(QueueStream):
         self.put_call("launch", function.prepare(grid, block, shared_bytes, parameters), 1)
 
 
-class _BorrowedSimStream(_SimStream):
-    """Another handle to the queue of a stream that somebody else owns."""
-
-    __slots__ = ("_owned",)
-
-    def __init__(self, driver: SimDriver, executor: Executor, owned: _SimStream) -> None:
-        super().__init__(driver, executor, owned.number)
-        self._owned = owned
-
-    def put(self, item: Any) -> None:
-        self._owned.put(item)
-
-    def query(self) -> bool:
-        return self._owned.query()
-
-
 class _SimGraph(QueueGraph):
     """Recorded items; each step of making them a graph can be made to fail."""
 
@@ -306,6 +291,8 @@ class SimDriver(Driver):
             total_memory_bytes=memory_bytes,
         )
         self._streams = 0
+        self._by_number: weakref.WeakValueDictionary[int, _SimStream] = weakref.WeakValueDictionary()
+        self._modules: dict[bytes, FakeModule] = {}
         self._event_numbers = 0
         self.events = 0
         """Events that were made and not closed."""
@@ -336,7 +323,7 @@ class SimDriver(Driver):
 
         Args:
             call: `allocate`, `copy`, `fill`, `call`, `launch`, `record`, `wait_event`, `begin_run`, `pin`,
-                `begin_capture`, `end_capture`, `instantiate`, `upload`, `launch_graph`, `create_stream`,
+                `load_module`, `begin_capture`, `end_capture`, `instantiate`, `upload`, `launch_graph`, `create_stream`,
                 `create_event`; `run:` before copy, fill, call or launch for work that fails when executed;
                 `*` for any call.
             at: 1 for the next one.
@@ -429,7 +416,8 @@ class SimDriver(Driver):
     def create_stream(self) -> DriverStream:
         self.enter("create_stream")
         self._streams += 1
-        return _SimStream(self, self._executor, self._streams - 1)
+        stream = self._by_number[self._streams] = _SimStream(self, self._executor, self._streams - 1)
+        return stream
 
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         self.enter("create_event")
@@ -439,6 +427,36 @@ class SimDriver(Driver):
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         raise LaunchError("load_function: a simulated device runs no GPU code; compile for the target 'cpu'")
+
+    def define_module(self, image: bytes, *functions: FakeFunction) -> None:
+        """Have `image` stand for a module with these functions (see `FakeFunction`)."""
+        self._modules[image] = FakeModule(functions)
+
+    def load_module(self, image: bytes) -> DriverModule:
+        self.enter("load_module")
+        module = self._modules.get(image)
+        if module is None:
+            raise DriverError(200, "SIM_INVALID_IMAGE", "no module was defined for this image; see define_module()")
+        return module
+
+    def borrow_module(self, raw: int) -> DriverModule:
+        for module in self._modules.values():
+            if module.raw == raw:
+                return module
+        raise DriverError(400, "SIM_INVALID_HANDLE", f"there is no module {raw:#x}")
+
+    def borrow_function(self, raw: int) -> DriverFunction:
+        for module in self._modules.values():
+            for function in module.functions.values():
+                if function.raw == raw:
+                    return function
+        raise DriverError(400, "SIM_INVALID_HANDLE", f"there is no function {raw:#x}")
+
+    def borrow_stream(self, raw: int) -> DriverStream:
+        stream = self._by_number.get(raw)
+        if stream is None:
+            raise DriverError(400, "SIM_INVALID_HANDLE", f"there is no stream {raw:#x}")
+        return stream  # closing a simulated stream gives nothing back, so both may
 
     def pin(self, nbytes: int) -> int:
         self.enter("pin")

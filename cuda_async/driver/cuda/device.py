@@ -11,11 +11,15 @@ from cuda_async.driver.blocks import BlockCache
 from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.host_functions import HostFunctions
-from cuda_async.driver.cuda.stream import CudaEvent, CudaFunction, CudaStream
+from cuda_async.driver.cuda.module import BorrowedFunction, CudaModule
+from cuda_async.driver.cuda.nvrtc import compile_to_ptx
+from cuda_async.driver.cuda.stream import BorrowedStream, CudaEvent, CudaFunction, CudaStream
 from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
     DriverEvent,
+    DriverFunction,
+    DriverModule,
     DriverStream,
     MemoryInfo,
 )
@@ -129,6 +133,21 @@ class CudaDriver(Driver):
             self.garbage.append((cu.cuModuleUnload, module))
             raise
         return CudaFunction(self, module, handle)
+
+    def load_module(self, image: bytes) -> DriverModule:
+        return CudaModule.load(self, image)
+
+    def compile_source(self, source: str, name: str, options: tuple[str, ...]) -> str:
+        return compile_to_ptx(source, name, self._properties.arch, options)
+
+    def borrow_module(self, raw: int) -> DriverModule:
+        return CudaModule(self, cu.CUmodule(raw), owned=False)
+
+    def borrow_function(self, raw: int) -> DriverFunction:
+        return BorrowedFunction(self, raw)
+
+    def borrow_stream(self, raw: int) -> DriverStream:
+        return BorrowedStream(self, cu.CUstream(raw))
 
     def pin(self, nbytes: int) -> int:
         return self._pinned.allocate(nbytes)

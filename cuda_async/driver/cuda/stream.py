@@ -14,7 +14,7 @@ from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
 
-__all__ = ("CudaEvent", "CudaFunction", "CudaGraphHandle", "CudaStream", "RunErrors")
+__all__ = ("BorrowedStream", "CudaEvent", "CudaFunction", "CudaGraphHandle", "CudaStream", "RunErrors")
 
 _SPIN_S = 60e-6  # a blocking wait for a short kernel: polling it costs less than a sleep
 _SHORTEST_SLEEP_S = 20e-6
@@ -253,3 +253,12 @@ class CudaStream(DriverStream):
 
     def close(self) -> None:
         self._driver.take_back(self.handle)
+
+
+class BorrowedStream(CudaStream):
+    """A stream that somebody else made, and destroys."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """It is not ours to give back."""

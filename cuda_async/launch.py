@@ -1,0 +1,376 @@
+"""Raw GPU kernels as operations: `AsyncKernelLaunch` and its `LaunchConfig`.
+
+    op = AsyncKernelLaunch(function)                       # function: see module.py
+    op.push_arg(np.uint32(n)).push_arg(2.0)
+    op.push_output(y.partition(256)).push_input(x)         # pointers, lent and ordered
+    op.set_launch_config(LaunchConfig(grid_dim=(n // 256, 1, 1), block_dim=(256, 1, 1)))
+    await op
+
+Parameters are given one by one, in the kernel's order; each is checked against the size that the driver reports and,
+for code that came as PTX text, against its declared type. For kernels written for `cutile`, call them instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import struct
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+from cuda_async.context import ExecutionContext
+from cuda_async.errors import ContextError, LaunchError
+from cuda_async.lease import Use
+from cuda_async.module import Function
+from cuda_async.op import DeviceOp
+from cuda_async.storage import Storage
+
+__all__ = ("AsyncKernelLaunch", "LaunchConfig")
+
+Extents = tuple[int, int, int]
+
+_FORMATS = {
+    "u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "f16": "e",
+    "u32": "I", "s32": "i", "b32": "I", "f32": "f", "u64": "Q", "s64": "q", "b64": "Q", "f64": "d",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """The shape of a launch.
+
+    Args:
+        grid_dim: blocks along x, y, z; a number means (number, 1, 1).
+        block_dim: threads of a block along x, y, z; likewise.
+        shared_mem_bytes: dynamic shared memory of a block.
+
+    Raises:
+        LaunchError: an extent is not positive, or the bytes are negative.
+
+    Example:
+        >>> LaunchConfig(4, (32, 8, 1)).grid_dim
+        (4, 1, 1)
+    """
+
+    grid_dim: Extents
+    block_dim: Extents
+    shared_mem_bytes: int = 0
+
+    def __init__(
+        self, grid_dim: Extents | int, block_dim: Extents | int, shared_mem_bytes: int = 0
+    ) -> None:
+        object.__setattr__(self, "grid_dim", _extents("grid_dim", grid_dim))
+        object.__setattr__(self, "block_dim", _extents("block_dim", block_dim))
+        if shared_mem_bytes < 0:
+            raise LaunchError(f"shared_mem_bytes: expected a number of bytes, got {shared_mem_bytes}")
+        object.__setattr__(self, "shared_mem_bytes", shared_mem_bytes)
+
+
+def _extents(name: str, given: Any) -> Extents:
+    try:
+        items = (operator.index(given), 1, 1) if not isinstance(given, tuple | list) else tuple(
+            operator.index(each) for each in cast("tuple[Any, ...]", given)
+        )
+    except TypeError:
+        items = ()
+    if not 1 <= len(items) <= 3 or any(each < 1 for each in items):
+        raise LaunchError(f"{name}: expected one to three positive extents, got {given!r}")
+    x, y, z = (*items, 1, 1)[:3]
+    return x, y, z
+
+
+class _View(Protocol):
+    """Elements in memory."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def byte_range(self) -> tuple[int, int]: ...
+
+
+class _Tiled(Protocol):
+    """Elements cut into tiles."""
+
+    @property
+    def view(self) -> _View: ...
+    @property
+    def tile(self) -> tuple[int, ...]: ...
+
+
+@runtime_checkable
+class _Readable(Protocol):
+    """What kernels of `cutile` take to read."""
+
+    def __kernel_input__(self) -> _View: ...
+
+
+@runtime_checkable
+class _Partitioned(Protocol):
+    """What kernels of `cutile` take to write: a partition."""
+
+    def __kernel_output__(self) -> _Tiled: ...
+
+
+@runtime_checkable
+class _Writable(Protocol):
+    """What copies write: a tensor, or `tensor.mut`."""
+
+    def __kernel_destination__(self) -> _View: ...
+
+
+class AsyncKernelLaunch(DeviceOp[None]):
+    """A launch of a raw kernel. Yields None; what was pushed is usable again when it is done.
+
+    The `push_*` methods append one parameter each (a tensor several) and return the op.
+
+    Args:
+        function: a kernel of a loaded module.
+    """
+
+    __slots__ = ("_arguments", "_config", "_function", "_lent", "_uses")
+
+    has_effects = True
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._arguments: list[bytes] = []
+        self._uses: list[tuple[Storage, bool]] = []
+        self._lent: list[object] = []
+        self._config: LaunchConfig | None = None
+        super().__init__()
+
+    def label(self) -> str:
+        return self._function.name
+
+    # -- parameters ---------------------------------------------------------------------------
+
+    def push_arg(self, argument: Any, dtype: Any = None) -> AsyncKernelLaunch:
+        """Append a number, or what a partition or tensor is made of.
+
+        A partition appends its pointer, then shape, strides, tile shape and tile strides, each extent an i32; it is
+        lent to be written. A tensor appends what `push_arg_arc` does.
+
+        Args:
+            argument: a NumPy or ctypes scalar, which brings its type; a Python number where the type is known, from
+                PTX text or from `dtype`; a partition; a tensor.
+            dtype: the number's type: a NumPy dtype or something with one as `numpy` (`cutile.f32`).
+
+        Raises:
+            LaunchError: the kernel has no such parameter, or one of another size or kind; or a Python number's type
+                is not known.
+            OwnershipError: the partition or tensor is held, or used in a conflicting way.
+        """
+        if isinstance(argument, _Partitioned):
+            tiled = argument.__kernel_output__()
+            self._lend("partition", argument, tiled.view, write=True)
+            return self._pointer(tiled.view.address)._extents(
+                *tiled.view.shape, *tiled.view.strides, *tiled.tile, *tiled.view.strides
+            )
+        if isinstance(argument, _Readable):
+            return self.push_arg_arc(argument)
+        position = len(self._arguments)
+        size, declared = self._expected(position)
+        self._append(_packed(argument, dtype, declared, f"{self.label()}: parameter {position}"), size)
+        return self
+
+    def push_arg_arc(self, tensor: Any) -> AsyncKernelLaunch:
+        """Append a tensor to be read: its pointer, then its shape and its strides in elements, each an i32.
+
+        Raises:
+            LaunchError: the kernel's parameters do not fit, or this is no tensor.
+            OwnershipError: the tensor is held, or an operation in flight writes it.
+        """
+        view = self._readable(tensor, "push_arg_arc")
+        return self._pointer(view.address)._extents(*view.shape, *view.strides)
+
+    def push_input(self, tensor: Any) -> AsyncKernelLaunch:
+        """Append the pointer to a tensor, or to a `Storage`, that the kernel reads. It is lent and ordered.
+
+        Raises as `push_arg_arc`.
+        """
+        if isinstance(tensor, Storage):
+            return self._whole(tensor, write=False)
+        return self._pointer(self._readable(tensor, "push_input").address)
+
+    def push_output(self, tensor: Any) -> AsyncKernelLaunch:
+        """Append the pointer to what the kernel writes: a partition, a tensor, `view.mut` or a `Storage`.
+
+        Raises as `push_arg_arc`.
+        """
+        if isinstance(tensor, Storage):
+            return self._whole(tensor, write=True)
+        if isinstance(tensor, _Partitioned):
+            view = tensor.__kernel_output__().view
+        elif isinstance(tensor, _Writable):
+            view = tensor.__kernel_destination__()
+        else:
+            raise LaunchError(f"{self.label()}: push_output: expected a tensor, got {type(tensor).__name__}")
+        self._lend("output", tensor, view, write=True)
+        return self._pointer(view.address)
+
+    def push_device_ptr(self, address: int) -> AsyncKernelLaunch:
+        """Append an address. Unsafe: nothing holds the memory, and nothing orders the launch behind its users.
+
+        Raises:
+            LaunchError: the kernel has no such parameter, or one that is no pointer.
+        """
+        return self._pointer(operator.index(address))
+
+    def set_launch_config(self, config: LaunchConfig) -> AsyncKernelLaunch:
+        """Set the shape of the launch; it must be set before the op runs."""
+        self._config = config
+        return self
+
+    # -- packing ------------------------------------------------------------------------------
+
+    def _expected(self, position: int) -> tuple[int | None, str | None]:
+        sizes, types = self._function.parameter_sizes, self._function.parameter_types
+        known = sizes if sizes is not None else types
+        if known is not None and position >= len(known):
+            self._refuse(f"{self.label()} takes {len(known)} parameters, and another one was pushed")
+        return (None if sizes is None else sizes[position]), (None if types is None else types[position])
+
+    def _append(self, packed: bytes, size: int | None) -> None:
+        if size is not None and len(packed) != size:
+            self._refuse(
+                f"{self.label()}: parameter {len(self._arguments)} has {size} bytes, got {len(packed)}; "
+                "give the number with its type, such as numpy.float32(2)"
+            )
+        self._arguments.append(packed)
+
+    def _pointer(self, address: int) -> AsyncKernelLaunch:
+        size, declared = self._expected(len(self._arguments))
+        if declared is not None and declared not in ("u64", "b64", "s64"):
+            self._refuse(f"{self.label()}: parameter {len(self._arguments)} is a {declared}, and no pointer")
+        self._append(struct.pack("=Q", address), size)
+        return self
+
+    def _extents(self, *extents: int) -> AsyncKernelLaunch:
+        for extent in extents:
+            size, _ = self._expected(len(self._arguments))
+            try:
+                self._append(struct.pack("=i", extent), size)
+            except struct.error:
+                self._refuse(f"{self.label()}: {extent} is too large for the i32 of parameter {len(self._arguments)}")
+        return self
+
+    def _readable(self, tensor: Any, method: str) -> _View:
+        if not isinstance(tensor, _Readable):
+            raise LaunchError(f"{self.label()}: {method}: expected a tensor, got {type(tensor).__name__}")
+        view = tensor.__kernel_input__()
+        self._lend("input", tensor, view, write=False)
+        return view
+
+    def _whole(self, storage: Storage, *, write: bool) -> AsyncKernelLaunch:
+        self.lend(Use(f"parameter {len(self._arguments)}", storage, write))
+        self._uses.append((storage, write))
+        return self._pointer(storage.address)
+
+    def _lend(self, name: str, argument: object, view: _View, *, write: bool) -> None:
+        self._lent.append(argument)
+        self.lend(Use(f"{name} (parameter {len(self._arguments)})", view.storage, write, *view.byte_range))
+        self._uses.append((view.storage, write))
+
+    def _refuse(self, message: str) -> None:
+        self.discard()
+        raise LaunchError(message)
+
+    def _give_back(self) -> None:
+        super()._give_back()
+        for argument in getattr(self, "_lent", ()):  # absent where __init__ failed
+            release = getattr(argument, "__kernel_give_back__", None)
+            if release is not None:
+                release()
+
+    # -- running ------------------------------------------------------------------------------
+
+    def execute(self, context: ExecutionContext) -> None:
+        """Enqueue the launch.
+
+        Raises:
+            LaunchError: there is no launch configuration, parameters are missing, or the device refuses the shape.
+            ContextError: the function is loaded on another device.
+        """
+        function, config = self._function, self._config
+        if config is None:
+            raise LaunchError(
+                f"{self.label()}: Await called before launching the kernel: set_launch_config() was not called"
+            )
+        if function.device is not context.device:
+            raise ContextError(
+                context.device.ordinal,
+                f"{self.label()} is loaded on {function.device} and was launched on {context.device}; "
+                "load the module there too",
+            )
+        known = function.parameter_sizes or function.parameter_types
+        if known is not None and len(known) != len(self._arguments):
+            raise LaunchError(f"{self.label()} takes {len(known)} parameters, got {len(self._arguments)}")
+        for storage, write in self._uses:
+            storage.use(context.stream, write=write)
+        if config.shared_mem_bytes:
+            function.driver.allow_shared(config.shared_mem_bytes)
+        buffers = [ctypes.create_string_buffer(each, len(each)) for each in self._arguments]
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(each) for each in buffers))
+        context.stream.launch_function(
+            function.driver, config.grid_dim, config.block_dim, config.shared_mem_bytes, ctypes.addressof(pointers)
+        )
+        context.keep(function)
+
+
+# -- numbers to bytes -------------------------------------------------------------------------
+
+
+def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
+    if dtype is not None:
+        return _typed(number, getattr(dtype, "numpy", dtype), declared, where)
+    if isinstance(number, ctypes._SimpleCData):  # pyright: ignore[reportPrivateUsage]
+        plain: Any = cast("Any", number).value
+        _check_kind("f" if isinstance(plain, float) else "i", declared, where, number)
+        return bytes(cast("Any", number))
+    if not isinstance(number, bool | int | float):
+        kind = getattr(number, "dtype", None)
+        if kind is None or getattr(number, "ndim", 1) != 0:
+            raise LaunchError(f"{where}: expected a number, a partition or a tensor, got {type(number).__name__}")
+        return _typed(number, kind, declared, where)
+    if type(number).__module__ == "numpy":  # numpy.float64 is a float
+        return _typed(number, cast("Any", number).dtype, declared, where)
+    if declared is None:
+        raise LaunchError(
+            f"{where}: {number!r} has no type, and loaded code tells only sizes. Give it one: numpy.float32({number!r}) "
+            f"or push_arg({number!r}, 'float32')"
+        )
+    return _declared(number, declared, where)
+
+
+def _declared(number: float, declared: str, where: str) -> bytes:
+    if declared[0] != "f" and isinstance(number, float):
+        raise LaunchError(f"{where} is a {declared}, got the float {number!r}")
+    code = _FORMATS[declared]
+    try:
+        return struct.pack(f"={code}", number)
+    except (struct.error, OverflowError):
+        if declared[0] in "bu" and number < 0:  # compilers declare signed integers as unsigned ones
+            return _declared(number, f"s{declared[1:]}", where)
+        raise LaunchError(f"{where} is a {declared}, which does not hold {number!r}") from None
+
+
+def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
+    import numpy as np
+
+    array = np.asarray(number, dtype=dtype)
+    if array.ndim:
+        raise LaunchError(f"{where}: expected one number, got an array of shape {array.shape}")
+    _check_kind("i" if array.dtype.kind in "biu" else "f", declared, where, number)
+    return array.tobytes()
+
+
+def _check_kind(kind: str, declared: str | None, where: str, number: object) -> None:
+    # PTX passes 16-bit floats, and all structs, as bits.
+    if declared is not None and declared[0] != "b" and (declared[0] == "f") != (kind == "f"):
+        raise LaunchError(f"{where} is a {declared}, got {number!r}")

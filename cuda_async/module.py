@@ -1,0 +1,210 @@
+"""Loaded GPU code: `Module` and its functions, from PTX, a cubin, a file, or CUDA C++ source.
+
+    module = device.load_module_from_ptx_src(text)
+    function = module.load_function("saxpy")
+    AsyncKernelLaunch(function)...                     # launch.py
+
+What a parameter is called and means is not in a cubin: the driver reports sizes only. PTX text declares a type for
+each parameter, so functions of modules that came as text know them. Not kernels of `cutile`, which load themselves;
+not the graph `Module` (`cuda_async.graph.Module`), which is a model.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cuda_async.device import Device, default_device
+from cuda_async.driver.interface import DriverFunction, DriverModule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = (
+    "Function",
+    "Module",
+    "load_module_from_bytes",
+    "load_module_from_cuda_src",
+    "load_module_from_file",
+    "load_module_from_ptx_src",
+)
+
+_ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
+_TYPE = re.compile(r"\.([busf]\d+)\b")
+
+
+class Function:
+    """A kernel of a loaded module, which stays loaded as long as this lives. Made by `module.load_function`.
+
+    Attributes:
+        device: where it is loaded.
+        name: its name in the module.
+    """
+
+    __slots__ = ("_driver", "_owner", "_sizes", "_types", "device", "name")
+
+    def __init__(
+        self, device: Device, name: str, driver: DriverFunction, types: tuple[str, ...] | None, owner: object = None
+    ) -> None:
+        self.device = device
+        self.name = name
+        self._driver = driver
+        self._types = types
+        self._sizes = driver.parameter_sizes
+        self._owner = owner
+
+    @classmethod
+    def borrow_raw(cls, device: Device, raw: int, *, name: str = "function", owner: object = None) -> Function:
+        """Wrap a `CUfunction` that somebody else loaded; it is never unloaded here.
+
+        Args:
+            device: the device that it is loaded on.
+            raw: the handle.
+            name: for errors.
+            owner: held as long as this lives.
+
+        Raises:
+            LaunchError: the device runs no GPU code.
+        """
+        return cls(device, name, device.driver.borrow_function(raw), None, owner)
+
+    @property
+    def driver(self) -> DriverFunction:
+        """The driver's function."""
+        return self._driver
+
+    @property
+    def parameter_sizes(self) -> tuple[int, ...] | None:
+        """The size of each parameter in bytes, as the driver reports them; None where it is too old to tell."""
+        return self._sizes
+
+    @property
+    def parameter_types(self) -> tuple[str, ...] | None:
+        """The PTX type of each parameter, such as `f32`; None where the code came without its text."""
+        return self._types
+
+    def cu_function(self) -> int:
+        """The driver's handle, as a number."""
+        return self._driver.raw
+
+    def __repr__(self) -> str:
+        known = self._types or self._sizes
+        return f"<Function {self.name}{known or ''} on {self.device}>"
+
+
+class Module:
+    """Loaded code. Made by `device.load_module_from_*`; unloaded when neither it nor a function of it is in use."""
+
+    __slots__ = ("_driver", "_owner", "_types", "device")
+
+    def __init__(
+        self,
+        device: Device,
+        driver: DriverModule,
+        types: Mapping[str, tuple[str, ...]] | None = None,
+        owner: object = None,
+    ) -> None:
+        self.device = device
+        self._driver = driver
+        self._types = types or {}
+        self._owner = owner
+
+    @classmethod
+    def borrow_raw(cls, device: Device, raw: int, *, owner: object = None) -> Module:
+        """Wrap a `CUmodule` that somebody else loaded; it is never unloaded here.
+
+        Args:
+            device: the device that it is loaded on.
+            raw: the handle.
+            owner: held as long as this, or a function of it, lives.
+
+        Raises:
+            LaunchError: the device runs no GPU code.
+        """
+        return cls(device, device.driver.borrow_module(raw), owner=owner)
+
+    def load_function(self, name: str) -> Function:
+        """Find a kernel by its name in the module (of C++: declare it `extern "C"`).
+
+        Raises:
+            DriverError: the module has no such kernel.
+        """
+        return Function(self.device, name, self._driver.function(name), self._types.get(name), self._owner)
+
+    def cu_module(self) -> int:
+        """The driver's handle, as a number."""
+        return self._driver.raw
+
+    def __repr__(self) -> str:
+        return f"<Module on {self.device}>"
+
+
+def _entry_types(ptx: str) -> dict[str, tuple[str, ...]]:
+    """The declared type of each parameter of each kernel; kernels that pass a struct by value are left out."""
+    kernels: dict[str, tuple[str, ...]] = {}
+    for name, parameters in _ENTRY.findall(ptx):
+        declared = [each for each in parameters.split(",") if each.strip()]
+        if any("[" in each for each in declared):
+            continue
+        found = [_TYPE.search(each) for each in declared]
+        if all(found):
+            kernels[name] = tuple(each.group(1) for each in found if each is not None)
+    return kernels
+
+
+def load_module_from_ptx_src(source: str | bytes, device: Device | None = None) -> Module:
+    """Load PTX text; the driver compiles it for the device.
+
+    Args:
+        source: the text.
+        device: where; the default device by default.
+
+    Raises:
+        DriverError: the driver refuses the text.
+        LaunchError: the device runs no GPU code.
+    """
+    where = device or default_device()
+    text = source.decode() if isinstance(source, bytes) else source
+    text = text.rstrip("\0")
+    return Module(where, where.driver.load_module(text.encode() + b"\0"), _entry_types(text))
+
+
+def load_module_from_bytes(image: bytes, device: Device | None = None) -> Module:
+    """Load a cubin or a fat binary. Raises as `load_module_from_ptx_src`."""
+    where = device or default_device()
+    return Module(where, where.driver.load_module(bytes(image)))
+
+
+def load_module_from_file(path: str | Path, device: Device | None = None) -> Module:
+    """Load a file: PTX text (`.ptx`), CUDA C++ (`.cu`), else a cubin or a fat binary.
+
+    Raises:
+        OSError: the file cannot be read.
+        DriverError, KernelCacheError, LaunchError: as of the function for that kind of file.
+    """
+    file = Path(path)
+    if file.suffix == ".ptx":
+        return load_module_from_ptx_src(file.read_bytes(), device)
+    if file.suffix == ".cu":
+        return load_module_from_cuda_src(file.read_text(encoding="utf-8"), device, name=file.name)
+    return load_module_from_bytes(file.read_bytes(), device)
+
+
+def load_module_from_cuda_src(
+    source: str, device: Device | None = None, *, name: str = "kernel.cu", options: Sequence[str] = ()
+) -> Module:
+    """Compile CUDA C++ for the device, through NVRTC, and load it.
+
+    Args:
+        source: the text; kernels to be found by name are `extern "C" __global__`.
+        device: where; the default device by default.
+        name: what the compiler's log calls the text.
+        options: further options of NVRTC, such as `"--use_fast_math"`.
+
+    Raises:
+        KernelCacheError: NVRTC is missing (the message says what to install), or refuses the source (with its log).
+        LaunchError: the device runs no GPU code.
+    """
+    where = device or default_device()
+    return load_module_from_ptx_src(where.driver.compile_source(source, name, tuple(options)), where)
