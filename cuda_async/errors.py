@@ -38,6 +38,7 @@ __all__ = (
     "ReentrancyError",
     "SchedulingError",
     "WouldBlockError",
+    "without_traceback",
 )
 
 
@@ -126,3 +127,25 @@ class WouldBlockError(DeviceError, RuntimeError):
 
 class InternalError(DeviceError, RuntimeError):
     """A broken invariant of `cuda_async`: please report it."""
+
+
+def without_traceback(error: BaseException) -> BaseException:
+    """A copy of an error that keeps no frames alive, and with them no tensors: for keeping, and for raising anew.
+
+    Its cause is such a copy too. An error that cannot be copied is told of by a `DependencyError`.
+
+    >>> without_traceback(DriverError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "in a copy")).code
+    700
+    """
+    try:
+        copy: BaseException = type(error).__new__(type(error), *error.args)
+        copy.args = error.args
+        copy.__dict__.update(error.__dict__)
+        if hasattr(error, "__notes__"):
+            copy.__notes__ = list(error.__notes__)  # its own: notes are added on the way up
+    except Exception:
+        copy = DependencyError(f"{type(error).__name__}: {error}")
+    cause = error.__cause__
+    copy.__cause__ = None if cause is None or cause is error else without_traceback(cause)
+    copy.__suppress_context__ = True
+    return copy

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import ReentrancyError
+from cuda_async.errors import ReentrancyError, without_traceback
 from cuda_async.lease import Lease, check_guards, current_holder, set_current_holder
 from cuda_async.op import DeviceOp
 from cuda_async.pending import resolve
@@ -290,11 +290,12 @@ class Run(Generic[T]):
 
     def _spoil(self, failure: BaseException) -> None:
         """What this run was to write holds nothing useful: its next use raises the failure."""
+        kept = without_traceback(failure)
         for lease in self._leases:
             if lease.write and isinstance(lease.storage, Storage):
-                lease.storage.error = failure
+                lease.storage.error = kept
         for storage in (*self.storages, *self.written):
-            storage.error = failure
+            storage.error = kept
 
     @property
     def failed(self) -> bool:

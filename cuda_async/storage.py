@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import ContextError
+from cuda_async.errors import ContextError, without_traceback
 from cuda_async.lease import Lease
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class _Allocation:
         """Free the memory on its stream, behind everybody who used it."""
         stream = self.stream
         if self.writer is not None:
-            stream.follow(self.writer, self.written)
+            stream.follow(self.writer, self.written, depend=False)
         for reader, sequence in self.readers.items():
-            stream.follow(reader, sequence)
+            stream.follow(reader, sequence, depend=False)
         stream.driver.free(self.address)
         stream.sequence += 1
 
@@ -127,7 +127,7 @@ class Storage:
             stream.recorder.note(self, write=write)  # each launch of the graph orders itself
             return
         if self.error is not None:
-            raise self.error.with_traceback(None)
+            raise without_traceback(self.error)
         if stream.device is not self.device and not (peer and stream.device.kind == self.device.kind):
             raise ContextError(
                 stream.device.ordinal,
@@ -139,7 +139,7 @@ class Storage:
             stream.follow(writer, allocation.written)
         if write:
             for reader, sequence in allocation.readers.items():
-                stream.follow(reader, sequence)
+                stream.follow(reader, sequence, depend=False)
             allocation.readers.clear()
             allocation.writer = stream
             allocation.written = stream.sequence + 1

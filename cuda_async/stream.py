@@ -65,7 +65,7 @@ class Stream:
     """
 
     __slots__ = (
-        "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_seen",
+        "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
         "_waits", "checked", "completed", "device", "recorder", "sequence", "submission",
     )  # fmt: skip
 
@@ -86,6 +86,7 @@ class Stream:
         self._mark_lock = threading.Lock()
         self._marked = 0
         self._seen: dict[Stream, int] = {}
+        self._ordered: dict[Stream, int] = {}
         self._events = 0
         self._waits = 0
 
@@ -110,22 +111,30 @@ class Stream:
             self._events += 1
             return self._mark, covered
 
-    def follow(self, source: Stream, sequence: int) -> None:
+    def follow(self, source: Stream, sequence: int, *, depend: bool = True) -> None:
         """Make later work on this stream wait for the first `sequence` pieces of work of `source`.
+
+        Args:
+            source: the stream to wait for.
+            sequence: how much of it.
+            depend: whether later work here fails where that work failed (it needs its results), or is only
+                ordered behind it (it overwrites or frees what that work used).
 
         Raises:
             ContextError: the two streams belong to devices of different kinds.
         """
         if source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence:
             return
+        if not depend and self._ordered.get(source, 0) >= sequence:
+            return
         if source.device.kind != self.device.kind:
             raise ContextError(
                 self.device.ordinal, f"{self} cannot wait for {source}: their devices are of different kinds"
             )
         event, covered = source.mark(sequence)
-        self._driver.wait_event(event)
+        self._driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
-        self._seen[source] = covered
+        (self._seen if depend else self._ordered)[source] = covered
 
     # -- work ---------------------------------------------------------------------------------
 

@@ -91,6 +91,10 @@ class DriverEvent(ABC):
         Already complete: calls it at once.
         """
 
+    def without_failure(self) -> DriverEvent:
+        """The same point, for waits that only order: work behind them does not fail because of what is before it."""
+        return self
+
     @abstractmethod
     def close(self) -> None:
         """Give the event back. Pending waits for it stay valid."""

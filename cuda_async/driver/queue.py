@@ -155,6 +155,15 @@ class QueueEvent(DriverEvent):
             callback()
         return True
 
+    def without_failure(self) -> DriverEvent:
+        silent = QueueEvent(self._executor, False)
+        ticket = self.ticket
+        if ticket is not None:
+            point = silent.ticket = Ticket()
+            if not ticket.when_done(lambda: point.complete(None, ticket.time)):
+                point.complete(None, ticket.time)
+        return silent
+
     def close(self) -> None:
         self.ticket = None
 

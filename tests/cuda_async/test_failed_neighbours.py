@@ -1,0 +1,155 @@
+"""A failure reaches what uses its results, and nothing else: not who merely comes after, not memory that it held."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from cuda_async import DependencyError, Device, DeviceOp, DriverError, ExecutionContext, Storage, Use
+from cuda_async.errors import without_traceback
+from cuda_async.testing import SimDriver, wait_all_idle
+from tests.cuda_async.work import Read, launch_affine, words
+
+
+class Peek(DeviceOp[None]):
+    """Reads a storage in a host function."""
+
+    has_effects = True
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__()
+        self._storage = storage
+        self.lend(Use("storage", storage, write=False))
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._storage.use(context.stream, write=False)
+        context.stream.call(lambda: None)
+
+
+class Double(DeviceOp[None]):
+    """Writes a storage."""
+
+    has_effects = True
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__()
+        self._storage = storage
+        self.lend(Use("storage", storage, write=True))
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._storage.use(context.stream, write=True)
+        launch_affine(context.stream, self._storage.address, self._storage.nbytes // 4, 2, 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_failed_reader_does_not_fail_the_next_writer(seed: int) -> None:
+    sim = SimDriver(seed)
+    device = Device.from_driver(sim)
+    a, b = device.new_stream(), device.new_stream()
+    storage = words(3, count=8).sync_on(a)
+    sim.fail("run:call")
+    b.driver.begin_run()
+    storage.use(b, write=False)
+    b.call(lambda: None)  # a reader that will fail, still to run when the writer is enqueued
+    Double(storage).sync_on(a)
+    assert Read(storage).sync_on(a).tolist() == [6] * 8
+
+
+def test_what_needs_a_failed_result_fails_with_it(sim_device: Device, sim: SimDriver) -> None:
+    a, b = sim_device.new_stream(), sim_device.new_stream()
+    storage = words(3, count=8).sync_on(a)
+    sim.fail("run:launch")
+    a.driver.begin_run()
+    storage.use(a, write=True)
+    launch_affine(a, storage.address, 8, 2, 0)
+    with pytest.raises(DependencyError, match="injected fault"):
+        Peek(storage).sync_on(b)
+
+
+def test_ordering_first_does_not_hide_a_later_dependency(sim_device: Device, sim: SimDriver) -> None:
+    a, b = sim_device.new_stream(), sim_device.new_stream()
+    storage, other = words(3, count=8).sync_on(a), words(3, count=8).sync_on(a)
+    sim.fail("run:launch")
+    a.driver.begin_run()
+    storage.use(a, write=True)
+    launch_affine(a, storage.address, 8, 2, 0)
+    other.use(a, write=False)
+    a.call(lambda: None)
+    other.use(b, write=True)  # waits for the reader on `a`, without depending on it
+    with pytest.raises(DependencyError, match="injected fault"):
+        Peek(storage).sync_on(b)
+
+
+def test_freeing_what_a_failed_operation_used_fails_nobody(sim_device: Device, sim: SimDriver) -> None:
+    a, b = sim_device.new_stream(), sim_device.new_stream()
+    storage = words(3, count=8).sync_on(a)
+    sim.fail("run:call")
+    b.driver.begin_run()
+    storage.use(b, write=False)
+    b.call(lambda: None)
+    del storage
+    gc.collect()
+    fresh = words(5, count=8).sync_on(a)  # frees the old one first, behind the failed reader
+    assert Read(fresh).sync_on(a).tolist() == [5] * 8
+    wait_all_idle(sim_device)
+    assert sim.memory_info().used == fresh.nbytes or sim.memory_info().used == 64
+
+
+class Holder:
+    """Something that a frame refers to."""
+
+
+def test_a_kept_failure_keeps_no_frames(sim_device: Device, sim: SimDriver) -> None:
+    stream = sim_device.new_stream()
+    storage = words(3, count=8).sync_on(stream)
+
+    def fail() -> weakref.ref[Holder]:
+        local = Holder()
+        sim.fail("run:launch")
+        with pytest.raises(DriverError, match="injected fault"):
+            Double(storage).sync_on(stream)
+        with pytest.raises(DriverError, match="injected fault"):
+            Read(storage).sync_on(stream)
+        return weakref.ref(local)
+
+    seen = fail()
+    gc.collect()
+    assert isinstance(storage.error, DriverError)
+    assert storage.error.__traceback__ is None
+    assert seen() is None
+
+
+def test_a_copy_of_an_error_is_the_error_without_its_frames() -> None:
+    def deep() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as cause:
+            error = DriverError(7, "SOME_NAME", "the detail")
+            error.add_note("a note")
+            raise error from cause
+
+    with pytest.raises(DriverError) as caught:
+        deep()
+    copy = without_traceback(caught.value)
+    assert type(copy) is DriverError
+    assert (copy.code, str(copy), copy.__notes__) == (7, str(caught.value), ["a note"])
+    assert copy.__traceback__ is None
+    assert isinstance(copy.__cause__, KeyError)
+    assert copy.__cause__.__traceback__ is None
+    copy.add_note("another")
+    assert caught.value.__notes__ == ["a note"]
+
+
+def test_an_error_that_cannot_be_copied_is_told_of() -> None:
+    class Odd(Exception):
+        def __new__(cls, *, only: int = 0, **rest: int) -> Odd:
+            return super().__new__(cls)
+
+        def __init__(self, *, only: int = 0, **rest: int) -> None:
+            super().__init__("odd")
+
+    copy = without_traceback(Odd(only=3))
+    assert isinstance(copy, DependencyError)
+    assert "Odd: odd" in str(copy)
