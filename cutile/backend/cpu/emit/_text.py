@@ -52,6 +52,10 @@ class Printer(Protocol):
         """How many lines there are."""
         ...
 
+    def constant(self, value: Value) -> float | None:
+        """The number, where a value is a constant."""
+        ...
+
     def alias(self, value: Value, name: str) -> None:
         """Let a value be a variable that there is already."""
         ...

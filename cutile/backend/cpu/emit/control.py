@@ -47,19 +47,27 @@ def _body(printer: Printer, block: Block, names: Sequence[str]) -> None:
             printer.line("pass")
 
 
+def _bound(printer: Printer, value: Value) -> str:
+    """A loop's bound, as an i64."""
+    number = printer.constant(value)
+    if number is not None:
+        return str(number)
+    text = printer.operand(value)
+    return text.text if value.tile.dtype is i64 else call(printer, "i64", text).text
+
+
 def _for(printer: Printer, op: For) -> None:
     names = _enter(printer, op, op.body.arguments[1:])
-    start, stop, step = (printer.operand(value).text for value in (op.start, op.stop, op.step))
-    bounds = [stop] if (start, step) == ("0", "1") else [start, stop] if step == "1" else [start, stop, step]
     dtype = op.induction.tile.dtype
+    start, stop, step = (_bound(printer, value) for value in (op.start, op.stop, op.step))
+    bounds = [stop] if (start, step) == ("0", "1") else [start, stop] if step == "1" else [start, stop, step]
     if dtype is i64:
         printer.line(f"for {printer.name(op.induction)} in range({', '.join(bounds)}):", op)
         _body(printer, op.body, names)
         return
     # Numba's range has two integer types; the loop variable has its own dtype all the same.
     counter = printer.name(Value(op.induction.type, f"{op.induction.name or 'i'}_counter"))
-    wide = [call(printer, "i64", bound).text for bound in bounds]
-    printer.line(f"for {counter} in range({', '.join(wide)}):", op)
+    printer.line(f"for {counter} in range({', '.join(bounds)}):", op)
     with printer.indented():
         printer.line(f"{printer.name(op.induction)} = {call(printer, dtype.name, counter).text}")
     _body(printer, op.body, names)

@@ -33,7 +33,7 @@ STATEMENTS: dict[type[Op], Statement] = {
 }
 HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
 WIDTH = 88
-IN_PLACE = 64  # longest expression that is written inside another
+IN_PLACE = 48  # longest expression that is written inside another
 ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)
 INTRINSICS = "cutile.backend.cpu.intrinsics"
 
@@ -75,6 +75,11 @@ class ModulePrinter:
         if value not in self._names:
             self._names[value] = self._unique(value.name or _stem(value))
         return self._names[value]
+
+    def constant(self, value: Value) -> float | None:
+        """The number, where a value is a constant."""
+        op = self._in_place.get(value)
+        return op.value if isinstance(op, Constant) else None
 
     def alias(self, value: Value, name: str) -> None:
         """Let a value be a variable that there is already."""
@@ -206,7 +211,7 @@ def _stem(value: Value) -> str:
         return "tile"
     if value.type == INDEX:
         return "at"
-    return "inside" if value.type.dtype.kind == "bool" else "value"
+    return "flag" if value.type.dtype.kind == "bool" else "value"
 
 
 def _walk(block: Block) -> Iterator[Op]:

@@ -29,6 +29,7 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 
 ELEMENTWISE = frozenset({"arith", "math", "compare", "cast"})
 ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache
+STREAMED = 2048  # the same where a loop walks along rows: few rows at once, or the memory is read in short pieces
 MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed
 
 Key = tuple[Value, int]
@@ -69,6 +70,13 @@ class Axes:
         self._raw: set[int] = set()
         self._stored: list[Value] = []
         self._has_mma = False
+        self._has_loads_in_loops = any(
+            isinstance(inner, LoadTile)
+            for op in function.walk()
+            if isinstance(op, For | While)
+            for block in op.regions
+            for inner in block.walk()
+        )
         for op in function.walk():
             for value in op.results:
                 self._made_by[value] = op
@@ -240,7 +248,7 @@ class Axes:
             sizes = [facts.extent for facts in self._facts.values()]
             sizes += [mut.mut.tile_type.size for mut in self._stored]
             for axis in free:
-                factors[axis] = max(1, ELEMENTS // max(sizes))
+                factors[axis] = max(1, (STREAMED if self._has_loads_in_loops else ELEMENTS) // max(sizes))
             return (factors[0], factors[1], factors[2]), max(factors)
         return (factors[0], factors[1], factors[2]), math.prod(factors)
 

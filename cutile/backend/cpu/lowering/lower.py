@@ -218,7 +218,7 @@ class Lowering:
         count: Value | None = None
         for mut, axis in facts.stores:
             limit = self.limit(mut, axis)
-            count = limit if count is None else scope.larger(count, limit)
+            count = limit if count is None else scope.larger(count, limit, "count")
         return Extent(capacity, count)
 
     # -- roots --------------------------------------------------------------------------------------------------
@@ -313,7 +313,9 @@ class Lowering:
             case NumTileBlocks():
                 return Scalar(self.scope.cast(self._grid[op.axis], i32))
             case TensorDim():
-                return Scalar(self.scope.cast(self.size(op.x, op.axis), i32))
+                size = self.scope.cast(self.size(op.x, op.axis), i32)
+                size.name = size.name or f"{op.x.name}_size_{op.axis}"
+                return Scalar(size)
             case _ if is_lazy(op):
                 return self._element(op, extents)
             case _:

@@ -270,7 +270,10 @@ class Loaded(Node):
             bits.append(scope.shared(("<", position, axis.size), Lt(position, axis.size)))
             if axis.may_be_negative:
                 bits.append(scope.shared(("0<=", position), Ge(position, scope.index(0))))
-        return scope.all_of(bits)
+        found = scope.all_of(bits)
+        if found is not None:
+            found.name = found.name or "inside"
+        return found
 
     def covers(self, scope: Scope, stops: Sequence[Value | None]) -> list[Value]:
         """Bits that are all true where loops up to `stops` stay in the tensor."""
