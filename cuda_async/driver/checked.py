@@ -27,7 +27,7 @@ from cuda_async.driver.interface import (
 )
 from cuda_async.site import Site, format_site, user_site
 
-__all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream")
+__all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream", "Clock", "Race")
 
 Clock = dict[int, int]
 
@@ -152,6 +152,15 @@ class CheckedDriver(Driver):
     def memory_info(self) -> MemoryInfo:
         return self.inner.memory_info()
 
+    def pool_high(self) -> tuple[int, int]:
+        return self.inner.pool_high()
+
+    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
+        self.inner.reset_pool_high(used=used, reserved=reserved)
+
+    def keep_free(self, nbytes: int) -> None:
+        self.inner.keep_free(nbytes)
+
     def trim(self, keep_bytes: int = 0) -> None:
         self.inner.trim(keep_bytes)
 
@@ -235,6 +244,10 @@ class CheckedStream(DriverStream):
     def free(self, address: int) -> None:
         self._driver.use(self, address, write=True, free=True)
         self.inner.free(address)
+
+    @property
+    def raw(self) -> int:
+        return self.inner.raw
 
     def begin_run(self) -> None:
         self.inner.begin_run()
