@@ -32,7 +32,17 @@ from cuda_async.errors import (
 from cuda_async.event import Event
 from cuda_async.future import DeviceFuture, FutureState
 from cuda_async.graph import CudaGraph
+from cuda_async.launch import AsyncKernelLaunch, LaunchConfig
 from cuda_async.lease import Lease, Use
+from cuda_async.memory import MemPool, PoolStatistics
+from cuda_async.module import (
+    Function,
+    Module,
+    load_module_from_bytes,
+    load_module_from_cuda_src,
+    load_module_from_file,
+    load_module_from_ptx_src,
+)
 from cuda_async.op import DeviceOp, UnrunOperationWarning, into_op
 from cuda_async.peer import copy_storage
 from cuda_async.pending import Pending
@@ -51,6 +61,7 @@ from cuda_async.stream import Stream
 
 # `zip` is public but not in __all__: `from cuda_async import *` must not hide Python's.
 __all__ = (
+    "AsyncKernelLaunch",
     "ContextError",
     "CudaGraph",
     "DependencyError",
@@ -62,16 +73,21 @@ __all__ = (
     "DriverError",
     "Event",
     "ExecutionContext",
+    "Function",
     "FutureState",
     "InternalError",
     "KernelCacheError",
+    "LaunchConfig",
     "LaunchError",
     "Lease",
+    "MemPool",
+    "Module",
     "NoDeviceError",
     "NotReadyError",
     "OutOfMemoryError",
     "OwnershipError",
     "Pending",
+    "PoolStatistics",
     "ReentrancyError",
     "SchedulingError",
     "SchedulingPolicy",
@@ -90,6 +106,10 @@ __all__ = (
     "empty",
     "global_policy",
     "into_op",
+    "load_module_from_bytes",
+    "load_module_from_cuda_src",
+    "load_module_from_file",
+    "load_module_from_ptx_src",
     "register_internal_package",
     "set_default_device",
     "set_global_policy",

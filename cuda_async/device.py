@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cuda_async.config import config
@@ -26,8 +26,11 @@ from cuda_async.event import Event
 from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
+    from cuda_async.memory import MemPool
+    from cuda_async.module import Module
     from cuda_async.policy import SchedulingPolicy
 
 __all__ = ("Device", "default_device", "device_count", "set_default_device")
@@ -89,6 +92,20 @@ class Device:
         self._events = deque()
         self._staging = None
         return self
+
+    @classmethod
+    def borrow_raw(cls, context: int, ordinal: int = 0, *, owner: object = None) -> Device:
+        """A GPU in a context (`CUcontext`) that another library made, and destroys.
+
+        Args:
+            context: the handle.
+            ordinal: the number of the GPU that it is of.
+            owner: held as long as the device is.
+
+        Raises:
+            NoDeviceError: there is no such GPU.
+        """
+        return cls.from_driver(registry.borrow_driver(ordinal, context, owner))
 
     @classmethod
     def host(cls) -> Device:
@@ -161,6 +178,38 @@ class Device:
     def new_event(self, *, timing: bool = False) -> Event:
         """Make an event; with `timing` it can be measured from."""
         return Event(self, timing=timing)
+
+    def default_mem_pool(self) -> MemPool:
+        """Where this device's memory comes from, to be looked at and set."""
+        from cuda_async.memory import MemPool
+
+        return MemPool(self)
+
+    def load_module_from_ptx_src(self, source: str | bytes) -> Module:
+        """Load PTX text; see `cuda_async.module`. Raises DriverError, LaunchError."""
+        from cuda_async.module import load_module_from_ptx_src
+
+        return load_module_from_ptx_src(source, self)
+
+    def load_module_from_bytes(self, image: bytes) -> Module:
+        """Load a cubin or a fat binary; see `cuda_async.module`. Raises DriverError, LaunchError."""
+        from cuda_async.module import load_module_from_bytes
+
+        return load_module_from_bytes(image, self)
+
+    def load_module_from_file(self, path: str | Path) -> Module:
+        """Load PTX, a cubin or CUDA C++, by the file's suffix; see `cuda_async.module`."""
+        from cuda_async.module import load_module_from_file
+
+        return load_module_from_file(path, self)
+
+    def load_module_from_cuda_src(
+        self, source: str, *, name: str = "kernel.cu", options: Sequence[str] = ()
+    ) -> Module:
+        """Compile CUDA C++ through NVRTC and load it; see `cuda_async.module`. Raises KernelCacheError, LaunchError."""
+        from cuda_async.module import load_module_from_cuda_src
+
+        return load_module_from_cuda_src(source, self, name=name, options=options)
 
     def synchronize(self) -> None:
         """Wait for the default policy's streams (others: synchronize them)."""

@@ -56,9 +56,7 @@ class LaunchConfig:
     block_dim: Extents
     shared_mem_bytes: int = 0
 
-    def __init__(
-        self, grid_dim: Extents | int, block_dim: Extents | int, shared_mem_bytes: int = 0
-    ) -> None:
+    def __init__(self, grid_dim: Extents | int, block_dim: Extents | int, shared_mem_bytes: int = 0) -> None:
         object.__setattr__(self, "grid_dim", _extents("grid_dim", grid_dim))
         object.__setattr__(self, "block_dim", _extents("block_dim", block_dim))
         if shared_mem_bytes < 0:
@@ -68,8 +66,10 @@ class LaunchConfig:
 
 def _extents(name: str, given: Any) -> Extents:
     try:
-        items = (operator.index(given), 1, 1) if not isinstance(given, tuple | list) else tuple(
-            operator.index(each) for each in cast("tuple[Any, ...]", given)
+        items = (
+            (operator.index(given), 1, 1)
+            if not isinstance(given, tuple | list)
+            else tuple(operator.index(each) for each in cast("tuple[Any, ...]", given))
         )
     except TypeError:
         items = ()
@@ -176,7 +176,12 @@ class AsyncKernelLaunch(DeviceOp[None]):
             return self.push_arg_arc(argument)
         position = len(self._arguments)
         size, declared = self._expected(position)
-        self._append(_packed(argument, dtype, declared, f"{self.label()}: parameter {position}"), size)
+        try:
+            packed = _packed(argument, dtype, declared, f"{self.label()}: parameter {position}")
+        except BaseException:
+            self.discard()  # an op that fails to build holds nothing
+            raise
+        self._append(packed, size)
         return self
 
     def push_arg_arc(self, tensor: Any) -> AsyncKernelLaunch:
@@ -233,12 +238,12 @@ class AsyncKernelLaunch(DeviceOp[None]):
         sizes, types = self._function.parameter_sizes, self._function.parameter_types
         known = sizes if sizes is not None else types
         if known is not None and position >= len(known):
-            self._refuse(f"{self.label()} takes {len(known)} parameters, and another one was pushed")
+            self._reject(f"{self.label()} takes {len(known)} parameters, and another one was pushed")
         return (None if sizes is None else sizes[position]), (None if types is None else types[position])
 
     def _append(self, packed: bytes, size: int | None) -> None:
         if size is not None and len(packed) != size:
-            self._refuse(
+            self._reject(
                 f"{self.label()}: parameter {len(self._arguments)} has {size} bytes, got {len(packed)}; "
                 "give the number with its type, such as numpy.float32(2)"
             )
@@ -247,7 +252,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def _pointer(self, address: int) -> AsyncKernelLaunch:
         size, declared = self._expected(len(self._arguments))
         if declared is not None and declared not in ("u64", "b64", "s64"):
-            self._refuse(f"{self.label()}: parameter {len(self._arguments)} is a {declared}, and no pointer")
+            self._reject(f"{self.label()}: parameter {len(self._arguments)} is a {declared}, and no pointer")
         self._append(struct.pack("=Q", address), size)
         return self
 
@@ -257,7 +262,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
             try:
                 self._append(struct.pack("=i", extent), size)
             except struct.error:
-                self._refuse(f"{self.label()}: {extent} is too large for the i32 of parameter {len(self._arguments)}")
+                self._reject(f"{self.label()}: {extent} is too large for the i32 of parameter {len(self._arguments)}")
         return self
 
     def _readable(self, tensor: Any, method: str) -> _View:
@@ -277,7 +282,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         self.lend(Use(f"{name} (parameter {len(self._arguments)})", view.storage, write, *view.byte_range))
         self._uses.append((view.storage, write))
 
-    def _refuse(self, message: str) -> None:
+    def _reject(self, message: str) -> None:
         self.discard()
         raise LaunchError(message)
 
@@ -327,11 +332,12 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
 
 def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
+    """The bytes of a number, by its own type, by `dtype`, or by what the kernel declares."""
     if dtype is not None:
         return _typed(number, getattr(dtype, "numpy", dtype), declared, where)
     if isinstance(number, ctypes._SimpleCData):  # pyright: ignore[reportPrivateUsage]
         plain: Any = cast("Any", number).value
-        _check_kind("f" if isinstance(plain, float) else "i", declared, where, number)
+        _check_kind("f" if isinstance(plain, float) else "i", declared, where, plain)
         return bytes(cast("Any", number))
     if not isinstance(number, bool | int | float):
         kind = getattr(number, "dtype", None)
@@ -340,10 +346,10 @@ def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
         return _typed(number, kind, declared, where)
     if type(number).__module__ == "numpy":  # numpy.float64 is a float
         return _typed(number, cast("Any", number).dtype, declared, where)
-    if declared is None:
+    if declared not in _FORMATS:
         raise LaunchError(
-            f"{where}: {number!r} has no type, and loaded code tells only sizes. Give it one: numpy.float32({number!r}) "
-            f"or push_arg({number!r}, 'float32')"
+            f"{where}: {number!r} has no type, and loaded code tells only sizes. Give it one: "
+            f"numpy.float32({number!r}) or push_arg({number!r}, 'float32')"
         )
     return _declared(number, declared, where)
 

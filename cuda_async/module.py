@@ -31,7 +31,7 @@ __all__ = (
 )
 
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
-_TYPE = re.compile(r"\.([busf]\d+)\b")
+_TYPE = re.compile(r"\.([busf]\d+)\b[^\[]*(\[\d+\])?")
 
 
 class Function:
@@ -141,15 +141,11 @@ class Module:
 
 
 def _entry_types(ptx: str) -> dict[str, tuple[str, ...]]:
-    """The declared type of each parameter of each kernel; kernels that pass a struct by value are left out."""
+    """The declared type of each parameter of each kernel; what is passed as bytes (a struct, an f16) is `b8[n]`."""
     kernels: dict[str, tuple[str, ...]] = {}
     for name, parameters in _ENTRY.findall(ptx):
-        declared = [each for each in parameters.split(",") if each.strip()]
-        if any("[" in each for each in declared):
-            continue
-        found = [_TYPE.search(each) for each in declared]
-        if all(found):
-            kernels[name] = tuple(each.group(1) for each in found if each is not None)
+        found = [_TYPE.search(each) for each in parameters.split(",") if each.strip()]
+        kernels[name] = tuple(each.group(1) + (each.group(2) or "") for each in found if each is not None)
     return kernels
 
 

@@ -90,6 +90,32 @@ class Stream:
         self._events = 0
         self._waits = 0
 
+    @classmethod
+    def borrow_raw(cls, device: Device, raw: object, *, owner: object = None) -> Stream:
+        """Wrap a stream that another library made, and destroys.
+
+        Work enqueued here and there is in the order in which it was enqueued.
+
+        Args:
+            device: the device that it is of.
+            raw: the handle (`CUstream`) as a number, or an object with `__cuda_stream__`, such as CuPy's.
+            owner: held as long as this lives; by default `raw`, if it is an object.
+
+        Raises:
+            LaunchError: streams of this device have no handles.
+        """
+        from cuda_async.borrow import borrow_stream
+
+        return borrow_stream(device, raw, owner)
+
+    def cu_stream(self) -> int:
+        """The driver's handle, as a number. Raises LaunchError where there is none."""
+        return self._driver.raw
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """How other libraries take this stream: the version of the protocol, and the handle."""
+        return 0, self.cu_stream()
+
     @property
     def driver(self) -> DriverStream:
         """The driver's stream."""

@@ -87,6 +87,8 @@ class BlockCache:
         self._blocks: dict[int, Block] = {}
         self.used = 0
         self.kept = 0
+        self.used_high = 0
+        self.reserved_high = 0
         self.replace_lock()
 
     def replace_lock(self) -> None:
@@ -107,14 +109,26 @@ class BlockCache:
             if kept:
                 block = kept.pop()
                 self.kept -= size
-                self._blocks[block.address] = block
-                self.used += size
+                self._take(block)
                 return block.address
         block = self._source(size)
         with self._lock:
-            self._blocks[block.address] = block
-            self.used += size
+            self._take(block)
         return block.address
+
+    def _take(self, block: Block) -> None:
+        self._blocks[block.address] = block
+        self.used += block.size
+        self.used_high = max(self.used_high, self.used)
+        self.reserved_high = max(self.reserved_high, self.used + self.kept)
+
+    def reset_high(self, *, used: bool, reserved: bool) -> None:
+        """Reset the high-water marks, one or both, to what is there now."""
+        with self._lock:
+            if used:
+                self.used_high = self.used
+            if reserved:
+                self.reserved_high = self.used + self.kept
 
     def free(self, address: int) -> None:
         """Take back what `allocate` returned."""

@@ -124,6 +124,15 @@ class HostDriver(Driver):
                 f"{self._memory.kept} kept for reuse (trim() gives those back)",
             ) from error
 
+    def pool_high(self) -> tuple[int, int]:
+        return self._memory.used_high, self._memory.reserved_high
+
+    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
+        self._memory.reset_high(used=used, reserved=reserved)
+
+    def keep_free(self, nbytes: int) -> None:
+        self._memory.threshold = nbytes
+
     def trim(self, keep_bytes: int = 0) -> None:
         self._memory.trim(keep_bytes)
 

@@ -105,6 +105,15 @@ class DriverStream(ABC):
 
     __slots__ = ()
 
+    @property
+    def raw(self) -> int:
+        """The handle by which other libraries know the stream, and `Driver.borrow_stream` too.
+
+        Raises:
+            LaunchError: it exists in this package only.
+        """
+        raise LaunchError("a stream of the CPU has no handle: it exists in this package only")
+
     @abstractmethod
     def begin_run(self) -> None:
         """A run begins: what it enqueues does not fail because of earlier errors, if the device can tell.
@@ -216,6 +225,15 @@ class DriverStream(ABC):
     @abstractmethod
     def launch_graph(self, graph: DriverGraph) -> None:
         """Enqueue a run of everything recorded. Launches of one graph follow one another."""
+
+    @property
+    def raw(self) -> int:
+        """The driver's handle, as a number.
+
+        Raises:
+            LaunchError: the streams of this device have none.
+        """
+        raise LaunchError("this stream has no handle outside this package; streams of a CUDA device have one")
 
     @abstractmethod
     def close(self) -> None:
@@ -349,6 +367,18 @@ class Driver(ABC):
 
     @abstractmethod
     def memory_info(self) -> MemoryInfo: ...
+
+    def pool_high(self) -> tuple[int, int]:
+        """The largest number of bytes that was in use, and that the pool held, since the marks were reset."""
+        raise self._runs_no_gpu_code("pool_high")
+
+    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
+        """Reset one or both of these marks to what is there now."""
+        raise self._runs_no_gpu_code("reset_pool_high")
+
+    def keep_free(self, nbytes: int) -> None:
+        """Have the pool keep up to this many bytes of freed memory for reuse."""
+        raise self._runs_no_gpu_code("keep_free")
 
     @abstractmethod
     def trim(self, keep_bytes: int = 0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuda_async.driver.interface import DeviceKind, Driver
 from cuda_async.errors import NoDeviceError
 
-__all__ = ("count", "open_driver")
+__all__ = ("borrow_driver", "count", "open_driver")
 
 
 def open_driver(kind: DeviceKind, ordinal: int) -> Driver:
@@ -25,6 +25,17 @@ def open_driver(kind: DeviceKind, ordinal: int) -> Driver:
             raise NoDeviceError(ordinal, f"host device {ordinal} was asked for; there is one, number 0")
         return HostDriver()
     raise NoDeviceError(ordinal, "a simulated device is made with cuda_async.testing.SimDriver and Device.from_driver")
+
+
+def borrow_driver(ordinal: int, context: int, owner: object) -> Driver:
+    """Open CUDA device `ordinal` in a context that somebody else owns.
+
+    Raises:
+        NoDeviceError: this machine has no such device.
+    """
+    from cuda_async.driver.cuda import open_device
+
+    return open_device(ordinal, context, owner)
 
 
 def count(kind: DeviceKind) -> int:

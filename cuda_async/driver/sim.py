@@ -131,6 +131,10 @@ class _SimStream(QueueStream):
         """The device of this stream."""
         return self._driver
 
+    @property
+    def raw(self) -> int:
+        return self.number + 1  # as everywhere, 0 is no handle
+
     def begin_run(self) -> None:
         self._driver.enter("begin_run")
         super().begin_run()
@@ -472,6 +476,15 @@ class SimDriver(Driver):
         total = self._properties.total_memory_bytes
         used = self._memory.used
         return MemoryInfo(total - used, total, used, used + self._memory.kept)
+
+    def pool_high(self) -> tuple[int, int]:
+        return self._memory.used_high, self._memory.reserved_high
+
+    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
+        self._memory.reset_high(used=used, reserved=reserved)
+
+    def keep_free(self, nbytes: int) -> None:
+        self._memory.threshold = nbytes
 
     def trim(self, keep_bytes: int = 0) -> None:
         self._memory.trim(keep_bytes)

@@ -13,7 +13,7 @@ from typing import Any
 from cuda_async.driver.cuda.api import check, cu
 from cuda_async.errors import ContextError, DeviceLostError
 
-__all__ = ("PrimaryContext",)
+__all__ = ("BorrowedContext", "PrimaryContext")
 
 _forked = False
 
@@ -127,3 +127,25 @@ class PrimaryContext:
         """Remember why the device cannot be used any more."""
         if self.lost is None:
             self.lost = error
+
+
+class BorrowedContext(PrimaryContext):
+    """A context that somebody else made, and destroys.
+
+    Args:
+        ordinal: the number of its device.
+        raw: the handle.
+        owner: held as long as this lives.
+
+    Raises:
+        DriverError: there is no such device.
+    """
+
+    def __init__(self, ordinal: int, raw: int, owner: object) -> None:
+        self.ordinal = ordinal
+        self.lost = None
+        self.owner = owner
+        check(cu.cuInit(0), cu.cuInit)
+        self.device = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
+        self.handle = cu.CUcontext(raw)
+        self._number = raw

@@ -45,8 +45,8 @@ class _PinnedBlock:
 class CudaDriver(Driver):
     """A CUDA device. Opened once for each ordinal, by `Device`, and never closed."""
 
-    def __init__(self, ordinal: int) -> None:
-        self.context = PrimaryContext(ordinal)
+    def __init__(self, ordinal: int, context: PrimaryContext | None = None) -> None:
+        self.context = context or PrimaryContext(ordinal)
         self.garbage: deque[tuple[Any, Any]] = deque()
         """What finalizers left: (function of the bindings, its argument)."""
         self.host_functions = HostFunctions(self)
@@ -161,6 +161,25 @@ class CudaDriver(Driver):
         used = self.context.call(cu.cuMemPoolGetAttribute, self.pool, pool.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
         reserved = self.context.call(cu.cuMemPoolGetAttribute, self.pool, pool.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
         return MemoryInfo(int(free), int(total), int(used), int(reserved))
+
+    def pool_high(self) -> tuple[int, int]:
+        pool = cu.CUmemPool_attribute
+        used = self.context.call(cu.cuMemPoolGetAttribute, self.pool, pool.CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        reserved = self.context.call(cu.cuMemPoolGetAttribute, self.pool, pool.CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+        return int(used), int(reserved)
+
+    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
+        pool = cu.CUmemPool_attribute
+        if used:
+            self._set_pool(pool.CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
+        if reserved:
+            self._set_pool(pool.CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)
+
+    def keep_free(self, nbytes: int) -> None:
+        self._set_pool(cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, nbytes)
+
+    def _set_pool(self, attribute: Any, number: int) -> None:
+        self.context.call(cu.cuMemPoolSetAttribute, self.pool, attribute, cu.cuuint64_t(number))
 
     def trim(self, keep_bytes: int = 0) -> None:
         self._pinned.trim(keep_bytes)

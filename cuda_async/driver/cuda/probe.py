@@ -85,8 +85,8 @@ def why_none() -> str | None:
     return probe().reason or None
 
 
-def open_device(ordinal: int) -> Driver:
-    """Open CUDA device `ordinal`.
+def open_device(ordinal: int, context: int | None = None, owner: object = None) -> Driver:
+    """Open CUDA device `ordinal`; in the context of this handle, which `owner` keeps, if one is given.
 
     Raises:
         NoDeviceError: there is none, or fewer; the message says what was looked for and what helps.
@@ -102,4 +102,8 @@ def open_device(ordinal: int) -> Driver:
         )
     from cuda_async.driver.cuda.device import CudaDriver
 
-    return CudaDriver(ordinal)
+    if context is None:
+        return CudaDriver(ordinal)
+    from cuda_async.driver.cuda.context import BorrowedContext
+
+    return CudaDriver(ordinal, BorrowedContext(ordinal, context, owner))

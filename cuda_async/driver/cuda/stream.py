@@ -141,6 +141,10 @@ class CudaStream(DriverStream):
         self.handle = handle
         self.errors = RunErrors()
 
+    @property
+    def raw(self) -> int:
+        return int(self.handle)
+
     def begin_run(self) -> None:
         self._context.enter()
         self.errors = RunErrors()
