@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, overload
 
 from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import KernelCache
 from cutile.errors import ArgumentError
+from cutile.launch.arguments import give_back
 from cutile.launch.kernel_op import KernelOp
+
+_NO_GENERICS: Mapping[str, Any] = {}
 
 
 class Kernel:
@@ -36,6 +39,17 @@ class Kernel:
         """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
         signature = self._cache.signature
         names = signature.names
+        if len(arguments) == len(names) and not named:
+            return KernelOp(self._cache, self._result, arguments, _NO_GENERICS, self._options)
+        try:
+            return self._call_with_names(arguments, named)
+        except ArgumentError:
+            give_back(arguments)
+            raise
+
+    def _call_with_names(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> KernelOp:
+        signature = self._cache.signature
+        names = signature.names
         if len(arguments) > len(names):
             raise ArgumentError(
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}"
@@ -52,7 +66,7 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
             )
         generics = self._cache.generics(None, named)
-        return KernelOp(self._cache, self._result, [given[name] for name in names], generics, self._options)
+        return KernelOp(self._cache, self._result, tuple(given[name] for name in names), generics, self._options)
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
         """The text of one stage of the compilation for these arguments.

@@ -49,6 +49,7 @@ class Compiled:
         key: the cache key.
         from_disk: whether the machine code came from the disk cache.
         seconds: what each phase took.
+        memo: what a launch works out once and keeps.
     """
 
     loaded: Loaded
@@ -57,6 +58,7 @@ class Compiled:
     key: str
     from_disk: bool
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    memo: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from cuda_async import OwnershipError
@@ -53,6 +54,14 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
 
 def _no_longer(kernel: str, parameter: Parameter, error: OwnershipError) -> OwnershipError:
     return OwnershipError(f"{kernel}: argument {parameter.name!r}: {error}")
+
+
+def give_back(arguments: Iterable[Any]) -> None:
+    """Let go of what stood for a tensor only until the launch: it will not run."""
+    for argument in arguments:
+        release = getattr(argument, "__kernel_give_back__", None)
+        if release is not None:
+            release()
 
 
 def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:

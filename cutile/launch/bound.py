@@ -20,7 +20,7 @@ from cuda_async.lease import lend
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
-from cutile.launch.numbers import number_of
+from cutile.launch.numbers import number_of, numbers_of
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.views import TiledView, View
 
@@ -66,7 +66,7 @@ class BoundLaunch:
         self._grid = grid
         self._stream = stream
         self._site = user_site()
-        numbers = [number_of(parameter, self._checked, grid) for parameter in self._parameters]
+        numbers = numbers_of(compiled)(self._checked, grid)
         self._prepared: PreparedLaunch = compiled.loaded.prepare(grid, numbers, stream)
         self._storages: tuple[tuple[Storage, bool], ...] = ()
         self._note_storages()
@@ -136,7 +136,7 @@ class BoundLaunch:
                 f"{signature.name}: argument {parameter.name!r} has the grid {checked.grid}, the bound launch "
                 f"{self._grid}; bind a new launch for it"
             )
-        storage = (checked.view if isinstance(checked, TiledView) else checked).storage
+        storage = checked.storage
         if storage.device is not self._stream.device:
             raise ArgumentError(
                 f"{signature.name}: argument {parameter.name!r} is on {storage.device}, the bound launch on "
@@ -161,13 +161,11 @@ class BoundLaunch:
 
 def kernel_uses(names: Sequence[str], checked: Sequence[Checked]) -> list[Use]:
     """What a launch does to the memory of its arguments."""
-    uses: list[Use] = []
-    for name, each in zip(names, checked, strict=True):
-        if isinstance(each, TiledView):
-            uses.append(Use(name, each.view.storage, True, *each.view.byte_range))
-        elif isinstance(each, View):
-            uses.append(Use(name, each.storage, False, *each.byte_range))
-    return uses
+    return [
+        Use(name, each.storage, each.writes, *each.byte_range)
+        for name, each in zip(names, checked, strict=True)
+        if isinstance(each, View | TiledView)
+    ]
 
 
 def _overlap(a: Use, b: Use) -> bool:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Stream, register_internal_package
+from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Storage, Stream, Use, register_internal_package
 from cutile.backend.interface import CompileOptions
 from cutile.compile.facts import Fact
 from cutile.compile.kernels import KernelCache, Plan
 from cutile.errors import LaunchError
-from cutile.launch.arguments import Checked, check_argument
-from cutile.launch.bound import BoundLaunch, kernel_uses
+from cutile.launch.arguments import Checked, check_argument, give_back
+from cutile.launch.bound import BoundLaunch
 from cutile.launch.grid import Grid, check_grid, launch_grid
-from cutile.launch.numbers import plain_numbers
+from cutile.launch.numbers import numbers_of
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.target import chosen_backend, target_of
 from cutile.launch.views import TiledView, View
@@ -34,7 +34,7 @@ class KernelOp(DeviceOp[Any]):
         self,
         kernel: KernelCache,
         result: Any,
-        arguments: Sequence[Any],
+        arguments: tuple[Any, ...],
         generics: Mapping[str, Any],
         options: CompileOptions,
     ) -> None:
@@ -46,22 +46,33 @@ class KernelOp(DeviceOp[Any]):
         self._grid: Grid | None = None
         self._known_grid: Grid | None = None
         self._backend = chosen_backend()
-        self._arguments = tuple(arguments)
+        self._arguments = arguments
         self._lazy: tuple[DeviceOp[Any], ...] = ()
-        self._checked: list[Checked] = []
+        self._checked: list[Checked] = [None] * len(arguments)
+        self._facts: list[Fact] = [None] * len(arguments)
+        self._uses: list[Use] = []
+        self._outputs: list[tuple[str, TiledView]] = []
         self._plan: Plan | None = None
-        self.arity = len(self._arguments)
-        with self._giving_back():
-            for parameter, argument in zip(kernel.signature.parameters, self._arguments, strict=True):
+        self.arity = len(arguments)
+        try:
+            for position, argument in enumerate(arguments):
                 if isinstance(argument, DeviceOp):
                     self._lazy += (cast("DeviceOp[Any]", argument),)
-                    self._checked.append(None)
                 else:
-                    self._checked.append(check_argument(kernel.signature.name, parameter, argument))
+                    self._take(position, argument)
             self._check_known()
             for each in self._lazy:
                 each.claim()
-            self._lend(range(len(self._arguments)))
+            if self._uses:
+                self.lend(*self._uses)
+        except BaseException:
+            self.discard()
+            raise
+
+    @property
+    def graph_node(self) -> bool:  # type: ignore[override]
+        """Whether a graph may record it: it allocates nothing, since no argument is an op that has yet to run."""
+        return not self._lazy
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
@@ -74,10 +85,7 @@ class KernelOp(DeviceOp[Any]):
 
     def _give_back(self) -> None:
         super()._give_back()
-        for argument in getattr(self, "_arguments", ()):  # absent where __init__ failed
-            release = getattr(argument, "__kernel_give_back__", None)
-            if release is not None:
-                release()
+        give_back(getattr(self, "_arguments", ()))  # absent where __init__ failed
 
     def label(self) -> str:
         return self._kernel.signature.name
@@ -126,7 +134,7 @@ class KernelOp(DeviceOp[Any]):
 
     def _specialize(self) -> Plan:
         """The specialization; scalars whose dtype is a generic can be checked now that it is known."""
-        plan = self._kernel.plan(self._facts(), self._generics, self._options)
+        plan = self._kernel.plan(self._facts, self._generics, self._options)
         signature = self._kernel.signature
         for position in signature.generic_scalars:
             parameter = signature.parameters[position]
@@ -134,22 +142,20 @@ class KernelOp(DeviceOp[Any]):
             self._checked[position] = plain_scalar(self._checked[position], dtype, signature.name, parameter.name)
         return plan
 
-    def _facts(self) -> list[Fact]:
-        return [each.facts if isinstance(each, View | TiledView) else None for each in self._checked]
+    def _take(self, position: int, argument: Any) -> None:
+        """Check one argument and note what the launch does to its memory."""
+        signature = self._kernel.signature
+        parameter = signature.parameters[position]
+        checked = check_argument(signature.name, parameter, argument)
+        self._checked[position] = checked
+        if isinstance(checked, View | TiledView):
+            self._facts[position] = checked.facts
+            self._uses.append(Use(parameter.name, checked.storage, checked.writes, *checked.byte_range))
+            if isinstance(checked, TiledView):
+                self._outputs.append((parameter.name, checked))
 
     def _launch_grid(self) -> Grid:
-        outputs = [
-            (name, each)
-            for name, each in zip(self._kernel.signature.names, self._checked, strict=True)
-            if isinstance(each, TiledView)
-        ]
-        return launch_grid(self.label(), self._grid, outputs)
-
-    def _lend(self, positions: Sequence[int]) -> None:
-        names = self._kernel.signature.names
-        uses = kernel_uses([names[each] for each in positions], [self._checked[each] for each in positions])
-        if uses:
-            self.lend(*uses)
+        return launch_grid(self.label(), self._grid, self._outputs)
 
     # -- running ------------------------------------------------------------------------------
 
@@ -162,13 +168,10 @@ class KernelOp(DeviceOp[Any]):
         plan = self._plan or self._specialize()
         grid = self._known_grid or self._launch_grid()
         compiled = plan.compiled(target_of(context.device, self._backend))
-        numbers = plain_numbers(compiled.executable.parameters, self._checked, grid)
+        numbers = numbers_of(compiled)(self._checked, grid)
         stream = context.stream
-        for each in self._checked:
-            if isinstance(each, TiledView):
-                each.view.storage.use(stream, write=True)
-            elif isinstance(each, View):
-                each.storage.use(stream, write=False)
+        for use in self._uses:
+            cast("Storage", use.storage).use(stream, write=use.write)
         compiled.loaded.launch(grid, numbers, stream)
         context.keep(compiled.loaded)
         return self._result(*arguments)
@@ -176,28 +179,24 @@ class KernelOp(DeviceOp[Any]):
     def _run_lazy(self, context: ExecutionContext) -> tuple[Any, ...]:
         """The arguments, with what the lazy ones yield; those are checked and lent now."""
         arguments = list(self._arguments)
-        signature = self._kernel.signature
-        fresh: list[int] = []
+        known = len(self._uses)
         for position, argument in enumerate(self._arguments):
             if isinstance(argument, DeviceOp):
                 arguments[position] = context.execute(cast("DeviceOp[Any]", argument))
-                parameter = signature.parameters[position]
-                self._checked[position] = check_argument(signature.name, parameter, arguments[position])
-                fresh.append(position)
-        self._lend(fresh)
+                self._take(position, arguments[position])
+        if len(self._uses) > known:
+            self.lend(*self._uses[known:])
         return tuple(arguments)
 
     def _check_device(self, device: Device) -> None:
-        for position, each in enumerate(self._checked):
-            if isinstance(each, View | TiledView):
-                storage = (each.view if isinstance(each, TiledView) else each).storage
-                if storage.device is not device:
-                    name = self._kernel.signature.names[position]
-                    raise ContextError(
-                        device.ordinal,
-                        f"{self.label()}: argument {name!r} is on {storage.device}, the launch on {device}; "
-                        "run the op on a stream of that device, or copy the argument",
-                    )
+        for use in self._uses:
+            storage = cast("Storage", use.storage)
+            if storage.device is not device:
+                raise ContextError(
+                    device.ordinal,
+                    f"{self.label()}: argument {use.argument!r} is on {storage.device}, the launch on {device}; "
+                    "run the op on a stream of that device, or copy the argument",
+                )
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""
@@ -239,6 +238,5 @@ class KernelOp(DeviceOp[Any]):
         """
         if self._plan is None:
             raise LaunchError(f"{self.label()}: to inspect it, pass tensors rather than ops that have not run")
-        views = [each.view if isinstance(each, TiledView) else each for each in self._checked]
-        device = next(view.storage.device for view in views if isinstance(view, View))
+        device = cast("Storage", self._uses[0].storage).device
         return self._plan.render(target_of(device, self._backend, arch), stage)

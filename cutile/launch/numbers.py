@@ -1,31 +1,45 @@
-"""The plain numbers of a launch: one per parameter of the compiled kernel."""
+"""The plain numbers of a launch: one per parameter of the compiled kernel.
+
+Which numbers those are is known when a kernel is compiled, so an expression is made for it once: a launch evaluates
+`[c[0].address, c[0].shape[0], c[1], ..., g[2]]` in place of walking a description of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from cutile.backend.interface import Parameter
+from cutile.compile.driver import Compiled
 from cutile.launch.arguments import Checked
-from cutile.launch.grid import Grid
 from cutile.launch.scalars import Number
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import Grid
+
+Numbers = Callable[[Sequence[Checked], Grid], list[Number]]
 
 
-def plain_numbers(parameters: Sequence[Parameter], checked: Sequence[Checked], grid: Grid) -> list[Number]:
-    """Addresses, extents, strides, scalars and the grid, in the order of `parameters`."""
-    return [number_of(parameter, checked, grid) for parameter in parameters]
+def numbers_of(compiled: Compiled) -> Numbers:
+    """What makes the numbers of a compiled kernel from checked arguments and a grid."""
+    found = compiled.memo.get("numbers")
+    if found is None:
+        items = ", ".join(map(expression, compiled.executable.parameters))
+        found = compiled.memo["numbers"] = eval(f"lambda c, g: [{items}]")
+    return found
 
 
-def number_of(parameter: Parameter, checked: Sequence[Checked], grid: Grid) -> Number:
+def expression(parameter: Parameter) -> str:
+    """The number of one parameter, in terms of the checked arguments `c` and the grid `g`."""
+    owner = f"c[{parameter.argument}]"
+    by_kind = {
+        "grid": f"g[{parameter.axis}]",
+        "scalar": owner,
+        "pointer": f"{owner}.address",
+        "extent": f"{owner}.shape[{parameter.axis}]",
+        "stride": f"{owner}.strides[{parameter.axis}]",
+    }
+    return by_kind[parameter.kind]
+
+
+def number_of(parameter: Parameter, checked: Sequence[Checked], grid: Grid) -> Any:
     """The number of one parameter."""
-    kind = parameter.kind
-    if kind == "grid":
-        return grid[parameter.axis]
-    each = checked[parameter.argument]
-    if kind == "scalar":
-        return cast("Number", each)
-    view = each.view if isinstance(each, TiledView) else cast("View", each)
-    if kind == "pointer":
-        return view.address
-    return view.shape[parameter.axis] if kind == "extent" else view.strides[parameter.axis]
+    return eval(f"lambda c, g: {expression(parameter)}")(checked, grid)

@@ -9,7 +9,7 @@ launch computes nothing about a tensor that was not computed before.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from cuda_async import Storage
 from cutile.compile.facts import LayoutClass, TensorFacts, layout_class
@@ -32,6 +32,8 @@ class View:
         address: the address of the first element (the one at index 0 of every axis).
         byte_range: the first byte, and the one after the last, that any element occupies, from the storage's start.
     """
+
+    writes: ClassVar[bool] = False
 
     storage: Storage
     offset: int
@@ -63,18 +65,28 @@ class TiledView:
         tile: the shape of one tile.
         grid: how many tiles there are along each axis; 1 for missing axes.
         facts: what specialization may know of it.
+        storage, address, shape, strides, byte_range: the view's.
     """
+
+    writes: ClassVar[bool] = True
 
     view: View
     tile: tuple[int, ...]
     grid: Grid = field(init=False, repr=False)
     facts: TensorFacts = field(init=False, repr=False)
+    storage: Storage = field(init=False, repr=False)
+    address: int = field(init=False, repr=False)
+    shape: tuple[int, ...] = field(init=False, repr=False)
+    strides: tuple[int, ...] = field(init=False, repr=False)
+    byte_range: tuple[int, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
         x, y, z = (*tiles, 1, 1, 1)[:3]
         self.grid = (x, y, z)
         self.facts = TensorFacts(self.view.layout.tiled(self.tile), self.view.shape)
+        self.storage, self.address = self.view.storage, self.view.address
+        self.shape, self.strides, self.byte_range = self.view.shape, self.view.strides, self.view.byte_range
 
 
 @runtime_checkable
