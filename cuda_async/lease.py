@@ -73,6 +73,19 @@ class Use(NamedTuple):
     stop: int | None = None
 
 
+class _Nothing:
+    """What a lease that has ended is on."""
+
+    leases: list[Lease]
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self.leases = []
+
+
+_NOTHING = _Nothing()
+
+
 class Lease:
     """Bytes [start, stop) of a storage, held by an operation (`owner`), and by its run once it runs."""
 
@@ -81,7 +94,7 @@ class Lease:
     )  # fmt: skip
 
     def __init__(self, storage: Lendable, use: tuple[str, bool, int, int], owner: object, site: Site) -> None:
-        self.storage = storage
+        self.storage: Lendable = storage
         self.argument, self.write, self.start, self.stop = use
         self.owner = owner
         self.site = site
@@ -95,7 +108,8 @@ class Lease:
     def give_back(self) -> None:
         """End the lease. Safe in a finalizer: takes no lock; the storage forgets it at its next lending."""
         self.active = False
-        self.run = self.guard = None  # the storage's list must not keep what they hold alive
+        self.run = self.guard = None  # the storage's list must not keep what they hold alive,
+        self.storage = _NOTHING  # nor, where several storages share a list, one another
 
     def __repr__(self) -> str:
         kind = "write" if self.write else "read"

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 from cuda_async.context import ExecutionContext
@@ -27,7 +28,7 @@ from cuda_async.site import format_site
 from cuda_async.storage import Storage
 from cuda_async.stream import Stream
 
-__all__ = ("Run", "refuse_nested", "sync", "sync_on")
+__all__ = ("Run", "allow_nested", "refuse_nested", "sync", "sync_on")
 
 T = TypeVar("T")
 
@@ -92,11 +93,14 @@ class Run(Generic[T]):
         self._op = None
         with stream.submission:
             before = set_current_holder(self)
+            if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
+                self.allies |= {before, *before.allies}
             try:
                 stream.driver.begin_run()
                 try:
                     self._enqueue(op)
                     self._event = self._mark_end()
+                    stream.lead_lenders(self._event)
                 finally:
                     stream.driver.end_run()
             except BaseException as error:
@@ -366,17 +370,35 @@ def _add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) -
     error.add_note(f"while submitting {steps} on {stream}")
 
 
+class _Nesting(threading.local):
+    inside: object | None = None
+
+
+_nesting = _Nesting()
+
+
+@contextmanager
+def allow_nested() -> Generator[None]:
+    """Allow operations to be run inside the submission that goes on; for `unsafe.then_unchecked`."""
+    before, _nesting.inside = _nesting.inside, current_holder()
+    try:
+        yield
+    finally:
+        _nesting.inside = before
+
+
 def refuse_nested(what: str) -> None:
     """Refuse to run anything inside a submission of this thread.
 
     Raises:
         ReentrancyError: this thread is submitting an operation.
     """
-    if current_holder() is not None:
+    holder = current_holder()
+    if holder is not None and holder is not _nesting.inside:
         raise ReentrancyError(
             f"{what} was called inside the submission of another operation (in a function given to then(), map() "
             "or inspect(), or in execute()); waiting there would wait for work that is not enqueued yet. "
-            "Return the operation from then() instead."
+            "Return the operation from then() instead, or use cuda_async.unsafe.then_unchecked()."
         )
 
 

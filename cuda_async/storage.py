@@ -49,8 +49,24 @@ class _Allocation:
         stream.driver.free(self.address)
         stream.sequence += 1
 
+    def in_use(self) -> bool:
+        """Whether somebody who used the memory may not be done with it."""
+        writer = self.writer
+        return (writer is not None and self.written > writer.completed) or any(
+            sequence > reader.completed for reader, sequence in self.readers.items()
+        )
+
     def forget(self) -> None:
         """Let go of borrowed memory once everybody who used it is done."""
+        stream = self.stream
+        if self.writer is not None:
+            stream.follow(self.writer, self.written, depend=False)
+        for reader, sequence in self.readers.items():
+            stream.follow(reader, sequence, depend=False)
+        stream.driver.call(self._let_go)
+        stream.sequence += 1
+
+    def _let_go(self) -> None:
         self.keep = None
 
 
@@ -66,6 +82,9 @@ class Storage:
     """
 
     __slots__ = ("__weakref__", "_allocation", "_owned", "address", "device", "error", "leases", "nbytes")
+
+    read_only: bool = False
+    """Whether it must not be written: memory that another library lends may be so."""
 
     def __init__(self, stream: Stream, address: int, nbytes: int, *, owned: bool, keep: object | None = None) -> None:
         self.device: Device = stream.device

@@ -65,7 +65,7 @@ class Stream:
     """
 
     __slots__ = (
-        "__weakref__", "_driver", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
+        "__weakref__", "_driver", "_events", "_lenders", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
         "_waits", "checked", "completed", "device", "recorder", "sequence", "submission",
     )  # fmt: skip
 
@@ -89,6 +89,7 @@ class Stream:
         self._ordered: dict[Stream, int] = {}
         self._events = 0
         self._waits = 0
+        self._lenders: dict[DriverStream, int] = {}
 
     @classmethod
     def borrow_raw(cls, device: Device, raw: object, *, owner: object = None) -> Stream:
@@ -161,6 +162,33 @@ class Stream:
         self._driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
         (self._seen if depend else self._ordered)[source] = covered
+
+    def follow_lender(self, lender: DriverStream, device: Device) -> None:
+        """Make later work here wait for all that is on `lender` now, and `lender` for it after this submission.
+
+        For memory that another library lends: `lender` is the stream that it uses at this moment, on `device`.
+        """
+        if self._lenders.get(lender) == self.sequence:
+            return  # the same launch has another tensor of the same library
+        event = device.borrow_event()
+        lender.record(event)
+        self._driver.wait_event(event)
+        device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
+        self._lenders[lender] = self.sequence
+
+    def lead_lenders(self, end: DriverEvent | None = None) -> None:
+        """Make the lenders wait for what was submitted: up to `end`, or up to now. Whoever submits calls it."""
+        if not self._lenders:
+            return
+        lenders, self._lenders = self._lenders, {}
+        event = end
+        if event is None:
+            event = self.device.borrow_event()
+            self._driver.record(event)
+        for lender in lenders:
+            lender.wait_event(event.without_failure())
+        if end is None:
+            self.device.return_event(event)
 
     # -- work ---------------------------------------------------------------------------------
 

@@ -105,15 +105,6 @@ class DriverStream(ABC):
 
     __slots__ = ()
 
-    @property
-    def raw(self) -> int:
-        """The handle by which other libraries know the stream, and `Driver.borrow_stream` too.
-
-        Raises:
-            LaunchError: it exists in this package only.
-        """
-        raise LaunchError("a stream of the CPU has no handle: it exists in this package only")
-
     @abstractmethod
     def begin_run(self) -> None:
         """A run begins: what it enqueues does not fail because of earlier errors, if the device can tell.

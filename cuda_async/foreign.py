@@ -1,0 +1,177 @@
+"""Memory that another library lends: ordered with that library's streams, its owner held until we are done with it.
+
+Before each use, the stream that uses it waits for the stream that the library uses at that moment; after the
+submission, that stream waits for ours. So both sides may go on writing and reading in the order of their code.
+
+A storage here is a look at all the memory of a device that others own: its address is 0, and offsets in it are
+addresses. Leases on it count by address for all of them, so two looks at the same bytes conflict as they should.
+What a library's tensors are is not known here: see `cutile.host.foreign`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cuda_async.borrow import borrow_stream
+from cuda_async.errors import ContextError, NotReadyError, without_traceback
+from cuda_async.event import wait_event
+from cuda_async.lease import Lease, current_holder
+from cuda_async.storage import Storage
+from cuda_async.stream import Stream
+
+if TYPE_CHECKING:
+    from cuda_async.device import Device
+
+__all__ = ("ForeignStorage", "consumer_stream", "end_export", "import_stream", "wait_for_writer")
+
+LEGACY_STREAM = 1
+"""The handle of a CUDA device's legacy default stream; 0, another name for it, means another stream to some."""
+
+_WHOLE_MEMORY = 1 << 64
+
+
+class _PerDevice:
+    """What all foreign memory of one device shares."""
+
+    def __init__(self, device: Device) -> None:
+        self.leases: list[Lease] = []
+        self.imports = device.new_stream()
+        self.releases = device.new_stream()
+        self.streams: dict[int, Stream] = {}
+        self.lock = threading.Lock()
+
+
+_devices: weakref.WeakKeyDictionary[Device, _PerDevice] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _shared(device: Device) -> _PerDevice:
+    found = _devices.get(device)
+    if found is None:
+        with _lock:
+            found = _devices.get(device)
+            if found is None:
+                found = _devices[device] = _PerDevice(device)
+    return found
+
+
+def import_stream(device: Device) -> Stream:
+    """The stream that a lender is to make wait for its data (`__dlpack__(stream=...)`). Nothing else runs on it."""
+    return _shared(device).imports
+
+
+def consumer_stream(device: Device, raw: int) -> Stream:
+    """Another library's stream, as ours: one object for one handle."""
+    shared = _shared(device)
+    with shared.lock:
+        stream = shared.streams.get(raw)
+        if stream is None:
+            stream = shared.streams[raw] = borrow_stream(device, raw)
+        return stream
+
+
+class ForeignStorage(Storage):
+    """Memory that another library owns.
+
+    Args:
+        device: where it is.
+        owner: what keeps it alive; held until our work on it is done.
+        lender: returns the handle of the stream that the library uses at this moment; None for a library whose
+            work is done when its functions return (on the CPU), or that does not tell.
+        read_only: whether it must not be written.
+        imported: whether the lender has just made `import_stream` wait for the data.
+    """
+
+    __slots__ = ("_lender", "read_only")
+
+    def __init__(
+        self,
+        device: Device,
+        owner: object,
+        lender: Callable[[], int | None] | None = None,
+        *,
+        read_only: bool = False,
+        imported: bool = False,
+    ) -> None:
+        shared = _shared(device)
+        super().__init__(shared.releases, 0, _WHOLE_MEMORY, owned=False, keep=owner)
+        self.leases = shared.leases
+        self.read_only = read_only
+        self._lender = lender
+        if imported:
+            stream = shared.imports
+            with stream.submission:
+                stream.sequence += 1
+                self._allocation.writer, self._allocation.written = stream, stream.sequence
+
+    @property
+    def owner(self) -> object:
+        """What keeps the memory alive."""
+        return self._allocation.keep
+
+    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
+        """Order the next work on `stream` behind our other uses and behind the lender's stream; see `Storage.use`.
+
+        Raises:
+            ContextError: `stream` belongs to another device, or the memory is read-only and would be written.
+            DeviceError: the operation that was to write this storage failed.
+        """
+        if write and self.read_only:
+            raise ContextError(self.device.ordinal, "memory that was imported as read-only would be written")
+        super().use(stream, write=write, peer=peer)
+        lender = self._lender
+        if lender is None or stream.recorder is not None:
+            return
+        raw = lender()
+        if raw is None:
+            return
+        theirs = consumer_stream(self.device, raw or LEGACY_STREAM).driver
+        if theirs.raw != stream.driver.raw:  # else the work is on the lender's very stream
+            stream.follow_lender(theirs, self.device)
+
+    def __del__(self) -> None:
+        allocation = getattr(self, "_allocation", None)  # absent where __init__ failed
+        if allocation is not None and allocation.in_use():
+            self.device.defer(allocation.forget)
+
+    def __repr__(self) -> str:
+        return f"<ForeignStorage of {type(self.owner).__name__} on {self.device}>"
+
+
+# -- the other way: our memory, lent to others ------------------------------------------------
+
+
+def end_export(storage: Storage, stream: Stream) -> None:
+    """Have whoever uses or frees `storage` next wait for what another library's `stream` has by then.
+
+    For finalizers: takes no lock, calls no driver. For the end of an export; the library may have written.
+    """
+    allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
+    stream.sequence += 1
+    allocation.writer, allocation.written = stream, stream.sequence
+
+
+def wait_for_writer(storage: Storage) -> None:
+    """Wait on this thread until the values are there, for a reader that orders itself by nothing (on the CPU).
+
+    Raises:
+        NotReadyError: called inside a submission, where waiting would wait for work that is not enqueued yet.
+        DeviceError: the operation that was to write the storage failed.
+    """
+    if storage.error is not None:
+        raise without_traceback(storage.error)
+    allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
+    writer = allocation.writer
+    if writer is None or allocation.written <= writer.completed:
+        return
+    if current_holder() is not None:
+        raise NotReadyError(
+            "a tensor was handed to another library inside a function given to then(), map() or inspect(): it is "
+            "called at submission, before the device has computed the values. Do it after sync() or await."
+        )
+    event, covered = writer.mark(allocation.written)
+    wait_event(event)
+    writer.completed = max(writer.completed, covered)
