@@ -80,14 +80,14 @@ class _Step(DeviceOp[U]):
         result: Any = context.execute(parent)
         for step in reversed(steps):
             try:
-                result = step.apply(context, result)
+                result = step.transform(context, result)
             except BaseException:
                 if step is not self:
                     context.run.trail.append(step)
                 raise
         return result
 
-    def apply(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, context: ExecutionContext, result: Any) -> U:
         """What this step makes of its parent's result."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class Then(_Step[U]):
         super().__init__(parent)
         self._function = function
 
-    def apply(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, context: ExecutionContext, result: Any) -> U:
         return context.execute(_checked(self._function(result), "then"))
 
 
@@ -135,7 +135,7 @@ class Map(_Step[U]):
         super().__init__(parent)
         self._function = function
 
-    def apply(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, context: ExecutionContext, result: Any) -> U:
         mapped: Any = self._function(result)
         if inspect.iscoroutine(mapped):
             mapped.close()
@@ -157,7 +157,7 @@ class Inspect(_Step[T]):
         super().__init__(parent)
         self._function = function
 
-    def apply(self, context: ExecutionContext, result: Any) -> T:
+    def transform(self, context: ExecutionContext, result: Any) -> T:
         self._function(result)
         return result
 
@@ -174,7 +174,7 @@ class Select(_Step[U]):
     def label(self) -> str:
         return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
 
-    def apply(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, context: ExecutionContext, result: Any) -> U:
         got = type(result).__name__
         if not isinstance(result, tuple) or not result:
             raise TypeError(

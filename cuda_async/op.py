@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from cuda_async.compat import OldMethods
 from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, Use, lend
@@ -59,7 +60,7 @@ class UnrunOperationWarning(RuntimeWarning):
     """An operation with effects was dropped without ever running."""
 
 
-class DeviceOp(ResultMethods, ABC, Generic[T_co]):
+class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
     """Work for a device that yields a `T_co`, to be run by `.sync()`, `await` or as part of another.
 
     Example:
