@@ -12,6 +12,7 @@ from cuda_async.combinators import empty, value, with_context
 from cuda_async.combinators import zip as zip
 from cuda_async.context import ExecutionContext
 from cuda_async.device import Device, default_device, device_count, set_default_device
+from cuda_async.driver.debug import UnorderedUseWarning
 from cuda_async.errors import (
     ContextError,
     DependencyError,
@@ -56,12 +57,14 @@ from cuda_async.policy import (
 from cuda_async.shared import SharedDeviceOp, shared, unzip
 from cuda_async.site import register_internal_package
 from cuda_async.staging import download, upload
+from cuda_async.statistics import CompletionStatistics, completion_statistics
 from cuda_async.storage import Storage
 from cuda_async.stream import Stream
 
 # `zip` is public but not in __all__: `from cuda_async import *` must not hide Python's.
 __all__ = (
     "AsyncKernelLaunch",
+    "CompletionStatistics",
     "ContextError",
     "CudaGraph",
     "DependencyError",
@@ -96,9 +99,11 @@ __all__ = (
     "Storage",
     "Stream",
     "StreamPoolRoundRobin",
+    "UnorderedUseWarning",
     "UnrunOperationWarning",
     "Use",
     "WouldBlockError",
+    "completion_statistics",
     "copy_storage",
     "default_device",
     "device_count",

@@ -5,6 +5,7 @@
     CUDA_ASYNC_SPIN_BUDGET_US   longest spin before an await suspends       (20)
     CUDA_ASYNC_POOL_BYTES       freed memory a pool keeps for reuse         (unset: the driver's choice)
     CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)
+    CUDA_ASYNC_CHECK            1: check that every use of memory is ordered (0)
 
 The only module of the package that reads the environment.
 """
@@ -34,6 +35,14 @@ class Config:
     spin_budget_us: float
     pool_bytes: int | None
     exit_limit_s: float
+    check: bool
+
+
+def _switch(name: str) -> bool:
+    text = (os.environ.get(name) or "0").strip()
+    if text not in ("0", "1"):
+        raise ValueError(f"{name}={text!r}: expected 0 or 1")
+    return text == "1"
 
 
 def _number(name: str, default: float, least: float) -> float:
@@ -54,7 +63,7 @@ def config() -> Config:
     """Return the settings, read from the environment at the first call.
 
     Raises:
-        ValueError: a variable holds something other than a number in its range.
+        ValueError: a variable holds something other than a number in its range, or than 0 or 1.
     """
     pool = _number("CUDA_ASYNC_POOL_BYTES", -1, -1)
     return Config(
@@ -64,4 +73,5 @@ def config() -> Config:
         spin_budget_us=_number("CUDA_ASYNC_SPIN_BUDGET_US", 20, 0),
         pool_bytes=None if pool < 0 else int(pool),
         exit_limit_s=_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0),
+        check=_switch("CUDA_ASYNC_CHECK"),
     )

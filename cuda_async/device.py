@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuda_async.config import config
 from cuda_async.defaults import current_device, enter, innermost, leave
 from cuda_async.driver import registry
+from cuda_async.driver.checked import CheckedDriver
 from cuda_async.driver.interface import (
     DeviceKind,
     DeviceProperties,
@@ -33,7 +35,27 @@ if TYPE_CHECKING:
     from cuda_async.module import Module
     from cuda_async.policy import SchedulingPolicy
 
-__all__ = ("Device", "default_device", "device_count", "set_default_device")
+__all__ = ("Device", "DeviceStatistics", "default_device", "device_count", "set_default_device")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatistics:
+    """What a device is at.
+
+    Attributes:
+        memory: bytes free, in all, in use by us, and kept by the pool.
+        deferred: how many things finalizers left to be given back at the next submission.
+        idle_events: events of the device's pool that nobody uses now.
+        uses_checked: how many uses of memory were checked; None where the debug mode is off.
+        races: of those, the pairs that nothing orders.
+    """
+
+    memory: MemoryInfo
+    deferred: int
+    idle_events: int
+    uses_checked: int | None
+    races: int
+
 
 _devices: dict[tuple[DeviceKind, int], Device] = {}
 _devices_lock = threading.Lock()
@@ -168,6 +190,18 @@ class Device:
         """Bytes free, in all, used by us, and kept by the pool for reuse."""
         return self.driver.memory_info()
 
+    def statistics(self) -> DeviceStatistics:
+        """What this device is at."""
+        driver = self.driver
+        checked = driver if isinstance(driver, CheckedDriver) else None
+        return DeviceStatistics(
+            driver.memory_info(),
+            len(self._garbage),
+            len(self._events),
+            None if checked is None else checked.uses,
+            0 if checked is None else len(checked.races),
+        )
+
     # -- what it makes ------------------------------------------------------------------------
 
     def new_stream(self) -> Stream:
@@ -203,9 +237,7 @@ class Device:
 
         return load_module_from_file(path, self)
 
-    def load_module_from_cuda_src(
-        self, source: str, *, name: str = "kernel.cu", options: Sequence[str] = ()
-    ) -> Module:
+    def load_module_from_cuda_src(self, source: str, *, name: str = "kernel.cu", options: Sequence[str] = ()) -> Module:
         """Compile CUDA C++ through NVRTC and load it; see `cuda_async.module`. Raises KernelCacheError, LaunchError."""
         from cuda_async.module import load_module_from_cuda_src
 

@@ -51,6 +51,10 @@ class MemPool:
         used_high, reserved_high = self.device.driver.pool_high()
         return PoolStatistics(now.used, used_high, now.reserved, reserved_high)
 
+    def statistics(self) -> PoolStatistics:
+        """The same, by the name that everything else has it under."""
+        return self.mem_stats()
+
     def set_release_threshold(self, nbytes: int) -> None:
         """Keep up to `nbytes` of freed memory for reuse; what is beyond goes back to the system.
 

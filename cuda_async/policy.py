@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from cuda_async.defaults import current_stream, innermost
 from cuda_async.device import Device, default_device
 from cuda_async.errors import SchedulingError
-from cuda_async.stream import Stream
+from cuda_async.stream import Stream, StreamStatistics
 
 __all__ = (
     "DEFAULT_STREAM_POOL_SIZE",
@@ -64,6 +64,10 @@ class StreamPoolRoundRobin:
     def next_stream(self) -> Stream:
         """The stream whose turn it is."""
         return self.streams[next(self._turn) % len(self.streams)]
+
+    def statistics(self) -> tuple[StreamStatistics, ...]:
+        """What each of the streams has done so far."""
+        return tuple(stream.statistics() for stream in self.streams)
 
     def __repr__(self) -> str:
         return f"StreamPoolRoundRobin({self.device}, {len(self.streams)})"

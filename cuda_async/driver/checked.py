@@ -4,13 +4,18 @@ It wraps a driver of any kind and follows what the runtime really asks of it: wo
 each stream, events recorded, waits for them, and completions that the host has seen. From these
 alone (not from the books of `storage.py`, which it is there to check) it keeps a vector clock for
 each stream, and says of each pair of conflicting uses whether the first happens before the second.
-Frees count as writes. `Device.from_driver(CheckedDriver(HostDriver()))` runs a whole program
-under it; it costs a look-up per use and a copy of a clock per event.
+Frees count as writes; copies and fills are uses of the memory that their addresses lie in, whether
+the operation that enqueued them said so or not. (What a kernel touches, only the operation knows.)
+
+`Device.from_driver(CheckedDriver(HostDriver()))` runs a whole program under it, and
+`CUDA_ASYNC_CHECK=1` every device of the process. It costs a look-up per use and a copy of a clock
+per event.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -27,7 +32,7 @@ from cuda_async.driver.interface import (
 )
 from cuda_async.site import Site, format_site, user_site
 
-__all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream", "Clock", "Race")
+__all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream", "Clock", "Ledger", "Race")
 
 Clock = dict[int, int]
 
@@ -38,6 +43,8 @@ class Race:
 
     first: str
     second: str
+    site: Site
+    """The user's line of the second."""
 
     def __str__(self) -> str:
         return f"{self.second} is not ordered behind {self.first}"
@@ -64,65 +71,128 @@ def _join(clock: Clock, other: Clock) -> None:
             clock[stream] = step
 
 
-class CheckedDriver(Driver):
-    """`inner`, with every order of uses checked.
+class Ledger:
+    """The uses of memory on any number of devices, in the order in which the runtime asked for them.
+
+    Args:
+        report: called with each race when it is found.
 
     Attributes:
         races: what was found so far.
         uses: how many uses were checked.
     """
 
-    def __init__(self, inner: Driver) -> None:
-        self.inner = inner
+    def __init__(self, report: Callable[[Race], None] | None = None) -> None:
         self.races: list[Race] = []
         self.uses = 0
+        self._report = report
         self._memory: dict[int, _Memory] = {}
-        self._lock = threading.Lock()
+        self._blocks: list[tuple[int, int]] = []  # (start, stop) of what is allocated, in order
+        self._lock = threading.RLock()
         self._streams = 0
         self.host: Clock = {}
         """What the host has seen complete: whatever is enqueued from now on comes after it."""
 
-    def use(self, stream: CheckedStream, address: int, *, write: bool, free: bool = False) -> None:
+    def number_stream(self) -> int:
+        """The number of the next stream; 1 for the first."""
+        with self._lock:
+            self._streams += 1
+            return self._streams
+
+    def use(self, stream: CheckedStream, address: int, kind: str, *, write: bool) -> None:
         """The work enqueued next on `stream` uses the storage at `address`."""
-        site: Site = user_site()
+        site = user_site()
         with self._lock:
             self.uses += 1
             clock = stream.clock
             _join(clock, self.host)
             step = clock[stream.number] = clock.get(stream.number, 0) + 1
-            kind = "free" if free else "write" if write else "read"
             use = _Use(stream.number, step, f"the {kind} on stream {stream.number} at {format_site(site)}")
             memory = self._memory.setdefault(address, _Memory())
             before = [] if memory.writer is None else [memory.writer]
             if write:
                 before += memory.readers
-            for other in before:
-                if clock.get(other.stream, 0) < other.step:
-                    self.races.append(Race(other.what, use.what))
-            if free:
-                del self._memory[address]  # the next allocation there is another storage
-            elif write:
+            found = [Race(other.what, use.what, site) for other in before if clock.get(other.stream, 0) < other.step]
+            self.races += found
+            if write:
                 memory.writer, memory.readers = use, []
             else:
+                memory.readers = [each for each in memory.readers if each.stream != stream.number]
                 memory.readers.append(use)
+        if self._report is not None:
+            for race in found:
+                self._report(race)
+
+    def allocated(self, address: int, nbytes: int) -> None:
+        """A storage begins."""
+        with self._lock:
+            insort(self._blocks, (address, address + nbytes))
+
+    def freed(self, address: int) -> None:
+        """It ends: the next allocation there is another storage."""
+        with self._lock:
+            self._memory.pop(address, None)
+            position = bisect_right(self._blocks, (address, 0))
+            if position < len(self._blocks) and self._blocks[position][0] == address:
+                del self._blocks[position]
+
+    def base(self, address: int) -> int | None:
+        """Where the allocation begins that holds `address`; None for memory that nobody allocated on a stream."""
+        with self._lock:
+            position = bisect_right(self._blocks, (address, 1 << 64)) - 1
+            if position < 0:
+                return None
+            start, stop = self._blocks[position]
+            return start if address < stop else None
 
     def seen(self, clock: Clock) -> None:
         """The host has seen everything in `clock` complete."""
         with self._lock:
             _join(self.host, clock)
 
-    # -- Driver -------------------------------------------------------------------------------
+    def snapshot(self, clock: Clock) -> Clock:
+        """What a stream's clock says now."""
+        with self._lock:
+            return dict(clock)
 
+    def join(self, clock: Clock, other: Clock) -> None:
+        """What comes next on a stream comes after `other`."""
+        with self._lock:
+            _join(clock, other)
+
+
+class CheckedDriver(Driver):
+    """`inner`, with every order of uses checked.
+
+    Args:
+        inner: the driver that does the work.
+        ledger: where the uses are written down; devices that exchange memory share one.
+    """
+
+    def __init__(self, inner: Driver, ledger: Ledger | None = None) -> None:
+        self.inner = inner
+        self.ledger = Ledger() if ledger is None else ledger
+
+    @property
+    def races(self) -> list[Race]:
+        """What was found so far, on all devices that share the ledger."""
+        return self.ledger.races
+
+    @property
+    def uses(self) -> int:
+        """How many uses were checked."""
+        return self.ledger.uses
+
+    # -- Driver -------------------------------------------------------------------------------
     @property
     def properties(self) -> DeviceProperties:
         return self.inner.properties
 
     def create_stream(self) -> DriverStream:
-        self._streams += 1
-        return CheckedStream(self, self.inner.create_stream(), self._streams)
+        return CheckedStream(self.ledger, self.inner.create_stream())
 
     def create_event(self, *, timing: bool = False) -> DriverEvent:
-        return CheckedEvent(self, self.inner.create_event(timing=timing))
+        return CheckedEvent(self.ledger, self.inner.create_event(timing=timing))
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         return self.inner.load_function(image, entry, shared_bytes)
@@ -140,8 +210,7 @@ class CheckedDriver(Driver):
         return self.inner.borrow_function(raw)
 
     def borrow_stream(self, raw: int) -> DriverStream:
-        self._streams += 1
-        return CheckedStream(self, self.inner.borrow_stream(raw), self._streams)
+        return CheckedStream(self.ledger, self.inner.borrow_stream(raw))
 
     def pin(self, nbytes: int) -> int:
         return self.inner.pin(nbytes)
@@ -171,25 +240,25 @@ class CheckedDriver(Driver):
 class CheckedEvent(DriverEvent):
     """An event that carries the clock of its record."""
 
-    __slots__ = ("_driver", "clock", "inner")
+    __slots__ = ("_ledger", "clock", "inner")
 
-    def __init__(self, driver: CheckedDriver, inner: DriverEvent) -> None:
-        self._driver = driver
+    def __init__(self, ledger: Ledger, inner: DriverEvent, clock: Clock | None = None) -> None:
+        self._ledger = ledger
         self.inner = inner
-        self.clock: Clock = {}
+        self.clock: Clock = {} if clock is None else clock
 
     def query(self) -> bool:
         clock = self.clock
         done = self.inner.query()
         if done:
-            self._driver.seen(clock)
+            self._ledger.seen(clock)
         return done
 
     def wait(self, timeout_s: float) -> bool:
         clock = self.clock
         done = self.inner.wait(timeout_s)
         if done:
-            self._driver.seen(clock)
+            self._ledger.seen(clock)
         return done
 
     def failure(self) -> BaseException | None:
@@ -202,10 +271,13 @@ class CheckedEvent(DriverEvent):
         clock = self.clock
 
         def completed() -> None:
-            self._driver.seen(clock)
+            self._ledger.seen(clock)
             callback()
 
         return self.inner.notify(completed)
+
+    def without_failure(self) -> DriverEvent:
+        return CheckedEvent(self._ledger, self.inner.without_failure(), self.clock)
 
     def close(self) -> None:
         self.inner.close()
@@ -214,35 +286,45 @@ class CheckedEvent(DriverEvent):
 class CheckedStream(DriverStream):
     """A stream with a clock: how much of each stream is ordered before its next work."""
 
-    __slots__ = ("_driver", "clock", "inner", "number")
+    __slots__ = ("_ledger", "_records", "clock", "inner", "number")
 
-    def __init__(self, driver: CheckedDriver, inner: DriverStream, number: int) -> None:
-        self._driver = driver
+    def __init__(self, ledger: Ledger, inner: DriverStream) -> None:
+        self._ledger = ledger
         self.inner = inner
-        self.number = number
+        self.number = ledger.number_stream()
         self.clock: Clock = {}
+        self._records = False
 
     def use(self, address: int, *, write: bool) -> None:
         """The work enqueued next uses the storage at `address`; called by `Storage.use`."""
-        self._driver.use(self, address, write=write)
+        self._ledger.use(self, address, "write" if write else "read", write=write)
+
+    def _touch(self, address: int, what: str, *, write: bool) -> None:
+        """The same for an address somewhere in a storage, as work gives it."""
+        if not self._records:
+            base = self._ledger.base(address)
+            if base is not None:
+                self._ledger.use(self, base, what, write=write)
 
     def record(self, event: DriverEvent) -> None:
         checked = cast("CheckedEvent", event)
         self.inner.record(checked.inner)
-        checked.clock = dict(self.clock)
+        checked.clock = self._ledger.snapshot(self.clock)
 
     def wait_event(self, event: DriverEvent) -> None:
         checked = cast("CheckedEvent", event)
         self.inner.wait_event(checked.inner)
-        _join(self.clock, checked.clock)
+        self._ledger.join(self.clock, checked.clock)
 
     def allocate(self, nbytes: int) -> int:
         address = self.inner.allocate(nbytes)
-        self._driver.use(self, address, write=True)
+        self._ledger.allocated(address, nbytes)
+        self._ledger.use(self, address, "allocation", write=True)
         return address
 
     def free(self, address: int) -> None:
-        self._driver.use(self, address, write=True, free=True)
+        self._ledger.use(self, address, "free", write=True)
+        self._ledger.freed(address)
         self.inner.free(address)
 
     @property
@@ -259,11 +341,15 @@ class CheckedStream(DriverStream):
         return self.inner.query()
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
+        self._touch(source, "copy from", write=False)
+        self._touch(destination, "copy to", write=True)
         self.inner.copy(destination, source, nbytes)
 
     def copy_peer(
         self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
     ) -> None:
+        self._touch(source, "copy from", write=False)
+        self._touch(destination, "copy to", write=True)
         to, origin = (
             driver.inner if isinstance(driver, CheckedDriver) else driver
             for driver in (destination_driver, source_driver)
@@ -271,6 +357,7 @@ class CheckedStream(DriverStream):
         self.inner.copy_peer(destination, to, source, origin, nbytes)
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
+        self._touch(destination, "fill", write=True)
         self.inner.fill(destination, nbytes, pattern)
 
     def call(self, function: Callable[[], None]) -> None:
@@ -289,10 +376,22 @@ class CheckedStream(DriverStream):
     ) -> None:
         self.inner.launch_function(function, grid, block, shared_bytes, parameters)
 
+    def prepare_launch(
+        self,
+        function: object,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        parameters: int,
+    ) -> Callable[[], None]:
+        return self.inner.prepare_launch(function, grid, block, shared_bytes, parameters)
+
     def begin_capture(self) -> None:
         self.inner.begin_capture()
+        self._records = True  # nothing runs: each launch of the graph says what it uses
 
     def end_capture(self) -> DriverGraph:
+        self._records = False
         return self.inner.end_capture()
 
     def launch_graph(self, graph: DriverGraph) -> None:

@@ -13,14 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 
 from cuda_async.config import config
 from cuda_async.errors import ContextError
 
-__all__ = ("WorkerPool", "worker_pool")
+__all__ = ("WorkerPool", "WorkerStatistics", "worker_pool")
 
 Task = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """What the workers are at: threads running, tasks waiting for one (queues that can go on, pieces of kernels)."""
+
+    threads: int
+    waiting: int
 
 
 class WorkerPool:
@@ -46,6 +55,10 @@ class WorkerPool:
         if not self._threads:
             self._start()
         self._tasks.put(task)
+
+    def statistics(self) -> WorkerStatistics:
+        """What the workers are at now."""
+        return WorkerStatistics(len(self._threads), self._tasks.qsize())
 
     def waiting(self) -> bool:
         """Whether a task waits for a worker."""

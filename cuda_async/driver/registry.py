@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cuda_async.driver.debug import checked_if_asked
 from cuda_async.driver.interface import DeviceKind, Driver
 from cuda_async.errors import NoDeviceError
 
@@ -17,13 +18,13 @@ def open_driver(kind: DeviceKind, ordinal: int) -> Driver:
     if kind == "cuda":
         from cuda_async.driver.cuda import open_device
 
-        return open_device(ordinal)
+        return checked_if_asked(open_device(ordinal))
     if kind == "host":
         from cuda_async.driver.host import HostDriver
 
         if ordinal != 0:
             raise NoDeviceError(ordinal, f"host device {ordinal} was asked for; there is one, number 0")
-        return HostDriver()
+        return checked_if_asked(HostDriver())
     raise NoDeviceError(ordinal, "a simulated device is made with cuda_async.testing.SimDriver and Device.from_driver")
 
 
@@ -35,7 +36,7 @@ def borrow_driver(ordinal: int, context: int, owner: object) -> Driver:
     """
     from cuda_async.driver.cuda import open_device
 
-    return open_device(ordinal, context, owner)
+    return checked_if_asked(open_device(ordinal, context, owner))
 
 
 def count(kind: DeviceKind) -> int:

@@ -1,0 +1,37 @@
+"""The debug mode: every device of the process under one checker, which warns of each use that nothing orders.
+
+On with `CUDA_ASYNC_CHECK=1`. A warning names both uses and their lines. It means that an operation enqueued work on
+memory without `storage.use(...)` before it, or that memory was shared with another library without telling it apart;
+if no operation and no library of yours is involved, it is a bug here.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from cuda_async.config import config
+from cuda_async.driver.checked import CheckedDriver, Ledger, Race
+from cuda_async.driver.interface import Driver
+
+__all__ = ("UnorderedUseWarning", "checked_if_asked", "process_ledger")
+
+
+class UnorderedUseWarning(RuntimeWarning):
+    """Two uses of the same memory that nothing orders: which comes first is chance."""
+
+
+def _warn(race: Race) -> None:
+    warnings.warn_explicit(str(race), UnorderedUseWarning, *race.site)
+
+
+_ledger = Ledger(report=_warn)
+
+
+def process_ledger() -> Ledger:
+    """What the debug mode has written down."""
+    return _ledger
+
+
+def checked_if_asked(driver: Driver) -> Driver:
+    """`driver`, under the checker if the debug mode is on."""
+    return CheckedDriver(driver, _ledger) if config().check else driver

@@ -1,0 +1,41 @@
+"""What the runtime has done and is at, as frozen records: to look at, to assert on, to plot.
+
+    stream.statistics()                 work enqueued and completed, events, waits
+    policy.statistics()                 the same for each stream of a `StreamPoolRoundRobin`
+    device.statistics()                 memory, what waits to be given back, uses checked (debug mode)
+    device.default_mem_pool().statistics()
+    completion_statistics()             of the process: the reactor and the CPU's workers
+
+Reading them waits for nothing and stops nothing: under load the numbers of one record may be a moment apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuda_async.driver.pool import WorkerStatistics, worker_pool
+from cuda_async.reactor import ReactorStatistics, reactor
+
+__all__ = ("CompletionStatistics", "completion_statistics")
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionStatistics:
+    """Who completes what runs.
+
+    Attributes:
+        reactor: the thread that polls runs whose driver cannot call back (GPUs).
+        workers: the threads that do the CPU's work, and complete its runs themselves.
+    """
+
+    reactor: ReactorStatistics
+    workers: WorkerStatistics
+
+
+def completion_statistics() -> CompletionStatistics:
+    """How runs are being completed in this process.
+
+    >>> completion_statistics().reactor.in_flight >= 0
+    True
+    """
+    return CompletionStatistics(reactor().statistics(), worker_pool().statistics())
