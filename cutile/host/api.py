@@ -14,11 +14,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from cuda_async import DeviceOp
-from cutile.dtypes import DTypeLike, as_dtype, f32
+from cutile.dtypes import as_dtype, f32
 from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.checks import DTypeSpec, element_type, new_shape
+from cutile.host.convert import convert
 from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
 from cutile.host.memory import Array
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
+from cutile.host.patterns import eye, eye_rect, linspace
+from cutile.host.random import rand, randn, randn_f16
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.shared import SharedTensor
 from cutile.host.tensor import Tensor, TensorView
@@ -34,20 +38,25 @@ __all__ = (
     "TensorView",
     "Writable",
     "arange",
+    "convert",
     "copy_device_to_host_vec",
     "copy_host_to_device",
     "copy_host_vec_to_device",
     "dup",
     "empty",
+    "eye",
+    "eye_rect",
     "fill",
     "from_numpy",
     "full",
+    "linspace",
     "memcpy",
     "ones",
+    "rand",
+    "randn",
+    "randn_f16",
     "zeros",
 )
-
-DTypeSpec = DTypeLike | str | np.dtype[Any] | type[Any]
 
 
 class Writable(Protocol):
@@ -59,24 +68,6 @@ class Writable(Protocol):
 
 
 W = TypeVar("W", bound=Writable)
-
-
-def _element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
-    try:
-        return as_dtype(dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"{function}: dtype: {error}") from None
-
-
-def _new_shape(shape: Any, function: str) -> tuple[int, ...]:
-    try:
-        return as_shape(shape)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(
-            f"{function}: shape: expected an extent or a sequence of extents such as (4, 8), got {shape!r}"
-        ) from None
-    except ArgumentError as error:
-        raise ArgumentError(f"{function}: {error}") from None
 
 
 # -- creation ---------------------------------------------------------------------------------
@@ -93,7 +84,7 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         ArgumentTypeError: `shape` or `dtype` is none.
         ArgumentError: an extent is 0 or negative.
     """
-    return Empty(_new_shape(shape, "empty"), _element_type(dtype, "empty"))
+    return Empty(new_shape(shape, "empty"), element_type(dtype, "empty"))
 
 
 def zeros(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
@@ -134,8 +125,8 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
 
 
 def _filled(function: str, value: Any, shape: ShapeLike, dtype: DTypeSpec) -> DeviceOp[Tensor]:
-    chosen = _element_type(dtype, function)
-    return Full(_new_shape(shape, function), chosen, as_element(value, chosen, function), function)
+    chosen = element_type(dtype, function)
+    return Full(new_shape(shape, function), chosen, as_element(value, chosen, function), function)
 
 
 def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
@@ -154,8 +145,8 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         >>> api.arange(4, f32).to_numpy().sync()
         array([0., 1., 2., 3.], dtype=float32)
     """
-    chosen = _element_type(dtype, "arange")
-    shape = _new_shape(length, "arange")
+    chosen = element_type(dtype, "arange")
+    shape = new_shape(length, "arange")
     if len(shape) != 1:
         raise ArgumentError(f"arange: length: expected one number, got {length!r}; reshape what it yields")
     as_element(shape[0] - 1, chosen, "arange")

@@ -20,13 +20,13 @@ from cutile.host.tensor import Tensor
 from cutile.host.transfer import copy_into, fresh
 from cutile.launch.views import View
 
-__all__ = ("Arange", "Empty", "Fill", "Full", "as_element", "fill_elements")
+__all__ = ("LONGEST_COUNT", "Arange", "Create", "Empty", "Fill", "Full", "as_element", "enqueue_fill", "fill_elements")
 
 T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 16
 _LONGEST_PATTERN = 4
-_LONGEST_COUNT = 1 << 20  # on a GPU: up to here the host counts in less time than it takes to load a kernel
+LONGEST_COUNT = 1 << 20  # on a GPU: up to here the host counts in less time than it takes to load a kernel
 
 
 def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
@@ -52,7 +52,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
     return element
 
 
-class _Create(DeviceOp[Tensor]):
+class Create(DeviceOp[Tensor]):
     """Allocates a tensor and writes it."""
 
     __slots__ = ("_dtype", "_shape")
@@ -63,21 +63,25 @@ class _Create(DeviceOp[Tensor]):
         self._dtype = dtype
 
     def execute(self, context: ExecutionContext) -> Tensor:
-        view = fresh(context, self._dtype, self._shape)
+        view = fresh(context, self._dtype, self._shape, spare=self.spare_elements())
         self.write(context, view)
         return Tensor(view)
+
+    def spare_elements(self) -> int:
+        """How many elements beyond the last one `write` may touch."""
+        return 0
 
     def write(self, context: ExecutionContext, view: View) -> None:
         """Enqueue what gives the elements their values."""
 
 
-class Empty(_Create):
+class Empty(Create):
     """A tensor with undefined contents."""
 
     __slots__ = ()
 
 
-class Full(_Create):
+class Full(Create):
     """A tensor with the same value everywhere."""
 
     __slots__ = ("_element", "_name")
@@ -91,10 +95,10 @@ class Full(_Create):
         return self._name
 
     def write(self, context: ExecutionContext, view: View) -> None:
-        _enqueue_fill(context, view, self._element)
+        enqueue_fill(context, view, self._element)
 
 
-class Arange(_Create):
+class Arange(Create):
     """A tensor that counts from 0, along one axis."""
 
     __slots__ = ()
@@ -105,7 +109,7 @@ class Arange(_Create):
             view.storage.use(context.stream, write=True)
             for_rows(context.stream, view.shape, array.nbytes, _count(array))
             return
-        if view.shape[0] > _LONGEST_COUNT:
+        if view.shape[0] > LONGEST_COUNT:
             from cutile.host.kernels import count_onto
 
             context.execute(count_onto(view))
@@ -138,7 +142,7 @@ class Fill(DeviceOp[T]):
         self.lend(Use("tensor", view.storage, True, *view.byte_range))
 
     def execute(self, context: ExecutionContext) -> T:
-        _enqueue_fill(context, self._view, self._element)
+        enqueue_fill(context, self._view, self._element)
         return self._result
 
 
@@ -163,7 +167,8 @@ def _pattern(element: Array) -> bytes:
     return text
 
 
-def _enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
+def enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
+    """Enqueue giving every element the same value; on a GPU contiguous elements only."""
     stream = context.stream
     pattern = _pattern(element)
     low, high = view.byte_range

@@ -23,11 +23,11 @@ __all__ = ("FromHost", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op")
 T = TypeVar("T")
 
 
-def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...]) -> View:
-    """Allocate the elements of a new tensor, contiguous, contents undefined."""
+def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *, spare: int = 0) -> View:
+    """Allocate the elements of a new tensor, contiguous, contents undefined, and room for `spare` more."""
     strides = row_major_strides(shape)
     size = dtype.bits // 8
-    nbytes = size * (strides[0] * shape[0] if shape else 1)
+    nbytes = size * ((strides[0] * shape[0] if shape else 1) + spare)
     return View(context.allocate(nbytes), 0, dtype, shape, strides)
 
 

@@ -1,0 +1,98 @@
+"""cuRAND's Philox generator, through its host interface: one generator for each stream, so that streams do not share
+a generator's state. The library is loaded when the first number is drawn; it comes with the extra `cuda`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from functools import cache
+from typing import Any
+
+import cuda.pathfinder as _pathfinder  # pyright: ignore
+
+from cuda_async.errors import ContextError, DriverError
+
+__all__ = ("Generator",)
+
+_PHILOX4_32_10 = 161
+_FUNCTIONS = {
+    "curandCreateGenerator": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
+    "curandSetStream": (ctypes.c_void_p, ctypes.c_void_p),
+    "curandSetPseudoRandomGeneratorSeed": (ctypes.c_void_p, ctypes.c_ulonglong),
+    "curandSetGeneratorOffset": (ctypes.c_void_p, ctypes.c_ulonglong),
+    "curandGenerateUniform": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
+    "curandGenerateUniformDouble": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
+    "curandGenerateNormal": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_float, ctypes.c_float),
+    "curandGenerateNormalDouble": (
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double,
+    ),
+}  # fmt: skip
+
+
+@cache
+def _library() -> Any:
+    pathfinder: Any = _pathfinder
+    library: Any = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("curand").abs_path)
+    for name, arguments in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = ctypes.c_int
+    return library
+
+
+def _call(name: str, *arguments: Any) -> None:
+    status = int(getattr(_library(), name)(*arguments))
+    if status != 0:
+        raise DriverError(status, f"CURAND_STATUS_{status}", f"{name} failed")
+
+
+_generators: dict[tuple[int, int], Generator] = {}
+_lock = threading.Lock()
+
+
+class Generator:
+    """A Philox4x32-10 generator on one stream. The stream's device is current whenever a method is called.
+
+    Raises:
+        ContextError: cuRAND was not found.
+        DriverError: cuRAND refused.
+    """
+
+    def __init__(self, ordinal: int, stream: int) -> None:
+        try:
+            _library()
+        except Exception as error:
+            raise ContextError(
+                ordinal,
+                f"random numbers on a GPU come from cuRAND, which was not found ({error}); install the CUDA extra: "
+                "pip install 'cutile[cuda]', or draw them on the CPU and copy them",
+            ) from error
+        handle = ctypes.c_void_p()
+        _call("curandCreateGenerator", ctypes.byref(handle), _PHILOX4_32_10)
+        self._handle = handle
+        _call("curandSetStream", handle, stream)
+
+    @classmethod
+    def of(cls, ordinal: int, stream: int) -> Generator:
+        """The generator of a stream. Kept for good, as the handles of streams are."""
+        with _lock:
+            found = _generators.get((ordinal, stream))
+            if found is None:
+                found = _generators[ordinal, stream] = cls(ordinal, stream)
+            return found
+
+    def _seed(self, seed: int) -> None:
+        _call("curandSetPseudoRandomGeneratorSeed", self._handle, seed)
+        _call("curandSetGeneratorOffset", self._handle, 0)
+
+    def uniform(self, address: int, count: int, bits: int, seed: int) -> None:
+        """Enqueue `count` numbers of 32 or 64 bits, uniform in (0, 1]."""
+        self._seed(seed)
+        _call("curandGenerateUniform" if bits == 32 else "curandGenerateUniformDouble", self._handle, address, count)
+
+    def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
+        """Enqueue an even `count` of normally distributed numbers of 32 or 64 bits."""
+        self._seed(seed)
+        name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
+        _call(name, self._handle, address, count, mean, std)

@@ -1,0 +1,201 @@
+"""Random numbers: `rand`, `randn`, `randn_f16`. Philox generators: cuRAND's on a GPU, NumPy's on the CPU.
+
+The two give different numbers for one seed; each gives the same ones again on its kind of device, whatever the number
+of workers. Without a seed each run of an op draws a new one from the system.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from cuda_async import DeviceOp, ExecutionContext
+from cuda_async.recorder import refuse_in_capture
+from cutile.dtypes import DTypeLike, f16, f32, f64
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.checks import DTypeSpec, element_type, finite, float_type, new_shape
+from cutile.host.convert import convert
+from cutile.host.creation import Create
+from cutile.host.memory import Array, array_of, runs_host_code
+from cutile.host.shapes import row_major_strides
+from cutile.host.tensor import Tensor
+from cutile.launch.views import View
+
+__all__ = ("rand", "randn", "randn_f16")
+
+_CHUNK = 1 << 16
+"""Elements that one generator makes on the CPU. A part of what a seed means: another size gives other numbers."""
+
+Shape = SupportsIndex | Sequence[SupportsIndex]
+
+
+def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields random numbers, uniform in [0, 1).
+
+    Args:
+        shape: the extents, each at least 1.
+        seed: 0 to 2**64 - 1: the same seed gives the same numbers. None: others at each run.
+        dtype: f32 or f64.
+
+    Raises:
+        ArgumentTypeError: an argument has the wrong type.
+        ArgumentError: an extent is not positive, or the seed is out of range.
+
+    Example:
+        >>> from cutile import api
+        >>> a, b = (api.rand((2, 3), seed=1).to_numpy().sync() for _ in range(2))
+        >>> bool((a == b).all() and (a >= 0).all() and (a < 1).all())
+        True
+    """
+    chosen = element_type(dtype, "rand")
+    if chosen not in (f32, f64):
+        raise ArgumentTypeError(
+            f"rand: dtype: expected f32 or f64, got {chosen.name}, in which numbers below 1 would round to 1; "
+            "convert what it yields if that is meant"
+        )
+    return _Uniform(new_shape(shape, "rand"), chosen, _seed(seed, "rand"))
+
+
+def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields random numbers, normally distributed.
+
+    Args:
+        mean: the mean.
+        std: the standard deviation, at least 0.
+        shape, seed: as for `rand`.
+        dtype: a floating-point type; f16 and bf16 are drawn as f32 and rounded.
+
+    Raises:
+        ArgumentTypeError: an argument has the wrong type.
+        ArgumentError: an extent is not positive, or a number is out of range.
+
+    Example:
+        >>> from cutile import api
+        >>> api.randn(0.0, 1.0, (32, 64, 128), seed=7).sync().shape
+        (32, 64, 128)
+    """
+    chosen = float_type(dtype, "randn")
+    extents = new_shape(shape, "randn")
+    center, width = finite(mean, "mean", "randn"), finite(std, "std", "randn")
+    if width < 0:
+        raise ArgumentError(f"randn: std: expected a standard deviation of at least 0, got {std!r}")
+    if chosen in (f32, f64):
+        return _Normal(extents, chosen, _seed(seed, "randn"), center, width)
+    drawn = _Normal(extents, f32, _seed(seed, "randn"), center, width)
+    return drawn.then(lambda tensor: convert(tensor, chosen))
+
+
+def randn_f16(mean: float, std: float, shape: Shape, seed: int | None = None) -> DeviceOp[Tensor]:
+    """`randn` for f16."""
+    return randn(mean, std, shape, seed, f16)
+
+
+def _seed(seed: Any, function: str) -> int | None:
+    if seed is None:
+        return None
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise ArgumentTypeError(f"{function}: seed: expected an integer or None, got {seed!r}") from None
+    if not 0 <= number < 1 << 64:
+        raise ArgumentError(f"{function}: seed: expected 0 to 2**64 - 1, got {number}")
+    return number
+
+
+class _Random(Create):
+    """Random numbers."""
+
+    __slots__ = ("_seed",)
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, seed: int | None) -> None:
+        super().__init__(shape, dtype)
+        self._seed = seed
+
+    def write(self, context: ExecutionContext, view: View) -> None:
+        refuse_in_capture(context.stream.recorder, "drawing random numbers")
+        seed = secrets.randbits(64) if self._seed is None else self._seed
+        stream = context.stream
+        view.storage.use(stream, write=True)
+        if runs_host_code(context.device):
+            flat = array_of(view).reshape(-1)
+            stream.parallel_for(_in_chunks(flat, seed, self.draw), -(-flat.size // _CHUNK), 1)
+            return
+        from cuda_async.driver.cuda.curand import Generator
+
+        self.generate(context, view, Generator.of(context.device.ordinal, stream.cu_stream()), seed)
+        stream.sequence += 1
+
+    def draw(self, generator: np.random.Generator, out: Array) -> None:
+        """Fill `out`, on the CPU."""
+        raise NotImplementedError
+
+    def generate(self, context: ExecutionContext, view: View, generator: Any, seed: int) -> None:
+        """Enqueue filling a contiguous view, on a GPU."""
+        raise NotImplementedError
+
+
+def _in_chunks(
+    flat: Array, seed: int, draw: Callable[[np.random.Generator, Array], None]
+) -> Callable[[int, int], None]:
+    """A body that fills chunks, each from a generator far from the others' in the same sequence."""
+
+    def fill(start: int, stop: int) -> None:
+        for chunk in range(start, stop):
+            generator = np.random.Generator(np.random.Philox(key=seed, counter=chunk << 192))
+            draw(generator, flat[chunk * _CHUNK : (chunk + 1) * _CHUNK])
+
+    return fill
+
+
+class _Uniform(_Random):
+    """Uniform in [0, 1)."""
+
+    __slots__ = ()
+
+    def label(self) -> str:
+        return "rand"
+
+    def draw(self, generator: np.random.Generator, out: Array) -> None:
+        generator.random(out=out, dtype=out.dtype)
+
+    def generate(self, context: ExecutionContext, view: View, generator: Any, seed: int) -> None:
+        from cutile.host.kernels import half_open
+
+        count = _count(view)
+        generator.uniform(view.address, count, view.dtype.bits, seed)
+        # cuRAND's numbers are in (0, 1].
+        context.execute(half_open(View(view.storage, view.offset, view.dtype, (count,), row_major_strides((count,)))))
+
+
+class _Normal(_Random):
+    """Normal."""
+
+    __slots__ = ("_mean", "_std")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, seed: int | None, mean: float, std: float) -> None:
+        super().__init__(shape, dtype, seed)
+        self._mean = mean
+        self._std = std
+
+    def label(self) -> str:
+        return "randn"
+
+    def spare_elements(self) -> int:
+        return 1  # cuRAND draws normal numbers in pairs
+
+    def draw(self, generator: np.random.Generator, out: Array) -> None:
+        generator.standard_normal(out=out, dtype=out.dtype)
+        out *= out.dtype.type(self._std)
+        out += out.dtype.type(self._mean)
+
+    def generate(self, context: ExecutionContext, view: View, generator: Any, seed: int) -> None:
+        count = _count(view)
+        generator.normal(view.address, count + count % 2, view.dtype.bits, seed, self._mean, self._std)
+
+
+def _count(view: View) -> int:
+    return int(np.prod(view.shape, dtype=np.int64))

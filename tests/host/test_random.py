@@ -1,0 +1,139 @@
+"""Random numbers: what their distributions are, by the same tests on the CPU and on a GPU; what a seed fixes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from cuda_async import Device, LaunchError
+from cutile import api, bf16, f16, f32, f64, i32
+from cutile.errors import ArgumentError, ArgumentTypeError
+
+stats = cast("Any", scipy.stats)  # no stubs
+
+COUNT = 200_000
+ALPHA = 1e-4  # seeds are fixed, so this is a choice of what to call suspicious and no rate of failure
+
+
+def uniform(seed: int, dtype: Any, count: int = COUNT) -> Any:
+    return api.rand((count,), seed, dtype).to_numpy().sync()
+
+
+def normal(seed: int, dtype: Any, count: int = COUNT) -> Any:
+    return api.randn(2.0, 3.0, (count,), seed, dtype).to_numpy().sync()
+
+
+def check_independence(x: Any, y: Any) -> None:
+    """No correlation between neighbours, numbers further apart, or two seeds: each r is within 4.5 sigma of 0."""
+    limit = 4.5 / np.sqrt(len(x))
+    for lag in (1, 2, 4, 1000, 1 << 16):
+        assert abs(np.corrcoef(x[:-lag], x[lag:])[0, 1]) < limit, lag
+    assert abs(np.corrcoef(x, y)[0, 1]) < limit
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_uniform_numbers(device: Device, dtype: Any) -> None:
+    x, y = uniform(1, dtype).astype(np.float64), uniform(2, dtype).astype(np.float64)
+    assert x.min() >= 0
+    assert x.max() < 1
+    assert abs(x.mean() - 0.5) < 4.5 * np.sqrt(1 / 12 / COUNT)
+    assert abs(x.var() - 1 / 12) < 4.5 * np.sqrt(1 / 180 / COUNT)
+    assert stats.kstest(x, "uniform").pvalue > ALPHA
+    check_independence(x, y)
+    bits = np.bincount((x * 256).astype(int), minlength=256)
+    assert stats.chisquare(bits).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_normal_numbers(device: Device, dtype: Any) -> None:
+    x, y = normal(1, dtype).astype(np.float64), normal(2, dtype).astype(np.float64)
+    assert abs(x.mean() - 2) < 4.5 * 3 / np.sqrt(COUNT)
+    assert abs(x.var() - 9) < 4.5 * 9 * np.sqrt(2 / COUNT)
+    assert stats.kstest((x - 2) / 3, "norm").pvalue > ALPHA
+    check_independence(x, y)
+
+
+def test_the_largest_uniform_number_is_below_one(device: Device) -> None:
+    x = uniform(3, f32, 1 << 24)  # of 2**24 numbers in (0, 1], one is 1 more often than not
+    assert x.max() < 1
+    assert x.min() >= 0
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16])
+def test_narrow_types_are_rounded(device: Device, dtype: Any) -> None:
+    wide = api.randn(0.0, 1.0, (99,), 5).to_numpy().sync()
+    np.testing.assert_array_equal(api.randn(0.0, 1.0, (99,), 5, dtype).to_numpy().sync(), wide.astype(dtype.numpy))
+    if dtype is f16:
+        np.testing.assert_array_equal(api.randn_f16(0, 1, (99,), 5).to_numpy().sync(), wide.astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+@pytest.mark.parametrize("draw", [api.rand, partial(api.randn, 0.0, 1.0)], ids=["rand", "randn"])
+def test_a_seed_fixes_the_numbers(device: Device, draw: Any, dtype: Any) -> None:
+    shape = (3, 5, 7001)  # an odd number of them, and more than one chunk
+    a, b, c = (draw(shape, seed, dtype).to_numpy().sync() for seed in (9, 9, 10))
+    assert a.shape == shape
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).mean() > 0.99
+    on_other_stream = draw(shape, 9, dtype).to_numpy().sync_on(device.new_stream())
+    np.testing.assert_array_equal(a, on_other_stream)
+
+
+def test_without_a_seed_each_run_differs(device: Device) -> None:
+    a, b = (api.rand((1000,)).to_numpy().sync() for _ in range(2))
+    assert (a != b).mean() > 0.99
+    a, b = (api.randn(0, 1, (1000,)).to_numpy().sync() for _ in range(2))
+    assert (a != b).mean() > 0.99
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 65535, 65536, 65537, 131073])
+def test_any_number_of_numbers(device: Device, count: int) -> None:
+    for op in (api.rand((count,), 1), api.randn(0, 1, (count,), 1)):
+        x = op.sync()
+        assert x.shape == (count,)
+        assert len(np.unique(x.to_numpy().sync())) > 0.98 * count
+
+
+def test_no_axes_and_no_spread(device: Device) -> None:
+    assert 0 <= api.rand((), 1).to_numpy().sync() < 1
+    np.testing.assert_array_equal(api.randn(4, 0, (3,), 1).to_numpy().sync(), [4, 4, 4])
+
+
+def test_the_numbers_do_not_depend_on_the_workers(host: Device, sim_device: Device) -> None:
+    with host:
+        a = api.rand((300_001,), 4).to_numpy().sync()
+    with sim_device:
+        b = api.rand((300_001,), 4).to_numpy().sync()
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_graph_draws_no_numbers(device: Device) -> None:
+    with pytest.raises(LaunchError, match="drawing random numbers cannot be part of a graph"):
+        api.rand((4,)).graph_on(device.new_stream())
+
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "seed": (lambda: api.rand((3,), -1), ArgumentError, r"rand: seed: expected 0 to 2\*\*64 - 1, got -1"),
+    "large": (lambda: api.rand((3,), 1 << 64), ArgumentError, "rand: seed"),
+    "float seed": (
+        lambda: api.rand((3,), cast("Any", 1.5)),
+        ArgumentTypeError,
+        "rand: seed: expected an integer or None",
+    ),
+    "narrow": (lambda: api.rand((3,), dtype=f16), ArgumentTypeError, "expected f32 or f64, got f16"),
+    "integer": (lambda: api.randn(0, 1, (3,), dtype=i32), ArgumentTypeError, "floating-point type, got i32"),
+    "std": (lambda: api.randn(0, -1, (3,)), ArgumentError, "randn: std: expected a standard deviation"),
+    "nan": (lambda: api.randn(float("nan"), 1, (3,)), ArgumentError, "randn: mean: expected a finite"),
+    "shape": (lambda: api.rand((0,)), ArgumentError, "rand: .* is empty"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments(host: Device, case: str) -> None:
+    make, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message):
+        make()
