@@ -33,6 +33,7 @@ from cuda_async.errors import (
 from cuda_async.event import Event
 from cuda_async.future import DeviceFuture, FutureState
 from cuda_async.graph import CudaGraph
+from cuda_async.instrument import Instrument, ObservedOperation, add_instrument, instrumented, remove_instrument
 from cuda_async.launch import AsyncKernelLaunch, LaunchConfig
 from cuda_async.lease import Lease, Use
 from cuda_async.memory import MemPool, PoolStatistics
@@ -78,6 +79,7 @@ __all__ = (
     "ExecutionContext",
     "Function",
     "FutureState",
+    "Instrument",
     "InternalError",
     "KernelCacheError",
     "LaunchConfig",
@@ -87,6 +89,7 @@ __all__ = (
     "Module",
     "NoDeviceError",
     "NotReadyError",
+    "ObservedOperation",
     "OutOfMemoryError",
     "OwnershipError",
     "Pending",
@@ -103,6 +106,7 @@ __all__ = (
     "UnrunOperationWarning",
     "Use",
     "WouldBlockError",
+    "add_instrument",
     "completion_statistics",
     "copy_storage",
     "default_device",
@@ -110,12 +114,14 @@ __all__ = (
     "download",
     "empty",
     "global_policy",
+    "instrumented",
     "into_op",
     "load_module_from_bytes",
     "load_module_from_cuda_src",
     "load_module_from_file",
     "load_module_from_ptx_src",
     "register_internal_package",
+    "remove_instrument",
     "set_default_device",
     "set_global_policy",
     "shared",

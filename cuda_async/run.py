@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
+from cuda_async import instrument
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import ReentrancyError, without_traceback
@@ -48,8 +49,8 @@ class Run(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_claimed", "_error", "_event", "_leases", "_lock", "_op", "_own", "_result",
-        "_waiters", "_watched", "allies", "callbacks", "done", "kept", "sequence", "storages",
+        "__weakref__", "_claimed", "_error", "_event", "_leases", "_lock", "_observed", "_op", "_own",
+        "_result", "_waiters", "_watched", "allies", "callbacks", "done", "kept", "sequence", "storages",
         "stream", "trail", "written",
     )  # fmt: skip
 
@@ -73,6 +74,7 @@ class Run(Generic[T]):
         self._event: DriverEvent | None = None
         self._error: BaseException | None = None
         self._result: Any = None
+        self._observed: instrument.ObservedOperation | None = None
 
     @property
     def leases(self) -> list[Lease]:
@@ -91,6 +93,8 @@ class Run(Generic[T]):
         """Enqueue everything. What goes wrong is kept, and raised by `outcome` once the device is done."""
         op, stream = cast("DeviceOp[T]", self._op), self.stream
         self._op = None
+        if instrument.registered:
+            self._observed = instrument.begin(op, stream)
         with stream.submission:
             before = set_current_holder(self)
             if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
@@ -110,6 +114,8 @@ class Run(Generic[T]):
                 set_current_holder(before)
             self.adopt(self._own)
             self.sequence = stream.sequence
+        if self._observed is not None:
+            instrument.enqueued(self._observed, self._error)
         if self._event is None:
             self.complete()
 
@@ -286,6 +292,8 @@ class Run(Generic[T]):
             self._event = None
             if not isinstance(event, _StreamIdle):
                 stream.device.return_event(event)
+        if self._observed is not None:
+            instrument.completed(self._observed, self._error)
         with self._lock:
             self.done = True
             waiters, self._waiters = self._waiters, []

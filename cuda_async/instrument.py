@@ -1,0 +1,154 @@
+"""Hooks around what runs: for progress bars, logs, profilers and tests. They cost nothing while none is registered.
+
+    class Log(Instrument):
+        def after_complete(self, operation, error):
+            print(operation.label, "failed" if error else "done")
+
+    with instrumented(Log()):
+        op.sync()
+
+An operation is told of as a whole: the one that `sync`, `await` or `graph.update` ran, with all its parts. Recording
+a graph tells nothing (nothing runs); launching it does. Bound launches are not told of: they are one driver call each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cuda_async.site import Site, format_site
+
+if TYPE_CHECKING:
+    from cuda_async.op import DeviceOp
+    from cuda_async.stream import Stream
+
+__all__ = (
+    "Instrument",
+    "ObservedOperation",
+    "add_instrument",
+    "instrumented",
+    "remove_instrument",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedOperation:
+    """An operation that an instrument is told of: the same object at each hook.
+
+    Attributes:
+        number: 1 for the first that was observed in this process, and so on.
+        label: its short name.
+        site: the file and line that made it.
+        stream: where it runs.
+        begun_s: when `before_enqueue` was called, on the clock of `time.perf_counter`.
+    """
+
+    number: int
+    label: str
+    site: Site
+    stream: Stream
+    begun_s: float = field(default_factory=time.perf_counter)
+
+    def __str__(self) -> str:
+        return f"{self.label} ({format_site(self.site)}) on {self.stream}"
+
+
+class Instrument:
+    """Override the hooks of interest.
+
+    A hook must be quick and must not run operations. One that raises is logged, to the logger `cuda_async`, and its
+    instrument is told nothing more: what is observed never fails because of it. Operations of several threads may be
+    told of at once; another thread may notice that one is complete before its `after_enqueue` is called.
+    """
+
+    def before_enqueue(self, operation: ObservedOperation) -> None:
+        """Its work is about to be enqueued, on this thread."""
+
+    def after_enqueue(self, operation: ObservedOperation, error: BaseException | None) -> None:
+        """Everything was enqueued, or `error` ended that; still on this thread."""
+
+    def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:
+        """The device is done with it, and whoever waits is about to be woken. On whatever thread noticed."""
+
+
+registered: tuple[Instrument, ...] = ()
+"""Replaced as a whole, so that reading it needs no lock."""
+
+_lock = threading.Lock()
+_numbers = itertools.count(1)
+_logger = logging.getLogger("cuda_async")
+
+
+def add_instrument(instrument: Instrument) -> None:
+    """Tell `instrument` of every operation that is enqueued from now on. Adding it twice changes nothing."""
+    global registered
+    with _lock:
+        if instrument not in registered:
+            registered = (*registered, instrument)
+
+
+def remove_instrument(instrument: Instrument) -> None:
+    """Tell `instrument` nothing more. No error if it was not registered."""
+    global registered
+    with _lock:
+        registered = tuple(each for each in registered if each is not instrument)
+
+
+@contextmanager
+def instrumented(instrument: Instrument) -> Generator[Instrument]:
+    """Have `instrument` registered in a `with` block.
+
+    >>> from cuda_async import Instrument, instrumented, value
+    >>> class Names(Instrument):
+    ...     def before_enqueue(self, operation):
+    ...         print(operation.label)
+    >>> with instrumented(Names()):
+    ...     value(1).map(lambda x: x + 1).sync()
+    map
+    2
+    """
+    add_instrument(instrument)
+    try:
+        yield instrument
+    finally:
+        remove_instrument(instrument)
+
+
+def begin(op: DeviceOp[Any], stream: Stream) -> ObservedOperation:
+    """An operation is about to be enqueued. For `Run`, where something is registered."""
+    operation = ObservedOperation(next(_numbers), op.label(), op.site, stream)
+    for instrument in registered:
+        try:
+            instrument.before_enqueue(operation)
+        except Exception:
+            _drop(instrument)
+    return operation
+
+
+def enqueued(operation: ObservedOperation, error: BaseException | None) -> None:
+    """It was enqueued. For `Run`."""
+    for instrument in registered:
+        try:
+            instrument.after_enqueue(operation, error)
+        except Exception:
+            _drop(instrument)
+
+
+def completed(operation: ObservedOperation, error: BaseException | None) -> None:
+    """The device is done with it. For `Run`."""
+    for instrument in registered:
+        try:
+            instrument.after_complete(operation, error)
+        except Exception:
+            _drop(instrument)
+
+
+def _drop(instrument: Instrument) -> None:
+    remove_instrument(instrument)
+    _logger.exception("the instrument %r raised and was removed", instrument)
