@@ -1,0 +1,40 @@
+"""Streams and buffers whose calls are awaited: the interface of the crate async-cuda-core, in Python.
+
+    from cuda_async.async_cuda_core import DeviceBuffer, HostBuffer, Stream
+
+    stream = await Stream.new()
+    host = await HostBuffer.from_slice([1.0, 2.0, 3.0])
+    device = await DeviceBuffer.new(3, stream)
+    await device.copy_from(host, stream)               # copies, and synchronizes
+    await host.copy_from(device, stream)
+    host.to_vec()
+
+Every call of the device is made on one runtime thread, in the order in which the calls were awaited; the caller never
+blocks. A call that is not awaited does nothing. Where the crate relies on futures not being leaked, here nothing can
+go wrong: work in flight owns what it uses, so dropping a buffer or cancelling a task never frees memory that the
+device may touch, and cancelling waits for a call that runs at that moment, and withdraws one that does not.
+
+It works on every device of `cuda_async`, the CPU too. Kernels, graphs and composition are the rest of the package;
+`stream.inner` and `buffer.storage` lead there.
+"""
+
+from cuda_async.async_cuda_core.device_buffer import DeviceBuffer
+from cuda_async.async_cuda_core.device_buffer_2d import DeviceBuffer2D
+from cuda_async.async_cuda_core.host_buffer import HostBuffer
+from cuda_async.async_cuda_core.runtime import Call
+from cuda_async.async_cuda_core.stream import Device, MemoryInfo, Stream, num_devices
+from cuda_async.errors import DeviceError as Error
+from cuda_async.errors import DriverError as CudaError
+
+__all__ = (
+    "Call",
+    "CudaError",
+    "Device",
+    "DeviceBuffer",
+    "DeviceBuffer2D",
+    "Error",
+    "HostBuffer",
+    "MemoryInfo",
+    "Stream",
+    "num_devices",
+)

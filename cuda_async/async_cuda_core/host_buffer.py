@@ -1,0 +1,184 @@
+"""`HostBuffer`: page-locked memory of the host, to copy from and to device buffers."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cuda_async.async_cuda_core.runtime import Call
+from cuda_async.async_cuda_core.stream import Stream, current_device, enqueue
+from cuda_async.async_cuda_core.transfer import Buffer, Copy, checked_count, checked_dtype, refuse_mismatch
+from cuda_async.errors import NotReadyError, OwnershipError
+from cuda_async.lease import Lease, Settling
+from cuda_async.site import user_site
+from cuda_async.staging import Staging
+
+if TYPE_CHECKING:
+    from cuda_async.async_cuda_core.device_buffer import DeviceBuffer
+    from cuda_async.async_cuda_core.device_buffer_2d import DeviceBuffer2D
+
+__all__ = ("HostBuffer", "copy_call")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Pinned:
+    """The memory, and who has it."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self.nbytes = staging.nbytes
+        self.leases: list[Lease] = []
+
+
+class HostBuffer:
+    """Page-locked memory for a number of elements of one type. Made by `new`, `from_slice` and `from_array`.
+
+    Attributes:
+        dtype: the NumPy dtype of the elements.
+        num_elements: how many there are.
+        nbytes: their size.
+    """
+
+    def __init__(self, staging: Staging, count: int, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self.num_elements = count
+        self.nbytes = staging.nbytes
+        self.memory = _Pinned(staging)
+        self._flights: list[tuple[Settling, bool]] = []  # copies that nobody waits for, and whether they write
+
+    @property
+    def address(self) -> int:
+        """The address of the first element."""
+        return self.memory.staging.address
+
+    # -- making -------------------------------------------------------------------------------
+
+    @classmethod
+    def new(cls, num_elements: int, dtype: npt.DTypeLike = np.float32) -> Call[HostBuffer]:
+        """A buffer whose contents are undefined.
+
+        Raises:
+            ValueError: the number is not positive.
+            TypeError: there is no such dtype.
+        """
+        count = checked_count("HostBuffer.new", num_elements)
+        kind = checked_dtype("HostBuffer.new", dtype)
+        return Call("HostBuffer.new", lambda: cls(Staging(current_device(), count * kind.itemsize), count, kind))
+
+    @classmethod
+    def from_slice(cls, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Call[HostBuffer]:
+        """A buffer with these values (taken when the call is made, not when it is awaited). Raises as `new`."""
+        array = np.ascontiguousarray(values, dtype=dtype).copy()
+        checked_count("HostBuffer.from_slice", array.size)
+        kind = checked_dtype("HostBuffer.from_slice", array.dtype)
+
+        def make() -> HostBuffer:
+            buffer = cls(Staging(current_device(), array.nbytes), array.size, kind)
+            buffer.copy_from_slice(array)
+            return buffer
+
+        return Call("HostBuffer.from_slice", make)
+
+    @classmethod
+    def from_array(cls, array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Call[HostBuffer]:
+        """`from_slice` of an array with any number of axes, in row-major order."""
+        return cls.from_slice(array, dtype)
+
+    # -- on the host --------------------------------------------------------------------------
+
+    def copy_from_slice(self, values: npt.ArrayLike) -> None:
+        """Overwrite the contents.
+
+        Raises:
+            ValueError: the number of values is another one.
+            OwnershipError: a copy in flight uses the buffer.
+        """
+        array: Array = np.asarray(values, dtype=self.dtype)
+        if array.size != self.num_elements:
+            raise ValueError(f"copy_from_slice: the buffer has {self.num_elements} elements, got {array.size}")
+        self._settled("copy_from_slice", writing=True)
+        self._elements()[:] = array.reshape(-1)
+
+    def copy_from_array(self, array: npt.ArrayLike) -> None:
+        """`copy_from_slice` of an array with any number of axes, in row-major order."""
+        self.copy_from_slice(array)
+
+    def to_vec(self) -> Array:
+        """A copy of the contents, as an array of one axis.
+
+        Raises:
+            NotReadyError: a copy in flight writes the buffer.
+        """
+        self._settled("to_vec", writing=False)
+        return self._elements().copy()
+
+    def to_array_with_shape(self, shape: tuple[int, ...]) -> Array:
+        """A copy of the contents in this shape. Raises as `to_vec`, and ValueError where the shape does not fit."""
+        return self.to_vec().reshape(shape)
+
+    def _elements(self) -> Array:
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address))
+        return raw.view(self.dtype)
+
+    def _settled(self, what: str, *, writing: bool) -> None:
+        """Refuse to touch what a copy in flight uses."""
+        self._forget()
+        held = [lease for lease in self.memory.leases if lease.active and not _is_over(lease.run)]
+        if any(writes for _, writes in self._flights) or any(lease.write for lease in held):
+            raise NotReadyError(f"{what}: a copy into this buffer has not finished; await stream.synchronize() first")
+        if writing and (self._flights or held):
+            raise OwnershipError(f"{what}: a copy from this buffer has not finished; await stream.synchronize() first")
+
+    # -- to and from devices ------------------------------------------------------------------
+
+    def copy_from(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
+        """Copy a device buffer here, and wait until that is done.
+
+        Raises:
+            ValueError: the numbers of elements differ.
+            TypeError: the element types differ.
+            OwnershipError: (when awaited) another copy uses one of the two in a conflicting way.
+        """
+        return self._copy("HostBuffer.copy_from", self, other, stream, wait=True)
+
+    def copy_to(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
+        """Copy this to a device buffer, and wait until that is done. Raises as `copy_from`."""
+        return self._copy("HostBuffer.copy_to", other, self, stream, wait=True)
+
+    def copy_from_async(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
+        """Enqueue a copy of a device buffer here. The contents are there after `stream.synchronize()`."""
+        return self._copy("HostBuffer.copy_from_async", self, other, stream, wait=False)
+
+    def copy_to_async(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
+        """Enqueue a copy of this to a device buffer. The contents must not change before `stream.synchronize()`."""
+        return self._copy("HostBuffer.copy_to_async", other, self, stream, wait=False)
+
+    def _copy(self, name: str, destination: Buffer, source: Buffer, stream: Stream, *, wait: bool) -> Call[None]:
+        return copy_call(name, destination, source, stream, wait=wait)
+
+    def note_use(self, run: Settling, *, writes: bool) -> None:
+        """Remember a copy that nobody waits for."""
+        self._forget()
+        self._flights.append((run, writes))
+
+    def _forget(self) -> None:
+        self._flights = [(run, writes) for run, writes in self._flights if not run.settle()]
+
+    def __repr__(self) -> str:
+        return f"<HostBuffer of {self.num_elements} {self.dtype}>"
+
+
+def _is_over(run: object) -> bool:
+    return isinstance(run, Settling) and run.settle()
+
+
+def copy_call(name: str, destination: Buffer, source: Buffer, stream: Stream, *, wait: bool) -> Call[None]:
+    """A call that copies between two buffers; see `HostBuffer.copy_from`."""
+    refuse_mismatch(name, destination, source)
+    site = user_site()
+
+    return enqueue(name, stream, lambda: Copy(destination, source, site, exclusive=wait), wait=wait)

@@ -1,0 +1,215 @@
+"""The runtime thread, and `Call`: a function to be called on it, awaited.
+
+One thread for the process makes the calls, first come first served. A call has two parts: the function, which enqueues
+work and returns at once, and, where it says so, waiting for that work, during which the thread is free for others.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from enum import Enum
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from cuda_async.waiting import suspend
+
+__all__ = ("Call", "Started", "post")
+
+T = TypeVar("T")
+
+
+class _Thread:
+    """Runs functions in order."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, task: Callable[[], object]) -> None:
+        self._tasks.put(task)
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="cuda_async-runtime", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._tasks.get()()
+
+
+_thread = _Thread()
+
+
+def _after_fork() -> None:
+    global _thread
+    _thread = _Thread()  # the parent's calls are the parent's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def post(function: Callable[[], object]) -> None:
+    """Have `function`, which must not raise, called on the runtime thread, behind what is there. Does not wait."""
+    _thread.put(function)
+
+
+class _Work(Protocol):
+    """A run: work that the device does."""
+
+    def when_done(self, waiter: Callable[[], None]) -> None: ...
+    def outcome(self) -> Any: ...
+
+
+class Started(Generic[T]):
+    """What the function of a call returns where the call is over only when the device has done some work.
+
+    Args:
+        work: the runs to wait for; the first one's outcome is the call's, and every one's failure is.
+    """
+
+    __slots__ = ("work",)
+
+    def __init__(self, *work: _Work) -> None:
+        self.work = work
+
+
+class _State(Enum):
+    NEW = "new"
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    WITHDRAWN = "withdrawn"
+
+
+class Call(Coroutine[Any, Any, T], Generic[T]):
+    """A call to be made on the runtime thread, once it is awaited. It may be awaited once.
+
+    Cancelling the task that awaits it withdraws a call that has not begun; it waits for one that runs, since that uses
+    the caller's objects; and it leaves work that the device has begun to the device, which keeps what it uses.
+    """
+
+    __slots__ = ("__weakref__", "_driver", "_error", "_function", "_lock", "_result", "_state", "_waiters", "name")
+
+    def __init__(self, name: str, function: Callable[[], T | Started[T]]) -> None:
+        self.name = name
+        self._function: Callable[[], T | Started[T]] | None = function
+        self._lock = threading.Lock()
+        self._state = _State.NEW
+        self._waiters: list[Callable[[], None]] = []
+        self._result: T | Started[T] | None = None
+        self._error: BaseException | None = None
+        self._driver: Generator[Any, Any, T] | None = None
+
+    # -- on the runtime thread ----------------------------------------------------------------
+
+    def _make(self, context: contextvars.Context) -> None:
+        with self._lock:
+            if self._state is _State.WITHDRAWN:
+                return
+            self._state = _State.RUNNING
+            function, self._function = self._function, None
+        try:
+            self._result = context.run(cast("Callable[[], Any]", function))
+        except BaseException as error:
+            self._error = error
+        del function
+        with self._lock:
+            self._state = _State.DONE
+            waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter()
+
+    def when_done(self, waiter: Callable[[], None]) -> None:
+        """Have `waiter` called once, on some thread, when the function has returned; at once if it has."""
+        with self._lock:
+            if self._state is not _State.DONE:
+                self._waiters.append(waiter)
+                return
+        waiter()
+
+    # -- awaiting -----------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        with self._lock:
+            if self._state is not _State.NEW:
+                raise RuntimeError(f"{self.name}: this call was awaited before; call it again for another one")
+            self._state = _State.QUEUED
+        context = contextvars.copy_context()
+        _thread.put(lambda: self._make(context))
+        yield from self._returned()
+        if self._error is not None:
+            raise self._error
+        result = self._result
+        if not isinstance(result, Started):
+            return cast("T", result)
+        started = cast("Started[T]", result)
+        for work in started.work:
+            yield from suspend(work)
+        outcomes = [work.outcome() for work in started.work]
+        return cast("T", outcomes[0])
+
+    def _returned(self) -> Generator[Any, Any, None]:
+        """Wait until the function has returned, whatever happens to the waiter."""
+        try:
+            yield from suspend(self)
+        except GeneratorExit:
+            if not self._withdraw():
+                self._block()
+            raise
+        except BaseException:
+            if not self._withdraw():
+                try:
+                    yield from suspend(self)
+                except BaseException:  # cancelled again, or for good: the call takes no longer than an enqueue
+                    self._block()
+            raise
+
+    def _withdraw(self) -> bool:
+        with self._lock:
+            if self._state is _State.QUEUED:
+                self._state = _State.WITHDRAWN
+                self._function = None
+            return self._state is _State.WITHDRAWN
+
+    def _block(self) -> None:
+        returned = threading.Event()
+        self.when_done(returned.set)
+        returned.wait()
+
+    # -- Coroutine ----------------------------------------------------------------------------
+
+    def _generator(self) -> Generator[Any, Any, T]:
+        if self._driver is None:
+            self._driver = self.__await__()
+        return self._driver
+
+    def send(self, value: Any) -> Any:
+        """Advance; for event loops."""
+        return self._generator().send(value)
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        value: BaseException | object = None,
+        trace: TracebackType | None = None,
+    ) -> Any:
+        """Throw into the waiting; for event loops."""
+        error = kind if isinstance(kind, BaseException) else value
+        if not isinstance(error, BaseException):
+            error = cast("type[BaseException]", kind)()
+        return self._generator().throw(error.with_traceback(trace or error.__traceback__))
+
+    def close(self) -> None:
+        """Give the call up; see the class."""
+        if self._driver is not None:
+            self._driver.close()
+
+    def __repr__(self) -> str:
+        return f"<Call {self.name}, {self._state.value}>"

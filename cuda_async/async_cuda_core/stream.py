@@ -1,0 +1,173 @@
+"""`Stream` and `Device` of the awaited interface, and how a buffer's operation gets onto a stream."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cuda_async import device as devices
+from cuda_async import stream as streams
+from cuda_async.async_cuda_core.runtime import Call, Started
+from cuda_async.combinators import value
+from cuda_async.op import DeviceOp
+from cuda_async.run import Run
+
+__all__ = ("Device", "MemoryInfo", "Stream", "current_device", "enqueue", "num_devices")
+
+T = TypeVar("T")
+
+
+class _Runtime(threading.local):
+    """What the runtime thread has set; on other threads the defaults."""
+
+    device: devices.Device | None = None
+
+
+_runtime = _Runtime()
+_null_streams: weakref.WeakKeyDictionary[devices.Device, Stream] = weakref.WeakKeyDictionary()
+_null_lock = threading.Lock()
+
+
+def current_device() -> devices.Device:
+    """The device of calls that name no stream: the one that was set, else the caller's default device."""
+    return _runtime.device or devices.default_device()
+
+
+class Stream:
+    """An ordered queue of work. Made by `await Stream.new()`; `Stream.null()` is the one of its device.
+
+    Attributes:
+        inner: the stream of `cuda_async`, for its operations.
+    """
+
+    def __init__(self, inner: streams.Stream) -> None:
+        self.inner = inner
+        self._unwaited: list[Run[Any]] = []
+
+    @classmethod
+    def new(cls) -> Call[Stream]:
+        """A new stream of the current device."""
+        return Call("Stream.new", lambda: cls(current_device().new_stream()))
+
+    @classmethod
+    def null(cls, device: devices.Device | None = None) -> Stream:
+        """The default stream of a device: one for all who ask. It orders nothing beside its own work."""
+        where = device or devices.default_device()
+        with _null_lock:
+            stream = _null_streams.get(where)
+            if stream is None:
+                stream = _null_streams[where] = cls(where.new_stream())
+            return stream
+
+    def synchronize(self) -> Call[None]:
+        """Wait for everything enqueued so far.
+
+        Raises:
+            DeviceError: (when awaited) some of it failed that nobody has waited for.
+        """
+
+        def start() -> Started[None]:
+            unwaited, self._unwaited = self._unwaited, []
+            return Started(_submit(self, value(None)), *unwaited)
+
+        return Call("Stream.synchronize", start)
+
+    def keep(self, run: Run[Any]) -> None:
+        """Remember work that nobody waits for, for `synchronize`. On the runtime thread."""
+        self._unwaited = [each for each in self._unwaited if not each.done or each.failed]
+        self._unwaited.append(run)
+
+    def __repr__(self) -> str:
+        return f"<async_cuda_core.Stream on {self.inner.device}>"
+
+
+def _submit(stream: Stream, op: DeviceOp[T]) -> Run[T]:
+    run = Run(op, stream.inner)
+    run.submit()
+    run.watch()
+    return run
+
+
+def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait: bool) -> Call[T]:
+    """A call that enqueues what `make` makes, and is over when that is enqueued, or (`wait`) done."""
+
+    def start() -> Any:
+        run = _submit(stream, make())
+        if wait or run.submission_failed:
+            return Started[T](run)
+        stream.keep(run)
+        return run.handles
+
+    return Call(name, start)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Bytes of a device's memory: free, and in all."""
+
+    free: int
+    total: int
+
+
+class Device:
+    """The current device of the runtime thread. Everything is a call of the class."""
+
+    @staticmethod
+    def get() -> Call[int]:
+        """The number of the current device."""
+        return Call("Device.get", lambda: current_device().ordinal)
+
+    @staticmethod
+    def set(device: int | devices.Device | None) -> Call[None]:
+        """Make a device the current one, for all calls from now on.
+
+        Args:
+            device: its number among those of the current one's kind; or a device of `cuda_async`; or None for what
+                is the default where the call is awaited.
+
+        Raises:
+            NoDeviceError: (when awaited) there is none of this number.
+        """
+
+        def change() -> None:
+            _runtime.device = (
+                devices.Device.of_kind(current_device().kind, device) if isinstance(device, int) else device
+            )
+
+        return Call("Device.set", change)
+
+    @staticmethod
+    def synchronize() -> Call[None]:
+        """Wait for the null stream and for the streams of the default policy of the current device."""
+
+        def start() -> Started[None]:
+            from cuda_async.policy import policy_streams
+
+            device = current_device()
+            inner = [Stream.null(device).inner, *policy_streams(device)]
+            return Started(*(_submit(Stream(each), value(None)) for each in inner))
+
+        return Call("Device.synchronize", start)
+
+    @staticmethod
+    def memory_info() -> Call[MemoryInfo]:
+        """How much memory the current device has."""
+
+        def ask() -> MemoryInfo:
+            info = current_device().memory_info()
+            return MemoryInfo(info.free, info.total)
+
+        return Call("Device.memory_info", ask)
+
+
+def num_devices() -> Call[int]:
+    """How many devices of the current one's kind there are (1 for a simulated one)."""
+
+    def count() -> int:
+        kind = current_device().kind
+        return 1 if kind == "sim" else devices.device_count(kind)
+
+    return Call("num_devices", count)

@@ -1,0 +1,132 @@
+"""What the buffers' calls enqueue: copies and fills between pieces of host and device memory."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from cuda_async.context import ExecutionContext
+from cuda_async.lease import Lease, Settling, Use
+from cuda_async.op import DeviceOp
+from cuda_async.site import Site
+from cuda_async.staging import upload
+from cuda_async.storage import Storage
+
+__all__ = ("Buffer", "Copy", "Create", "Fill", "HostMemory", "checked_count", "checked_dtype", "refuse_mismatch")
+
+
+class Buffer(Protocol):
+    """What both kinds of buffers have."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def memory(self) -> Storage | HostMemory: ...
+    @property
+    def num_elements(self) -> int: ...
+    def note_use(self, run: Settling, *, writes: bool) -> None:
+        """A copy that nobody waits for uses it."""
+        ...
+
+
+class HostMemory(Protocol):
+    """Page-locked memory: it is lent as storage is, and has no order of its own."""
+
+    @property
+    def leases(self) -> list[Lease]: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Copy(DeviceOp[None]):
+    """destination = source, on one stream. Holds both until it is done; `exclusive`: lends them, too."""
+
+    def __init__(self, destination: Buffer, source: Buffer, site: Site, *, exclusive: bool) -> None:
+        super().__init__()
+        self.site = site
+        self._destination, self._source, self._exclusive = destination, source, exclusive
+        if exclusive:
+            self.lend(Use("destination", destination.memory, write=True), Use("source", source.memory, write=False))
+
+    def execute(self, context: ExecutionContext) -> None:
+        for buffer, write in ((self._destination, True), (self._source, False)):
+            context.keep(buffer)
+            if not self._exclusive:
+                buffer.note_use(context.run, writes=write)
+            if isinstance(buffer.memory, Storage):
+                buffer.memory.use(context.stream, write=write)
+        context.stream.copy(self._destination.address, self._source.address, self._source.nbytes)
+
+
+class Fill(DeviceOp[None]):
+    """Every byte of a device buffer = one value."""
+
+    def __init__(self, storage: Storage, byte: int, site: Site) -> None:
+        super().__init__()
+        self.site = site
+        self._storage, self._byte = storage, byte
+        self.lend(Use("buffer", storage, write=True))
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._storage.use(context.stream, write=True)
+        context.stream.fill(self._storage.address, self._storage.nbytes, bytes([self._byte]))
+
+
+class Create(DeviceOp[Storage]):
+    """New memory, with the contents of an array of the host if one is given."""
+
+    def __init__(self, nbytes: int, array: np.ndarray[Any, np.dtype[Any]] | None) -> None:
+        super().__init__()
+        self._nbytes, self._array = nbytes, array
+
+    def execute(self, context: ExecutionContext) -> Storage:
+        storage = context.allocate(self._nbytes)
+        if self._array is not None:
+            upload(context, storage, self._array.ctypes.data, self._nbytes, keep=self._array)
+        return storage
+
+
+def refuse_mismatch(call: str, destination: Buffer, source: Buffer) -> None:
+    """Refuse to copy between buffers of different sizes or types.
+
+    Raises:
+        ValueError: the numbers of elements differ.
+        TypeError: the element types differ.
+    """
+    if destination.num_elements != source.num_elements:
+        raise ValueError(
+            f"{call}: the destination has {destination.num_elements} elements, the source {source.num_elements}"
+        )
+    if destination.dtype != source.dtype:
+        raise TypeError(f"{call}: the destination has elements of {destination.dtype}, the source of {source.dtype}")
+
+
+def checked_count(call: str, *extents: int) -> int:
+    """The product of extents.
+
+    Raises:
+        ValueError: one is not positive.
+    """
+    count = 1
+    for extent in extents:
+        if extent < 1:
+            raise ValueError(f"{call}: expected at least one element, got {' x '.join(map(str, extents))}")
+        count *= extent
+    return count
+
+
+def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
+    """A NumPy dtype of plain elements.
+
+    Raises:
+        TypeError: there is none, or its elements are Python objects.
+    """
+    found = np.dtype(getattr(dtype, "numpy", dtype))
+    if found.hasobject:
+        raise TypeError(f"{call}: dtype: elements must be plain numbers, got {found}")
+    return found
