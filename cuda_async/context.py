@@ -76,6 +76,10 @@ class ExecutionContext:
         """Hold `item` until the device has finished this run."""
         self.run.kept.append(item)
 
+    def hold_code(self, code: object) -> None:
+        """Hold loaded code until the device has run it: longer than `keep`, and cheaper when repeated."""
+        self.stream.hold(code)
+
     def on_complete(self, function: Callable[[], None]) -> None:
         """Have `function` called, on some host thread, once the device has finished this run well.
 

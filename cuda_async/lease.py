@@ -204,6 +204,21 @@ def _try(
     return taken, None
 
 
+def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:
+    """Raise as `lend` would, but lend nothing: for work that stream order alone keeps apart from its neighbours.
+
+    Raises:
+        OwnershipError: a use overlaps one that is held and one of the two writes.
+    """
+    taken = lend(uses, owner, site)
+    with _lock:
+        for lease in taken:
+            lease.active = False
+        for use in uses:  # what is left is empty, so that the next look at it costs nothing
+            held = use.storage.leases
+            held[:] = [lease for lease in held if lease.active]
+
+
 def check_guards(leases: Iterable[Lease], run: Holder) -> None:
     """Refuse to run what writes an operand of a graph, unless the graph does it (`graph.update`).
 

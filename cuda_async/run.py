@@ -89,8 +89,13 @@ class Run(Generic[T]):
 
     # -- submission ---------------------------------------------------------------------------
 
-    def submit(self) -> None:
-        """Enqueue everything. What goes wrong is kept, and raised by `outcome` once the device is done."""
+    def submit(self, *, followed: bool = True) -> None:
+        """Enqueue everything. What goes wrong is kept, and raised by `outcome` once the device is done.
+
+        Args:
+            followed: whether somebody will ask for the outcome. If not, and nothing has to be done at the end, the
+                end is not marked and the run is over here.
+        """
         op, stream = cast("DeviceOp[T]", self._op), self.stream
         self._op = None
         if instrument.registered:
@@ -103,8 +108,9 @@ class Run(Generic[T]):
                 stream.driver.begin_run()
                 try:
                     self._enqueue(op)
-                    self._event = self._mark_end()
-                    stream.lead_lenders(self._event)
+                    if followed or self.callbacks or self.kept or self._error is not None or stream.has_lenders:
+                        self._event = self._mark_end()
+                        stream.lead_lenders(self._event)
                 finally:
                     stream.driver.end_run()
             except BaseException as error:
@@ -117,7 +123,18 @@ class Run(Generic[T]):
         if self._observed is not None:
             instrument.enqueued(self._observed, self._error)
         if self._event is None:
-            self.complete()
+            if followed:
+                self.complete()
+            else:
+                self._forget()
+
+    def _forget(self) -> None:
+        """End a run that nobody follows: stream order keeps what comes later behind it."""
+        for lease in self._leases:
+            lease.give_back()
+        self._leases = []
+        self.storages, self.written, self.trail = [], [], []
+        self._claimed = self.done = True
 
     def preparations(self) -> list[Callable[[], object]]:
         """Slow host work that should be done before `submit`."""

@@ -65,7 +65,7 @@ class Stream:
     """
 
     __slots__ = (
-        "__weakref__", "_driver", "_events", "_lenders", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
+        "__weakref__", "_driver", "_events", "_held", "_lenders", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
         "_waits", "checked", "completed", "device", "recorder", "sequence", "submission",
     )  # fmt: skip
 
@@ -90,6 +90,7 @@ class Stream:
         self._events = 0
         self._waits = 0
         self._lenders: dict[DriverStream, int] = {}
+        self._held: dict[int, object] = {}
 
     @classmethod
     def borrow_raw(cls, device: Device, raw: object, *, owner: object = None) -> Stream:
@@ -175,6 +176,11 @@ class Stream:
         self._driver.wait_event(event)
         device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
         self._lenders[lender] = self.sequence
+
+    @property
+    def has_lenders(self) -> bool:
+        """Whether streams of other libraries have to wait for what was submitted."""
+        return bool(self._lenders)
 
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
         """Make the lenders wait for what was submitted: up to `end`, or up to now. Whoever submits calls it."""
@@ -269,6 +275,12 @@ class Stream:
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)
+        if covered == self.sequence:
+            self._held.clear()
+
+    def hold(self, item: object) -> None:
+        """Keep `item` (loaded code, say) until the stream was next seen idle. Costs next to nothing when repeated."""
+        self._held[id(item)] = item
 
     def statistics(self) -> StreamStatistics:
         """What this stream has done so far."""

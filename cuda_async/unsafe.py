@@ -56,12 +56,13 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
         BaseException: whatever the operation raised while it was submitted.
     """
     run: Run[T] = Run(op, stream)
-    run.submit()
-    if run.submission_failed:
-        run.wait()
-    for lease in run.leases:
-        lease.give_back()
-    run.watch()
+    run.submit(followed=False)
+    if not run.done:
+        if run.submission_failed:
+            run.wait()
+        for lease in run.leases:
+            lease.give_back()
+        run.watch()
     return cast("T", run.handles)
 
 

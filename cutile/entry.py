@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, overload
 
-from cutile.backend.interface import CompileOptions
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import KernelCache
 from cutile.errors import ArgumentError
 from cutile.launch.arguments import give_back
@@ -126,7 +126,7 @@ def entry(function: Callable[..., None] | None = None, *, options: CompileOption
         ... def increment(y: ct.Mut):
         ...     y.store(y.load() + 1)
     """
-    chosen = options or CompileOptions()
+    chosen = options or DEFAULT_OPTIONS
     if function is None:
         return functools.partial(Kernel, options=chosen)
     return Kernel(function, chosen)

@@ -63,6 +63,9 @@ class CompileOptions:
             raise ValueError(f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16")
 
 
+DEFAULT_OPTIONS = CompileOptions()
+"""What a launch that gives no options has; one object, so that launches recognise it at no cost."""
+
 ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from cutile.backend.interface import CompileOptions, Target
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
@@ -22,6 +22,7 @@ class Plan:
         self.specialization = specialization
         self._options = options
         self._compiled: SingleFlight[Compiled] = SingleFlight()
+        self._last: tuple[Target, Compiled] | None = None  # the same target object comes again and again
 
     def request(self, target: Target) -> Request:
         """What is to be compiled for a target."""
@@ -35,11 +36,15 @@ class Plan:
             KernelError: the kernel does not compile; shows the place.
             CompilationError: the toolchain refused the generated code.
         """
+        last = self._last
+        if last is not None and last[0] is target and last[1].program.captures.unchanged():
+            return last[1]
         found = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
-        if found.program.captures.unchanged():
-            return found
-        self._compiled.forget(target)
-        return self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        if not found.program.captures.unchanged():
+            self._compiled.forget(target)
+            found = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        self._last = (target, found)
+        return found
 
     def is_compiled(self, target: Target) -> bool:
         """Whether a launch for this target would not have to compile."""
@@ -67,7 +72,8 @@ class KernelCache:
         self.function = function
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
-        self._declares_extents = tuple(each.extents is not None for each in self.signature.parameters)
+        declaring = tuple(each.extents is not None for each in self.signature.parameters)
+        self._declaring = declaring if any(declaring) else ()
         self._plans: dict[Hashable, Plan] = {}
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,12 +86,17 @@ class KernelCache:
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
         """
-        # Extents count only where the signature declares some.
-        classes: list[Hashable] = []
-        for declares, fact in zip(self._declares_extents, facts, strict=True):
-            if fact is not None:
-                classes.append(fact if declares else fact.layout)
-        key = (*classes, *generics.items(), options)
+        if self._declaring:  # extents count only where the signature declares some
+            classes: list[Hashable] = [
+                fact if declares else fact.layout
+                for declares, fact in zip(self._declaring, facts, strict=True)
+                if fact is not None
+            ]
+        else:
+            classes = [fact[0] for fact in facts if fact is not None]
+        if generics or options is not DEFAULT_OPTIONS:
+            classes += [*generics.items(), options]
+        key = tuple(classes)
         found = self._plans.get(key)
         if found is None:
             specialization = specialize(self.signature, facts, generics, options.max_divisibility)

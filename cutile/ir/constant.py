@@ -1,4 +1,4 @@
-"""`Constant`: the one operation beside control flow that the IR itself knows, since builders and passes make constants."""
+"""`Constant`: the one operation beside control flow that the IR itself knows: builders and passes make them."""
 
 from __future__ import annotations
 

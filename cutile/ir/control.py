@@ -20,7 +20,7 @@ class Yield(Op, name="yield", terminates=True):
 
 
 class For(Op, name="for"):
-    """Run `body(i, *carried)` for `i` from `start` to before `stop` in steps of `step` (not 0); results: the carried values.
+    """Run `body(i, *carried)` for `i` from `start` to before `stop` by `step` (not 0); results: the carried values.
 
     All three bounds are scalars of one integer dtype, which is also `i`'s.
     """

@@ -1,6 +1,6 @@
 """IR as text, and back: `parse(print_function(f), OPS) == f`.
 
-    func @saxpy(%y: mut<f32[?], strides [1], align 16, tile [256]>, %a: f32, %x: tensor<f32[?], strides [1], align 16>) {
+    func @saxpy(%y: mut<f32[?], strides [1], align 16, tile [256]>, %a: f32, %x: tensor<f32[?], strides [1], align 16>)
       %i = tile_block_id() {axis = 0} : i32  // 12
       %t = load_tile(%x, %i) {shape = [256]} : f32<256>
       ...

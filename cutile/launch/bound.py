@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cuda_async import Storage, Stream, Use
-from cuda_async.lease import lend
+from cuda_async.lease import refuse_conflicts
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
@@ -87,8 +87,7 @@ class BoundLaunch:
         with stream.submission:
             for storage, write in self._storages:
                 if storage.leases:
-                    for lease in lend(self._uses(), self, self._site):  # refuses what conflicts
-                        lease.give_back()  # this stream orders the rest
+                    refuse_conflicts(self._uses(), self, self._site)
                 storage.use(stream, write=write)
             self._prepared.launch()
 

@@ -17,7 +17,7 @@ from cutile.launch.grid import Grid, check_grid, launch_grid
 from cutile.launch.numbers import numbers_of
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.target import chosen_backend, target_of
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import TiledView
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
@@ -146,12 +146,13 @@ class KernelOp(DeviceOp[Any]):
         """Check one argument and note what the launch does to its memory."""
         signature = self._kernel.signature
         parameter = signature.parameters[position]
-        checked = check_argument(signature.name, parameter, argument)
+        checked: Any = check_argument(signature.name, parameter, argument)
         self._checked[position] = checked
-        if isinstance(checked, View | TiledView):
+        if parameter.kind != "scalar":
             self._facts[position] = checked.facts
-            self._uses.append(Use(parameter.name, checked.storage, checked.writes, *checked.byte_range))
-            if isinstance(checked, TiledView):
+            start, stop = checked.byte_range
+            self._uses.append(Use(parameter.name, checked.storage, checked.writes, start, stop))
+            if checked.writes:
                 self._outputs.append((parameter.name, checked))
 
     def _launch_grid(self) -> Grid:
@@ -173,7 +174,7 @@ class KernelOp(DeviceOp[Any]):
         for use in self._uses:
             cast("Storage", use.storage).use(stream, write=use.write)
         compiled.loaded.launch(grid, numbers, stream)
-        context.keep(compiled.loaded)
+        context.hold_code(compiled.loaded)
         return self._result(*arguments)
 
     def _run_lazy(self, context: ExecutionContext) -> tuple[Any, ...]:

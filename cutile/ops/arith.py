@@ -1,4 +1,4 @@
-"""Arithmetic and bits, element by element. Integers wrap; f16 and bf16 compute in f32 and round after each operation."""
+"""Arithmetic and bits, element by element. Integers wrap; f16 and bf16 compute in f32 and round each time."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class PrimaryContext:
         check(cu.cuInit(0), cu.cuInit)
         self.device: Any = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle: Any = check(cu.cuDevicePrimaryCtxRetain(self.device), cu.cuDevicePrimaryCtxRetain)
-        self._number = int(self.handle)
+        self.number = int(self.handle)
 
     def check(self) -> None:
         """Refuse a lost device and the child of a fork.
@@ -73,17 +73,13 @@ class PrimaryContext:
         """Make the context current on this thread, until `leave`."""
         self.check()
         if _current.top is not self:
-            pushed = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)) != self._number
+            pushed = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)) != self.number
             if pushed:
                 check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
             _current.stack.append((self, pushed))
         else:
             _current.stack.append((self, False))
         _current.top = self
-
-    def is_current(self) -> bool:
-        """Whether a call on this thread would reach this context, and the device is not lost. Cheap."""
-        return self.lost is None and not _forked and int(cu.cuCtxGetCurrent()[1]) == self._number
 
     def leave(self) -> None:
         """Restore what was current before `enter`."""
@@ -148,4 +144,4 @@ class BorrowedContext(PrimaryContext):
         check(cu.cuInit(0), cu.cuInit)
         self.device = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle = cu.CUcontext(raw)
-        self._number = raw
+        self.number = raw

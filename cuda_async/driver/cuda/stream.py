@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ("BorrowedStream", "CudaEvent", "CudaFunction", "CudaGraphHandle", "CudaStream", "RunErrors")
 
-_SPIN_S = 60e-6  # a blocking wait for a short kernel: polling it costs less than a sleep
+_SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 75, which short work would pay for
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
@@ -230,14 +230,14 @@ class CudaStream(DriverStream):
     ) -> Callable[[], None]:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"prepare_launch: expected what load_function returned, got {type(function).__name__}")
-        call, launch, success = self._context.call, cu.cuLaunchKernel, cu.CUresult.CUDA_SUCCESS
+        context, launch, success = self._context, cu.cuLaunchKernel, cu.CUresult.CUDA_SUCCESS
+        current, number = cu.cuCtxGetCurrent, context.number
         arguments = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
-        is_current = self._context.is_current
 
         def go() -> None:
-            # Most calls find the context current: then this is the driver's call and nothing else.
-            if not (is_current() and launch(*arguments)[0] == success):
-                call(launch, *arguments)
+            # Most calls find the context current: then this is the driver's call and little else.
+            if int(current()[1] or 0) != number or context.lost is not None or launch(*arguments)[0] != success:
+                context.call(launch, *arguments)
 
         return go
 

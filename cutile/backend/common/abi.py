@@ -1,4 +1,4 @@
-"""The plain parameters of a compiled kernel: addresses, extents, strides, scalars, the grid. The same for all backends."""
+"""The plain parameters of a compiled kernel: addresses, extents, strides, scalars, the grid. One for all backends."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Measurements of the runtime beside its peers. Each writes a JSON file into docs/benchmarks/."""
