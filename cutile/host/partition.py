@@ -15,6 +15,7 @@ from cuda_async.site import Site, format_site, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError
+from cutile.host.compat import OldPartitionMethods
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.launch.views import TiledView, View
 
@@ -119,7 +120,7 @@ class _TiledTensor(language.Partition):
         )
 
 
-class Partition(_TiledTensor):
+class Partition(OldPartitionMethods, _TiledTensor):
     """A tensor cut into tiles, standing in the tensor's place. Made by `tensor.partition(shape)`.
 
     Kernels yield it as they got it; `unpartition()` gives the tensor back, and so does dropping the partition. When an

@@ -21,6 +21,7 @@ from cuda_async import Device, DeviceOp, NotReadyError, OwnershipError, Storage
 from cuda_async.lease import current_holder
 from cutile import language
 from cutile.dtypes import DTypeLike
+from cutile.host.compat import OldTensorMethods
 from cutile.host.partition import MutBorrow, Partition, as_tile
 from cutile.host.shapes import (
     ShapeLike,
@@ -59,7 +60,7 @@ class Holder(Protocol):
         ...
 
 
-class Tensor(language.Tensor):
+class Tensor(OldTensorMethods, language.Tensor):
     """An array on a device. Made by the functions of `cutile.api`; never constructed directly.
 
     Metadata is known at once, also while the device still computes the values. Passing a tensor to a `Tensor`
