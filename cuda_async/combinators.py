@@ -7,6 +7,7 @@ called at submission, with handles. What several consumers share is in `shared.p
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -26,6 +27,13 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 
+def _name_of(function: Callable[..., object]) -> str:
+    """How a drawing names a function: a lambda by its line."""
+    name: str = getattr(function, "__name__", type(function).__name__)
+    code = getattr(function, "__code__", None)
+    return f"lambda of line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
+
+
 class Value(DeviceOp[T]):
     """Yields a value; enqueues nothing."""
 
@@ -36,6 +44,9 @@ class Value(DeviceOp[T]):
     def __init__(self, item: T) -> None:
         super().__init__()
         self._value = item
+
+    def detail(self) -> str:
+        return reprlib.repr(self._value)
 
     def execute(self, context: ExecutionContext) -> T:
         return self._value
@@ -103,6 +114,9 @@ class Then(_Step[U]):
 
     __slots__ = ("_function",)
 
+    def detail(self) -> str:
+        return _name_of(self._function)
+
     def __init__(self, parent: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> None:
         super().__init__(parent)
         self._function = function
@@ -131,6 +145,9 @@ class Map(_Step[U]):
 
     __slots__ = ("_function",)
 
+    def detail(self) -> str:
+        return _name_of(self._function)
+
     def __init__(self, parent: DeviceOp[T], function: Callable[[T], U]) -> None:
         super().__init__(parent)
         self._function = function
@@ -152,6 +169,9 @@ class Inspect(_Step[T]):
     """Calls a function with the parent's result and passes the result on."""
 
     __slots__ = ("_function",)
+
+    def detail(self) -> str:
+        return _name_of(self._function)
 
     def __init__(self, parent: DeviceOp[T], function: Callable[[T], object]) -> None:
         super().__init__(parent)

@@ -52,7 +52,8 @@ class ExecutionContext:
         try:
             if leases:
                 check_guards(leases, run)
-            result = op.execute(self)
+            recorder = self.stream.recorder
+            result = op.execute(self) if recorder is None else recorder.execute(op, self)
         except BaseException:
             run.trail.append(op)
             raise

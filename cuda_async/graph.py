@@ -24,6 +24,7 @@ from cuda_async.driver.interface import DriverGraph
 from cuda_async.errors import ContextError, NotReadyError
 from cuda_async.lease import Lease, Use, lend
 from cuda_async.op import DeviceOp
+from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
 from cuda_async.run import Run, refuse_nested
 from cuda_async.site import Site, format_site, user_site
@@ -70,7 +71,7 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_kept", "_leases", "_output", "_site", "_stream", "_unlaunched",
+        "__weakref__", "_handle", "_kept", "_leases", "_output", "_site", "_steps", "_stream", "_unlaunched",
         "_uses", "closed", "nodes",
     )  # fmt: skip
 
@@ -80,6 +81,7 @@ class CudaGraph(Generic[T]):
         self._site = site
         self._uses = recorder.uses()
         self._kept = run.kept
+        self._steps = recorder.steps
         self._output: list[T] = [output]
         self.nodes = handle.driver.nodes
         """How many copies, fills and launches were recorded."""
@@ -234,6 +236,19 @@ class CudaGraph(Generic[T]):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.nodes} nodes"
         return f"<CudaGraph of {self._stream.device}, {state}, captured at {format_site(self._site)}>"
+
+    def diagram(self) -> str:
+        """What was recorded, as text: a line for each operation that uses memory, and which it has to follow."""
+        return self.picture().text()
+
+    def _repr_html_(self) -> str:
+        from cuda_async.svg import html_of
+
+        return html_of(self.picture())
+
+    def picture(self) -> Picture:
+        """The same, as data."""
+        return picture_of_steps(repr(self)[1:-1], self._steps)
 
 
 class GraphLaunch(DeviceOp[None]):

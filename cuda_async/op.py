@@ -35,6 +35,7 @@ from cuda_async.compat import OldMethods
 from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, Use, lend
+from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Site, format_site, user_site
 
 if TYPE_CHECKING:
@@ -123,6 +124,21 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
         """A short name for errors and drawings."""
         return type(self).__name__.lower()
 
+    def detail(self) -> str:
+        """A few words more, for drawings. Here: the arguments that it writes and reads."""
+        words = {True: "writes", False: "reads"}
+        held = {write: [lease.argument for lease in self._leases if lease.write is write] for write in words}
+        return ", ".join(f"{words[write]} {', '.join(names)}" for write, names in held.items() if names)
+
+    def sources(self) -> Iterable[DeviceOp[Any]]:
+        """What is drawn before this: its parts, and operations that it shares with others."""
+        return self.parts()
+
+    @property
+    def state(self) -> str:
+        """`built`, `composed` (into another operation), `run` or `discarded`."""
+        return _STATES[self._state]
+
     # -- life ---------------------------------------------------------------------------------
 
     def claim(self) -> None:
@@ -196,7 +212,16 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
         return self.has_effects or any(part.warns() for part in self.parts())
 
     def __repr__(self) -> str:
-        return f"<{self.label()} made at {format_site(self.site)}, {_STATES[self._state]}>"
+        return f"<{expression(self)} made at {format_site(self.site)}, {self.state}>"
+
+    def diagram(self) -> str:
+        """What this is composed of, as text: a line for each operation, in the order in which they run."""
+        return picture_of_op(self).text()
+
+    def _repr_html_(self) -> str:
+        from cuda_async.svg import html_of
+
+        return html_of(picture_of_op(self))
 
     # -- composing ----------------------------------------------------------------------------
 

@@ -6,15 +6,30 @@ runs); each launch of the graph orders itself behind the other users of the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_async.errors import LaunchError
+from cuda_async.site import Site
 
 if TYPE_CHECKING:
+    from cuda_async.context import ExecutionContext
+    from cuda_async.op import DeviceOp
     from cuda_async.storage import Storage
     from cuda_async.stream import Stream
 
-__all__ = ("Recorder", "refuse_in_capture")
+__all__ = ("Recorder", "Step", "refuse_in_capture")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Step:
+    """An operation that was recorded, for drawings: its name and line, and which storages it writes or only reads."""
+
+    label: str
+    site: Site
+    uses: dict[int, bool] = field(default_factory=dict[int, bool])
 
 
 class Recorder:
@@ -25,18 +40,36 @@ class Recorder:
         may_allocate: whether operations that allocate may be recorded.
     """
 
-    __slots__ = ("_may_allocate", "_uses", "allocated", "home")
+    __slots__ = ("_may_allocate", "_running", "_uses", "allocated", "home", "steps")
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.home = home
         self._may_allocate = may_allocate
         self._uses: dict[int, tuple[Storage, bool]] = {}
         self.allocated: list[Storage] = []
+        self._running: list[tuple[DeviceOp[Any], Step | None]] = []
+        self.steps: list[Step] = []
+        """The operations that touched memory, in the order in which each first did."""
+
+    def execute(self, op: DeviceOp[T], context: ExecutionContext) -> T:
+        """Execute an operation and write down what it uses as a step of its own."""
+        self._running.append((op, None))
+        try:
+            return op.execute(context)
+        finally:
+            self._running.pop()
 
     def note(self, storage: Storage, *, write: bool) -> None:
         """The recorded work reads, or writes, this storage."""
         known = self._uses.get(id(storage))
         self._uses[id(storage)] = (storage, write or (known is not None and known[1]))
+        if self._running:
+            op, step = self._running[-1]
+            if step is None:
+                step = Step(op.label(), op.site)
+                self._running[-1] = (op, step)
+                self.steps.append(step)
+            step.uses[id(storage)] = write or step.uses.get(id(storage), False)
 
     def uses(self) -> list[tuple[Storage, bool]]:
         """Each storage used, and whether it is written."""

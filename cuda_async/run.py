@@ -196,7 +196,8 @@ class Run(Generic[T]):
         self._op = None
         before = set_current_holder(self)
         try:
-            return op.execute(ExecutionContext(self.stream, self))
+            context, recorder = ExecutionContext(self.stream, self), self.stream.recorder
+            return op.execute(context) if recorder is None else recorder.execute(op, context)
         except BaseException as error:
             _add_path(error, [op, *reversed(self.trail)], self.stream)
             raise

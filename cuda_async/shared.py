@@ -123,6 +123,11 @@ class _Once(Generic[T]):
         parent = self._parent
         return () if parent is None else parent.preparations(device)
 
+    def sources(self) -> Iterable[DeviceOp[Any]]:
+        """The parent, unless it has run."""
+        parent = self._parent
+        return () if parent is None else (parent,)
+
     def discard(self) -> None:
         """Give up the parent, unless it has run."""
         with self._lock:
@@ -197,6 +202,9 @@ class SharedDeviceOp(DeviceOp[T]):
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         return self._once.preparations(device)
 
+    def sources(self) -> Iterable[DeviceOp[Any]]:
+        return self._once.sources()
+
     def execute(self, context: ExecutionContext) -> T:
         return self._once.get(context)
 
@@ -229,6 +237,9 @@ class _Branch(DeviceOp[U]):
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         return self._once.preparations(device)
+
+    def sources(self) -> Iterable[DeviceOp[Any]]:
+        return self._once.sources()
 
     def execute(self, context: ExecutionContext) -> U:
         result = self._once.get(context)

@@ -1,0 +1,180 @@
+"""What is composed of what, as data: of an operation, and of a captured graph. Drawn as text here, as SVG in `svg.py`.
+
+    Picture("then, built", nodes)        # nodes in the order in which they run; each names those it follows
+
+Nothing is run or enqueued for it, and what only shows when an operation runs (what a function given to `then` returns)
+is not in it. Composites of any size are drawn: beyond a limit the far end is one node that says how many it stands for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cuda_async.op import DeviceOp
+    from cuda_async.recorder import Step
+
+__all__ = ("Node", "Picture", "expression", "picture_of_op", "picture_of_steps")
+
+LIMIT = 60
+"""How many nodes are drawn."""
+
+_EXPRESSION_LIMIT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One box.
+
+    Attributes:
+        label: what it is.
+        detail: what it uses, or calls; may be empty.
+        site: the file and line that made it; may be empty.
+        sources: the numbers of the nodes before it that it follows.
+        has_effects: whether it does work of its own (and does not only put others together).
+    """
+
+    label: str
+    detail: str
+    site: str
+    sources: tuple[int, ...]
+    has_effects: bool = False
+
+    @property
+    def caption(self) -> str:
+        """Label and detail."""
+        return f"{self.label} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Nodes in the order in which they run: sources come before what follows them."""
+
+    title: str
+    nodes: tuple[Node, ...]
+
+    def text(self) -> str:
+        """One line for each node: its number, what it is, the numbers it follows, where it was made."""
+        rows = [(node.caption, _after(node.sources), node.site) for node in self.nodes]
+        caption = max((len(row[0]) for row in rows), default=0)
+        after = max((len(row[1]) for row in rows), default=0)
+        digits = len(str(len(rows)))
+        lines = [
+            f"{number:>{digits + 2}}  {row[0]:<{caption}}  {row[1]:<{after}}  {row[2]}".rstrip()
+            for number, row in enumerate(rows, 1)
+        ]
+        return "\n".join([self.title, *lines])
+
+
+def _after(sources: tuple[int, ...]) -> str:
+    return f"after {', '.join(str(each + 1) for each in sources)}" if sources else ""
+
+
+def _short(site: tuple[str, int]) -> str:
+    return f"{PurePath(site[0]).name}:{site[1]}"
+
+
+def picture_of_op(op: DeviceOp[Any], limit: int = LIMIT) -> Picture:
+    """The composition of an operation: what runs first comes first."""
+    chosen = _nearest(op, limit)
+    nodes: list[Node] = []
+    numbers: dict[int, int] = {}
+    if len(chosen) < (total := _count(op)):
+        nodes.append(Node(f"… {total - len(chosen):,} more", "", "", ()))
+    # Post-order without recursion: a chain may have ten thousand links.
+    stack: list[tuple[DeviceOp[Any], bool]] = [(op, False)]
+    while stack:
+        current, expanded = stack.pop()
+        if id(current) in numbers:
+            continue
+        sources = list(current.sources())
+        if not expanded:
+            stack.append((current, True))
+            stack += [(each, False) for each in reversed(sources) if id(each) in chosen]
+            continue
+        follows = dict.fromkeys(numbers.get(id(each), 0) for each in sources)
+        numbers[id(current)] = len(nodes)
+        nodes.append(Node(current.label(), current.detail(), _short(current.site), tuple(follows), current.has_effects))
+    return Picture(f"{op.label()}, {op.state}, made at {_short(op.site)}", tuple(nodes))
+
+
+def _nearest(op: DeviceOp[Any], limit: int) -> set[int]:
+    """The identities of up to `limit` operations, the nearest to the result."""
+    chosen, waiting = {id(op)}, deque([op])
+    while waiting:
+        for each in waiting.popleft().sources():
+            if len(chosen) >= limit:
+                return chosen
+            if id(each) not in chosen:
+                chosen.add(id(each))
+                waiting.append(each)
+    return chosen
+
+
+def _count(op: DeviceOp[Any]) -> int:
+    seen, waiting = {id(op)}, [op]
+    while waiting:
+        for each in waiting.pop().sources():
+            if id(each) not in seen:
+                seen.add(id(each))
+                waiting.append(each)
+    return len(seen)
+
+
+def expression(op: DeviceOp[Any]) -> str:
+    """The composition in one line, `then(zip(value, saxpy))`, with dots for what is too much."""
+    left = _EXPRESSION_LIMIT
+
+    def write(each: DeviceOp[Any]) -> str:
+        nonlocal left
+        left -= 1
+        sources = list(each.sources())
+        if not sources:
+            return each.label()
+        inner = [write(source) if left > 0 else "…" for source in sources[:_EXPRESSION_LIMIT]]
+        if len(sources) > len(inner):
+            inner.append("…")
+        return f"{each.label()}({', '.join(inner)})"
+
+    return write(op)
+
+
+def picture_of_steps(title: str, steps: Iterable[Step], limit: int = LIMIT) -> Picture:
+    """What a graph recorded: a step follows those whose memory it uses, where one of the two writes it."""
+    steps = list(steps)
+    names: dict[int, int] = {}
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    nodes: list[Node] = []
+    for number, step in enumerate(steps[:limit]):
+        sources: dict[int, None] = {}
+        for storage, writes in step.uses.items():
+            names.setdefault(storage, len(names) + 1)
+            if storage in writer:
+                sources[writer[storage]] = None
+            if writes:
+                sources.update(dict.fromkeys(readers.pop(storage, ())))
+        for storage, writes in step.uses.items():
+            if writes:
+                writer[storage] = number
+            else:
+                readers.setdefault(storage, []).append(number)
+        nodes.append(Node(step.label, _uses(step, names), _short(step.site), tuple(sorted(sources)), True))
+    if len(steps) > limit:
+        nodes.append(Node(f"… {len(steps) - limit:,} more", "", "", (len(nodes) - 1,)))
+    return Picture(title, tuple(nodes))
+
+
+def _uses(step: Step, names: dict[int, int]) -> str:
+    kinds = {True: "writes", False: "reads"}
+    parts: list[str] = []
+    for writes, word in kinds.items():
+        used = [f"#{names[storage]}" for storage, each in step.uses.items() if each is writes]
+        if used:
+            parts.append(f"{word} {', '.join(used)}")
+    return ", ".join(parts)
