@@ -8,6 +8,7 @@ from typing import Any, cast
 from cuda_async import OwnershipError
 from cutile.errors import ArgumentTypeError, LaunchError
 from cutile.frontend.signature import Parameter
+from cutile.launch.foreign import foreign_argument
 from cutile.launch.scalars import Number, plain_scalar, raw_scalar
 from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
 
@@ -31,6 +32,9 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
                 return look()
             except OwnershipError as error:
                 raise _no_longer(kernel, parameter, error) from None
+        view = foreign_argument(argument, f"{kernel}: argument {parameter.name!r}")
+        if view is not None:
+            return view
         raise _no_tensor(kernel, parameter, argument)
     if parameter.kind == "mut":
         look = getattr(argument, "__kernel_output__", None)
@@ -75,6 +79,12 @@ def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentType
 def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
     name = parameter.name
     what = "a tensor" if isinstance(argument, KernelInput) else _describe(argument)
+    if hasattr(argument, "__dlpack__") or hasattr(argument, "__cuda_array_interface__"):
+        if not isinstance(argument, KernelInput):
+            return ArgumentTypeError(
+                f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
+                f"partition it first: api.partition({name}, (64, 64)), which shares its memory"
+            )
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
         f"partition it first: {name}.partition((64, 64))"

@@ -90,6 +90,7 @@ class BoundLaunch:
                     refuse_conflicts(self._uses(), self, self._site)
                 storage.use(stream, write=write)
             self._prepared.launch()
+            stream.lead_lenders()
 
     def set(self, **arguments: Any) -> None:
         """Change arguments by name for the launches to come.
@@ -105,13 +106,16 @@ class BoundLaunch:
                 raise ArgumentError(f"{signature.name} has no argument {name!r}; it has {', '.join(signature.names)}")
             position = signature.names.index(name)
             fresh[position] = self._check(position, argument)
+        moved = False
         for position, checked in fresh.items():
             self._checked[position] = checked
             self._arguments[position] = arguments[signature.names[position]]
+            moved = moved or isinstance(checked, View | TiledView)
         for position, parameter in enumerate(self._parameters):
             if parameter.argument in fresh:
-                self._prepared.set(position, number_of(parameter, self._checked, self._grid))
-        self._note_storages()
+                self._prepared.set(position, number_of(parameter)(self._checked, self._grid))
+        if moved:
+            self._note_storages()
 
     def _check(self, position: int, argument: Any) -> Checked:
         signature = self._kernel.signature

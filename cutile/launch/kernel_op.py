@@ -22,6 +22,18 @@ from cutile.launch.views import TiledView
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
 
+_op_types: dict[type, bool] = {}
+
+
+def _is_op(argument: Any) -> bool:
+    """Whether an argument is an op that has yet to run. Remembers the answer by type: `isinstance` asks an ABC."""
+    kind = cast("type[Any]", type(argument))
+    known = _op_types.get(kind)
+    if known is None:
+        known = _op_types[kind] = issubclass(kind, DeviceOp)
+    return known
+
+
 class KernelOp(DeviceOp[Any]):
     """A launch that has not run. Yields a named tuple of all its arguments, the same objects that were passed.
 
@@ -56,7 +68,7 @@ class KernelOp(DeviceOp[Any]):
         self.arity = len(arguments)
         try:
             for position, argument in enumerate(arguments):
-                if isinstance(argument, DeviceOp):
+                if _is_op(argument):
                     self._lazy += (cast("DeviceOp[Any]", argument),)
                 else:
                     self._take(position, argument)
@@ -182,7 +194,7 @@ class KernelOp(DeviceOp[Any]):
         arguments = list(self._arguments)
         known = len(self._uses)
         for position, argument in enumerate(self._arguments):
-            if isinstance(argument, DeviceOp):
+            if _is_op(argument):
                 arguments[position] = context.execute(cast("DeviceOp[Any]", argument))
                 self._take(position, arguments[position])
         if len(self._uses) > known:

@@ -6,8 +6,8 @@ Which numbers those are is known when a kernel is compiled, so an expression is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from cutile.backend.interface import Parameter
 from cutile.compile.driver import Compiled
@@ -40,6 +40,7 @@ def expression(parameter: Parameter) -> str:
     return by_kind[parameter.kind]
 
 
-def number_of(parameter: Parameter, checked: Sequence[Checked], grid: Grid) -> Any:
-    """The number of one parameter."""
-    return eval(f"lambda c, g: {expression(parameter)}")(checked, grid)
+@functools.cache
+def number_of(parameter: Parameter) -> Callable[[Sequence[Checked], Grid], Number]:
+    """What makes the number of one parameter."""
+    return eval(f"lambda c, g: {expression(parameter)}")

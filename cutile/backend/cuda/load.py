@@ -85,10 +85,11 @@ class CudaLoaded(Loaded):
         return CudaPreparedLaunch(go, memory, addresses, self._parameters)
 
     def _pack(self, memory: Any, arguments: Sequence[int | float | bool]) -> None:
-        values = list(arguments)
-        for i in self._halves:
-            values[i] = _bits(self._parameters[i].dtype, values[i])
-        self._packer.pack_into(memory, 0, *values)
+        if self._halves:
+            arguments = list(arguments)
+            for i in self._halves:
+                arguments[i] = _bits(self._parameters[i].dtype, arguments[i])
+        self._packer.pack_into(memory, 0, *arguments)
 
     def _function(self, stream: LaunchStream) -> Any:
         """The function on the stream's device, loaded once."""
