@@ -65,7 +65,7 @@ def measured(device: Device, options: argparse.Namespace) -> Sequence[Row]:
     with device:
         clock = DeviceClock(device)
         return [
-            measure(example, case, clock, budget_s=0.02 if options.quick else options.budget, copy=True)
+            measure(example, case, clock, budget_s=options.budget, quick=options.quick, copy=True)
             for example, case in bench_sizes(device, quick=options.quick)
             if not options.only or example.name in options.only
         ]

@@ -42,6 +42,7 @@ def measure(
     *,
     seed: int = 0,
     budget_s: float = 1.0,
+    quick: bool = False,
     copy: bool = False,
 ) -> Row:
     """Check a case on random inputs, then time it beside its peers.
@@ -52,6 +53,7 @@ def measure(
         clock: the device, and how time is taken there.
         seed: of the random inputs. Outputs are poisoned before the run that is checked.
         budget_s: seconds spent on each of those who are timed.
+        quick: a check, not a measurement: hardly any time is spent.
         copy: whether a plain copy that moves the same bytes is a peer too.
     """
     problem = example.problem(case, np.random.default_rng(seed))
@@ -64,7 +66,7 @@ def measure(
         "copy": clock.time_copy(example.nbytes(case)) if copy and not flops else None,
     }
     runs = {name: peer for name, peer in candidates.items() if peer is not None}
-    timings = interleaved(runs, budget_s=budget_s)
+    timings = interleaved(runs, budget_s=0.02 if quick else budget_s, most=20, pause_s=0.0 if quick else clock.pause_s)
     rate = (flops or example.nbytes(case)) / timings["cutile"].median / 1e6
     return Row(example.name, str(case), error, wrong, timings, rate, "GFLOP/s" if flops else "GB/s")
 

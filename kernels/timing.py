@@ -29,7 +29,12 @@ class Timing:
 
 
 def interleaved(
-    runs: Mapping[str, Run], *, budget_s: float = 1.0, least: int = 5, most: int = 100
+    runs: Mapping[str, Run],
+    *,
+    budget_s: float = 1.0,
+    least: int = 5,
+    most: int = 100,
+    pause_s: float = 0.0,
 ) -> dict[str, Timing]:
     """Time each of `runs` in turn, over and over, after one round that does not count.
 
@@ -38,16 +43,22 @@ def interleaved(
         budget_s: stop after this many seconds for each of them,
         least: but not before so many rounds,
         most: and at the latest after so many.
+        pause_s: idle seconds before each run. The threads of a BLAS spin for a while after a call, and would take
+            their cores from whoever comes next.
     """
     for run in runs.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
-    end = time.perf_counter() + budget_s * len(runs)
+    spent = 0.0
     for done in range(most):
-        if done >= least and time.perf_counter() > end:
+        if done >= least and spent > budget_s * len(runs):
             break
         for name, run in runs.items():
+            if pause_s:
+                time.sleep(pause_s)
+            start = time.perf_counter()
             times[name].append(run())
+            spent += time.perf_counter() - start
     return {name: Timing(statistics.median(all_), min(all_), len(all_)) for name, all_ in times.items()}
 
 
@@ -73,6 +84,11 @@ class DeviceClock:
         self.device = device
         self.stream: Stream = device.new_stream()
         self._flush: Tensor | None = None
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before a run, for the threads of the run before to go to sleep; see `interleaved`."""
+        return 0.1 if self.device.kind == "host" else 0.0
 
     def time(self, build: Callable[[], DeviceOp[Any]]) -> Run:
         """Return a run that builds an op, executes it and returns the milliseconds of its execution alone."""
