@@ -16,6 +16,7 @@ from cutile import language
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError
 from cutile.host.compat import OldPartitionMethods
+from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.launch.views import TiledView, View
 
@@ -118,6 +119,14 @@ class _TiledTensor(language.Partition):
             f"{type(self).__name__}({view.dtype.name}, tensor_shape={view.shape}, partition_shape={self._tiled.tile}, "
             f"device={view.storage.device})"
         )
+
+    def _repr_html_(self) -> str:
+        view, tile = self._tiled.view, self._tiled.tile
+        fits = len(tile) == len(view.shape)
+        facts = [("dtype", view.dtype.name), ("tensor", f"{view.shape}"), ("tile", f"{tile}")]
+        facts += [("grid", f"{self.grid()}")] if fits else []
+        facts += [("device", f"{view.storage.device}")]
+        return card(type(self).__name__, facts, drawing(view.shape, tile if fits else None))
 
 
 class Partition(OldPartitionMethods, _TiledTensor):

@@ -22,6 +22,7 @@ from cuda_async.lease import current_holder
 from cutile import language
 from cutile.dtypes import DTypeLike
 from cutile.host.compat import OldTensorMethods
+from cutile.host.display import card, drawing
 from cutile.host.partition import MutBorrow, Partition, as_tile
 from cutile.host.shapes import (
     ShapeLike,
@@ -150,6 +151,14 @@ class Tensor(OldTensorMethods, language.Tensor):
         if holder is not None:
             parts.append(f"held by {holder.describe()}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        facts = [("dtype", self.dtype.name), ("shape", f"{self.shape}"), ("strides", f"{self.strides} elements")]
+        facts += [("bytes", f"{self.num_bytes:,}"), ("device", f"{self.device}")]
+        holder = self.holder()
+        if holder is not None:
+            facts.append(("held by", holder.describe()))
+        return card(type(self).__name__, facts, drawing(self.shape))
 
     # -- ownership ----------------------------------------------------------------------------
 
