@@ -32,6 +32,9 @@ __all__ = (
     "Instrument",
     "ObservedOperation",
     "add_instrument",
+    "begin",
+    "completed",
+    "enqueued",
     "instrumented",
     "remove_instrument",
 )

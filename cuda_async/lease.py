@@ -28,6 +28,7 @@ __all__ = (
     "check_guards",
     "current_holder",
     "lend",
+    "refuse_conflicts",
     "set_current_holder",
 )
 

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "compile": _LEAF | {"ir", "ops", "frontend", "passes", "backend"},
     "launch": _LEAF | _BACKEND_FACE | {"frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
-    "host": _LEAF | {"language", "launch", "entry", "cuda_async"},
+    "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
 }
 
 SIBLINGS = {  # folder -> parts of it that must not know one another
