@@ -140,7 +140,18 @@ def _checked(op: object, method: str) -> DeviceOp[Any]:
     )
 
 
-class Map(_Step[U]):
+class _OnHost(_Step[U]):
+    """A step that enqueues nothing of its own: a graph may record it where it may record the parent."""
+
+    __slots__ = ()
+
+    @property
+    def graph_node(self) -> bool:  # type: ignore[override]
+        """Whether the parent can be recorded in a graph scope."""
+        return self.parent.graph_node
+
+
+class Map(_OnHost[U]):
     """Transforms the parent's result on the host."""
 
     __slots__ = ("_function",)
@@ -165,7 +176,7 @@ class Map(_Step[U]):
         return mapped
 
 
-class Inspect(_Step[T]):
+class Inspect(_OnHost[T]):
     """Calls a function with the parent's result and passes the result on."""
 
     __slots__ = ("_function",)
@@ -182,7 +193,7 @@ class Inspect(_Step[T]):
         return result
 
 
-class Select(_Step[U]):
+class Select(_OnHost[U]):
     """One element of the tuple that the parent yields."""
 
     __slots__ = ("_index",)

@@ -133,6 +133,7 @@ class Fill(DeviceOp[T]):
     __slots__ = ("_element", "_result", "_view")
 
     has_effects = True
+    graph_node = True
 
     def __init__(self, view: View, element: Array, result: T) -> None:
         super().__init__()

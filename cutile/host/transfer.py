@@ -176,6 +176,7 @@ class _Memcpy(DeviceOp[None]):
     __slots__ = ("_destination", "_source")
 
     has_effects = True
+    graph_node = True
 
     def __init__(self, destination: View, source: View) -> None:
         super().__init__()
