@@ -167,6 +167,15 @@ class Storage:
         if stream.checked is not None:
             stream.checked.use(self.address, write=write)
 
+    def check_memory(self) -> None:
+        """Nothing; raises NotReadyError where there is no memory, which a subclass stands for."""
+
+    def last_writer(self) -> Stream | None:
+        """The stream of the last write, as far as it is not known to be done."""
+        allocation = self._allocation
+        writer = allocation.writer
+        return writer if writer is not None and allocation.written > writer.completed else None
+
     def __del__(self) -> None:
         # Absent where __init__ failed.
         allocation = getattr(self, "_allocation", None)

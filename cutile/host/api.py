@@ -19,9 +19,12 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.checks import DTypeSpec, element_type, new_shape
 from cutile.host.convert import convert
 from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
+from cutile.host.exchange import from_dlpack, from_foreign, partition
 from cutile.host.memory import Array
+from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
 from cutile.host.patterns import eye, eye_rect, linspace
+from cutile.host.pointer import DevicePointer
 from cutile.host.random import rand, randn, randn_f16
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.shared import SharedTensor
@@ -31,6 +34,7 @@ from cutile.launch.views import View
 
 __all__ = (
     "BorrowedPartition",
+    "DevicePointer",
     "MutBorrow",
     "Partition",
     "SharedTensor",
@@ -47,11 +51,15 @@ __all__ = (
     "eye",
     "eye_rect",
     "fill",
+    "from_dlpack",
+    "from_foreign",
     "from_numpy",
     "full",
     "linspace",
     "memcpy",
+    "meta",
     "ones",
+    "partition",
     "rand",
     "randn",
     "randn_f16",

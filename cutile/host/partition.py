@@ -248,9 +248,29 @@ class MutBorrow:
         self.__kernel_destination__()
         return BorrowedPartition(self._tensor, self._tensor._cut(shape))  # pyright: ignore[reportPrivateUsage]
 
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule that may be written: `torch.from_dlpack(tensor.mut)`; see `Tensor.__dlpack__`.
+
+        While it lives, any other use of the elements is refused.
+        """
+        from cutile.host.exchange import export
+
+        return export(self.__kernel_destination__(), stream, max_version, dl_device, copy, write=True)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The kind and number of the device, as DLPack has them."""
+        return self._tensor.__dlpack_device__()
+
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""
-        view = self._tensor._usable("write")  # pyright: ignore[reportPrivateUsage]
+        view = self._tensor._writable("write")  # pyright: ignore[reportPrivateUsage]
         if any(stride == 0 and extent > 1 for extent, stride in zip(view.shape, view.strides, strict=True)):
             raise OwnershipError(
                 f"write: elements of the view of shape {view.shape} and strides {view.strides} share memory; "

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from cuda_async import OwnershipError
 from cuda_async.site import Site, format_site, user_site
+from cutile.host.checks import DTypeSpec
 from cutile.host.partition import Partition, as_tile
 from cutile.host.shapes import ShapeLike
 from cutile.host.tensor import Tensor
@@ -87,6 +88,8 @@ class SharedTensor(Tensor):
 
     __slots__ = ("_ended", "_group", "_site", "_tensor")
 
+    _exports_read_only = True
+
     def __init__(self, view: View, tensor: Tensor, group: SharedGroup) -> None:
         super().__init__(view)
         self._tensor = tensor
@@ -123,6 +126,11 @@ class SharedTensor(Tensor):
         """A further owner, of the same memory under another shape; see `Tensor.reshape`."""
         view = self._reshaped(shape, "reshape")
         return SharedTensor(view, Tensor(view), self._alive("reshape"))
+
+    def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> SharedTensor:
+        """A further owner, of the same memory as another dtype; see `Tensor.reinterpret`."""
+        view = self._reinterpreted(dtype, shape)
+        return SharedTensor(view, Tensor(view), self._alive("reinterpret"))
 
     def unwrap_arc(self) -> Tensor:
         """The tensor itself, if this is its only owner, which it then no longer is.

@@ -20,10 +20,14 @@ import numpy as np
 from cuda_async import Device, DeviceOp, NotReadyError, OwnershipError, Storage
 from cuda_async.lease import current_holder
 from cutile import language
+from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError
+from cutile.host.checks import DTypeSpec, element_type, new_shape
 from cutile.host.compat import OldTensorMethods
 from cutile.host.display import card, drawing
 from cutile.host.partition import MutBorrow, Partition, as_tile
+from cutile.host.pointer import DevicePointer
 from cutile.host.shapes import (
     ShapeLike,
     Span,
@@ -134,9 +138,18 @@ class Tensor(OldTensorMethods, language.Tensor):
         """The number of its device among those of its kind."""
         return self.device.ordinal
 
-    def device_pointer(self) -> int:
-        """The address of the first element, for other libraries. Nothing orders what they do with it."""
-        return self._view.address
+    def device_pointer(self) -> DevicePointer:
+        """The address of the first element, for other libraries. Nothing orders what they do with it.
+
+        Raises:
+            NotReadyError: the tensor is one of `api.meta`, without memory.
+        """
+        self.storage.check_memory()
+        return DevicePointer(self._view.address, self._view.dtype)
+
+    def spec(self) -> TensorFacts:
+        """What a kernel may be specialized for: the axis with stride 1, alignment of base and strides, extents."""
+        return self._view.facts
 
     def is_contiguous(self) -> bool:
         """Whether the elements follow one another in row-major order."""
@@ -183,6 +196,20 @@ class Tensor(OldTensorMethods, language.Tensor):
             self._hold = None
         return self._view
 
+    def _writable(self, use: str) -> View:
+        """The elements, to be written.
+
+        Raises:
+            OwnershipError: the tensor is held, or memory of another library that was lent to be read.
+        """
+        view = self._usable(use)
+        if view.storage.read_only:
+            raise OwnershipError(
+                f"{use}: the memory of the tensor ({view.dtype.name}, shape {view.shape}) belongs to another library, "
+                "which lent it to be read; dup() gives a copy that can be written"
+            )
+        return view
+
     def _give(self, holder: Holder | None) -> None:
         """Have `holder` stand in this tensor's place; None ends the hold. For partitions and shared handles."""
         self._hold = None if holder is None else weakref.ref(holder)
@@ -223,7 +250,7 @@ class Tensor(OldTensorMethods, language.Tensor):
             >>> part.unpartition() is y
             True
         """
-        self._usable("partition")
+        self._writable("partition")
         part = Partition(self, self._cut(shape))
         self._give(part)
         return part
@@ -245,7 +272,7 @@ class Tensor(OldTensorMethods, language.Tensor):
         Raises:
             OwnershipError: the tensor is held.
         """
-        self._usable("mut")
+        self._writable("mut")
         return MutBorrow(self)
 
     def shared(self) -> SharedTensor:
@@ -266,7 +293,52 @@ class Tensor(OldTensorMethods, language.Tensor):
 
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""
-        return self._usable("write")
+        return self._writable("write")
+
+    # -- the seam to other libraries: see `exchange.py` ---------------------------------------
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule, to be read: `torch.from_dlpack(tensor)`. Writing the tensor is refused while it lives.
+
+        On a GPU `stream` is made to wait for the values; on the CPU the caller waits. `tensor.mut` may be written.
+
+        Raises:
+            BufferError: what is asked for would need a copy, or the arguments make no sense.
+            OwnershipError: the tensor is held, or an operation that has not finished writes it.
+            NotReadyError: on the CPU, inside a function given to then(), map() or inspect().
+        """
+        from cutile.host.exchange import export
+
+        return export(self._usable("__dlpack__"), stream, max_version, dl_device, copy, write=False)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The kind and number of the device, as DLPack has them."""
+        from cutile.host.exchange import dlpack_device
+
+        return dlpack_device(self._view)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The elements for Numba and others, on a GPU. Nothing tells when they are done; DLPack does.
+
+        Raises:
+            AttributeError: the tensor is not on a GPU, or its dtype has no name in the protocol.
+            OwnershipError: the tensor is held.
+        """
+        from cutile.host.exchange import cuda_array_interface
+
+        return cuda_array_interface(
+            self._view, lambda: self._usable("__cuda_array_interface__"), self._exports_read_only
+        )
+
+    _exports_read_only = False
 
     # -- other looks at the same memory -------------------------------------------------------
 
@@ -278,6 +350,22 @@ class Tensor(OldTensorMethods, language.Tensor):
             OwnershipError: the tensor is held.
         """
         return Tensor(self._reshaped(shape, "reshape"))
+
+    def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> Tensor:
+        """The same memory with its bytes taken as another dtype, under another shape; nothing is copied.
+
+        Raises:
+            ArgumentTypeError: there is no such dtype.
+            ArgumentError: the number of bytes differs, the elements are not contiguous, or the first one is not
+                aligned for the dtype.
+            OwnershipError: the tensor is held.
+
+        Example:
+            >>> from cutile import api, f32, u32
+            >>> hex(api.ones((1,), f32).sync().reinterpret(u32, (1,)).to_numpy().sync()[0])
+            '0x3f800000'
+        """
+        return Tensor(self._reinterpreted(dtype, shape))
 
     def view(self, shape: ShapeLike) -> TensorView:
         """A read-only view under another shape. Raises as `reshape` does."""
@@ -331,6 +419,28 @@ class Tensor(OldTensorMethods, language.Tensor):
         view = self._usable(method)
         extents = reshape_shape(shape, view.shape, view.strides, method=method)
         return View(view.storage, view.offset, view.dtype, extents, row_major_strides(extents))
+
+    def _reinterpreted(self, dtype: DTypeSpec, shape: ShapeLike) -> View:
+        view = self._usable("reinterpret")
+        chosen = element_type(dtype, "reinterpret")
+        extents = new_shape(shape, "reinterpret")
+        size, wanted = self.num_bytes, math.prod(extents) * (chosen.bits // 8)
+        if wanted != size:
+            raise ArgumentError(
+                f"reinterpret: {chosen.name} of shape {extents} takes {wanted} bytes, the tensor ({view.dtype.name}, "
+                f"shape {view.shape}) has {size}; the number of bytes must stay the same"
+            )
+        if not self.is_contiguous():
+            raise ArgumentError(
+                f"reinterpret: the elements of a tensor of shape {view.shape} and strides {view.strides} do not follow "
+                "one another in memory; dup() gives a contiguous copy"
+            )
+        if view.address % (chosen.bits // 8):
+            raise ArgumentError(
+                f"reinterpret: the first element is at {view.address:#x}, which is no multiple of the "
+                f"{chosen.bits // 8} bytes of {chosen.name}; dup() gives an aligned copy"
+            )
+        return View(view.storage, view.offset, chosen, extents, row_major_strides(extents))
 
     def _look(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorView:
         view = self._view
@@ -411,9 +521,15 @@ class TensorView(Tensor):
         super().__init__(view)
         self.base = base
 
+    _exports_read_only = True
+
     def reshape(self, shape: ShapeLike) -> TensorView:
         """The same elements under another shape; see `Tensor.reshape`."""
         return TensorView(self._reshaped(shape, "reshape"), self)
+
+    def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> TensorView:
+        """The same bytes as another dtype; see `Tensor.reinterpret`."""
+        return TensorView(self._reinterpreted(dtype, shape), self)
 
     def partition(self, shape: ShapeLike) -> Partition:
         """Refused: a view is read-only.

@@ -79,12 +79,12 @@ def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentType
 def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
     name = parameter.name
     what = "a tensor" if isinstance(argument, KernelInput) else _describe(argument)
-    if hasattr(argument, "__dlpack__") or hasattr(argument, "__cuda_array_interface__"):
-        if not isinstance(argument, KernelInput):
-            return ArgumentTypeError(
-                f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
-                f"partition it first: api.partition({name}, (64, 64)), which shares its memory"
-            )
+    foreign = hasattr(argument, "__dlpack__") or hasattr(argument, "__cuda_array_interface__")
+    if foreign and not isinstance(argument, KernelInput):
+        return ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
+            f"partition it first: api.partition({name}, (64, 64)), which shares its memory"
+        )
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
         f"partition it first: {name}.partition((64, 64))"

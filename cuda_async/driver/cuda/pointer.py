@@ -1,0 +1,18 @@
+"""Which device an address is on, for memory that another library allocated and does not tell."""
+
+from __future__ import annotations
+
+from cuda_async.driver.cuda.api import check, cu
+
+__all__ = ("ordinal_of",)
+
+
+def ordinal_of(address: int) -> int:
+    """The number of the CUDA device that an address belongs to.
+
+    Raises:
+        DriverError: it is no address of a device.
+    """
+    check(cu.cuInit(0), cu.cuInit)
+    attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(check(cu.cuPointerGetAttribute(attribute, address), cu.cuPointerGetAttribute))

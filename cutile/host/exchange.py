@@ -1,0 +1,205 @@
+"""Exchange with other libraries without copying: `from_dlpack`, `from_foreign`, `partition`, and our tensors as theirs.
+
+In: a tensor here over the other library's memory. Before each launch our stream waits for the stream that the library
+uses then; after it, that stream waits for ours: both go on in the order of the code, without a wait on the host.
+(PyTorch, CuPy and Numba tell their stream at any time. Others, JAX among them, are waited for at the import; what we
+write there is for them once our op has been awaited.) The other tensor is held until our work on it is done.
+
+Out: `torch.from_dlpack(tensor)`, `np.from_dlpack(tensor)`. The export reads: while it lives, an op that would write the
+tensor raises `OwnershipError`. `torch.from_dlpack(tensor.mut)` may be written; while it lives, nothing else may use
+the tensor. On the CPU the values are waited for. `__cuda_array_interface__` is there too, but says nothing of when the
+other library is done: an op that writes the tensor is then for the caller to keep away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cuda_async import Device, Use
+from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
+from cuda_async.lease import Lease, lend
+from cuda_async.site import user_site
+from cuda_async.stream import Stream
+from cutile.errors import ArgumentTypeError
+from cutile.host.dlpack import CPU, CUDA, EXTENSION, Description, make_capsule
+from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign
+from cutile.host.partition import BorrowedPartition
+from cutile.host.shapes import ShapeLike
+from cutile.host.tensor import Tensor
+from cutile.launch.foreign import register_reader
+from cutile.launch.views import View
+
+__all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "from_foreign", "partition")
+
+
+def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
+    """Another library's tensor as one of ours, over the same memory: whatever has `__dlpack__`.
+
+    Args:
+        tensor: a tensor of PyTorch, CuPy, JAX, NumPy or any other with `__dlpack__` and `__dlpack_device__`.
+        device: where it is, for a device that DLPack has no number for (a simulated one).
+
+    Raises:
+        ArgumentTypeError: it has no `__dlpack__`, or elements of a type that there is none for here.
+        ArgumentError: it has no elements, requires a gradient, or is on a device that cannot be used.
+        NoDeviceError: it is on a GPU that this process cannot use.
+
+    Example:
+        >>> import numpy as np
+        >>> from cutile import api
+        >>> array = np.zeros(4, np.float32)
+        >>> api.fill(api.from_dlpack(array), 7).sync()
+        Tensor(f32, shape=(4,), device=cpu)
+        >>> array
+        array([7., 7., 7., 7.], dtype=float32)
+    """
+    if not hasattr(tensor, "__dlpack__"):
+        raise ArgumentTypeError(
+            f"from_dlpack: {type(tensor).__name__} has no __dlpack__; from_foreign takes other protocols too, and "
+            "copy_host_to_device copies lists and arrays"
+        )
+    view = foreign_view(tensor, "from_dlpack") if device is None else from_dlpack_view(tensor, "from_dlpack", device)
+    return Tensor(view)
+
+
+def from_foreign(tensor: Any) -> Tensor:
+    """Another library's tensor as one of ours, over the same memory, by whichever protocol it has.
+
+    Args:
+        tensor: it has `__dlpack__`, `__cuda_array_interface__` (Numba's device arrays), `__array_interface__` or the
+            buffer protocol (`array.array`, `bytearray`, `memoryview`).
+
+    Raises:
+        ArgumentTypeError: it has none of these, or elements of a type that there is none for here.
+        ArgumentError, NoDeviceError: as for `from_dlpack`.
+
+    Example:
+        >>> from array import array
+        >>> from cutile import api
+        >>> api.from_foreign(array("f", [1, 2, 3])).to_numpy().sync()
+        array([1., 2., 3.], dtype=float32)
+    """
+    return Tensor(foreign_view(tensor, "from_foreign"))
+
+
+def partition(tensor: Any, shape: ShapeLike) -> BorrowedPartition:
+    """A tensor, ours or another library's, cut into tiles for a `Mut` parameter; it stays usable: `t.mut.partition`.
+
+    Args:
+        tensor: our tensor, or what `from_foreign` takes, whose memory the kernel then writes.
+        shape: extents of a tile, 1 to 3 of them.
+
+    Raises:
+        ArgumentTypeError, ArgumentError: as for `from_foreign`, or `shape` is no such shape.
+        OwnershipError: the tensor is held, or read-only.
+
+    Example:
+        >>> import numpy as np
+        >>> from cutile import api
+        >>> api.partition(np.zeros((4, 8)), (2, 2)).grid()
+        (2, 4, 1)
+    """
+    ours = tensor if isinstance(tensor, Tensor) else from_foreign(tensor)
+    return ours.mut.partition(shape)
+
+
+def _read(argument: Any, function: str) -> View | None:
+    return foreign_view(argument, function) if is_foreign(argument) else None
+
+
+register_reader(_read)  # tensors of other libraries go straight into kernels
+
+
+# -- out --------------------------------------------------------------------------------------
+
+
+class _Export:
+    """Keeps a tensor for another library: the lease, and the order at the end. Held by the capsule."""
+
+    __slots__ = ("_consumer", "_leases", "_view")
+
+    def __init__(self, view: View, *, write: bool) -> None:
+        self._view = view
+        self._consumer: Stream | None = None
+        use = Use("the tensor given to another library", view.storage, write, *view.byte_range)
+        self._leases: list[Lease] = lend((use,), object(), user_site())
+
+    def order(self, consumer: Stream, *, write: bool) -> None:
+        """Have the consumer's stream wait for the data."""
+        self._view.storage.use(consumer, write=write)
+        consumer.sequence += 1
+        self._consumer = consumer
+
+    def __del__(self) -> None:
+        for lease in getattr(self, "_leases", ()):  # absent where __init__ failed
+            lease.give_back()
+        consumer = getattr(self, "_consumer", None)
+        if consumer is not None:
+            end_export(self._view.storage, consumer)
+
+
+def dlpack_device(view: View) -> tuple[int, int]:
+    """The kind and number of a view's device, as DLPack has them."""
+    device = view.storage.device
+    return {"host": CPU, "cuda": CUDA, "sim": EXTENSION}[device.kind], device.ordinal
+
+
+def export(
+    view: View,
+    stream: int | None,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
+    *,
+    write: bool,
+) -> Any:
+    """A DLPack capsule of a view; see `Tensor.__dlpack__`.
+
+    Raises:
+        BufferError: what is asked for would need a copy, or the arguments make no sense.
+        OwnershipError: an operation that has not finished uses the elements in a conflicting way.
+    """
+    here = dlpack_device(view)
+    if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != here:
+        raise BufferError(f"__dlpack__: the tensor is on device {here}, not {tuple(dl_device)}; copy it there first")
+    if copy:
+        raise BufferError("__dlpack__: copies are made by dup(); export what that yields")
+    kept = _Export(view, write=write)
+    if here[0] == CPU:
+        if stream is not None:
+            raise BufferError(f"__dlpack__: a tensor on the CPU has no stream to order, got stream={stream!r}")
+        wait_for_writer(view.storage)
+    elif stream == 0:
+        raise BufferError("__dlpack__: stream 0 is ambiguous; 1 is the legacy default stream, 2 the per-thread one")
+    elif stream != -1:
+        consumer = consumer_stream(view.storage.device, LEGACY_STREAM if stream is None else int(stream))
+        kept.order(consumer, write=write)
+    versioned = max_version is not None and max_version[0] >= 1
+    said = Description(view.address, here, view.dtype, view.shape, view.strides, read_only=not write)
+    return make_capsule(said, kept, versioned=versioned)
+
+
+def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool) -> dict[str, Any]:
+    """The elements as `__cuda_array_interface__`, version 3.
+
+    Raises:
+        AttributeError: they are not on a GPU, or of a type that the protocol has no name for.
+        OwnershipError: what `usable` raises.
+    """
+    device = view.storage.device
+    if device.kind != "cuda":
+        raise AttributeError(f"__cuda_array_interface__: the tensor is on {device}; np.from_dlpack(tensor) reads it")
+    if view.dtype.name == "bf16":
+        raise AttributeError("__cuda_array_interface__ has no name for bf16; __dlpack__ does")
+    usable()
+    size = view.dtype.bits // 8
+    stream = view.storage.last_writer()
+    return {
+        "shape": view.shape,
+        "typestr": view.dtype.numpy.str,
+        "data": (view.address, read_only),
+        "strides": tuple(stride * size for stride in view.strides),
+        "stream": None if stream is None else stream.cu_stream(),
+        "version": 3,
+    }

@@ -1,0 +1,98 @@
+"""Tensors over raw addresses. Nothing checks that the memory is there, is large enough, or outlives the tensor."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from cuda_async import Device, Storage, Stream
+from cuda_async.foreign import ForeignStorage
+from cutile.errors import ArgumentError
+from cutile.host.checks import DTypeSpec, element_type, new_shape
+from cutile.host.shapes import ShapeLike, row_major_strides
+from cutile.host.tensor import Tensor
+from cutile.launch.views import View
+
+__all__ = ("borrow_raw_parts", "from_raw_parts")
+
+
+def _layout(shape: ShapeLike, strides: Sequence[int] | None, function: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    extents = new_shape(shape, function)
+    if strides is None:
+        return extents, row_major_strides(extents)
+    steps = tuple(operator.index(stride) for stride in strides)
+    if len(steps) != len(extents):
+        raise ArgumentError(f"{function}: {len(steps)} strides for the {len(extents)} axes of shape {extents}")
+    return extents, steps
+
+
+def _positive(address: int, function: str) -> int:
+    number = operator.index(address)
+    if number <= 0:
+        raise ArgumentError(f"{function}: address: expected an address, got {number}")
+    return number
+
+
+def borrow_raw_parts(
+    address: int,
+    shape: ShapeLike,
+    dtype: DTypeSpec,
+    device: Device,
+    strides: Sequence[int] | None = None,
+    *,
+    owner: object = None,
+) -> Tensor:
+    """A tensor over memory that somebody else owns and frees.
+
+    Args:
+        address: of the element at index 0 of every axis.
+        shape, dtype: the elements.
+        device: where the memory is.
+        strides: in elements; row-major if None.
+        owner: held until our work on the memory is done.
+
+    Raises:
+        ArgumentTypeError, ArgumentError: an argument makes no sense.
+
+    Example:
+        >>> import numpy as np
+        >>> from cuda_async import Device
+        >>> from cutile.host.unsafe import borrow_raw_parts
+        >>> array = np.arange(3.0)
+        >>> borrow_raw_parts(array.ctypes.data, (3,), "f64", Device.host(), owner=array).to_numpy().sync()
+        array([0., 1., 2.])
+    """
+    extents, steps = _layout(shape, strides, "borrow_raw_parts")
+    start = _positive(address, "borrow_raw_parts")
+    storage = ForeignStorage(device, owner)
+    return Tensor(View(storage, start, element_type(dtype, "borrow_raw_parts"), extents, steps))
+
+
+def from_raw_parts(
+    address: int,
+    num_bytes: int,
+    shape: ShapeLike,
+    dtype: DTypeSpec,
+    stream: Stream,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """A tensor that takes over an allocation, and frees it when it is gone.
+
+    Args:
+        address: what `stream.driver.allocate` returned (on a GPU also what cuMemAllocAsync and cuMemAlloc did).
+        num_bytes: the size of the allocation.
+        shape, dtype, strides: the elements, from its first byte on; row-major if `strides` is None.
+        stream: where it was allocated, and will be freed.
+
+    Raises:
+        ArgumentTypeError, ArgumentError: an argument makes no sense, or the elements do not fit; nothing is taken over.
+    """
+    extents, steps = _layout(shape, strides, "from_raw_parts")
+    chosen, start = element_type(dtype, "from_raw_parts"), _positive(address, "from_raw_parts")
+    size = chosen.bits // 8
+    reach = sum((extent - 1) * step for extent, step in zip(extents, steps, strict=True))
+    if min(steps, default=0) < 0 or (reach + 1) * size > num_bytes:
+        raise ArgumentError(
+            f"from_raw_parts: elements of shape {extents} and strides {steps} do not lie in {num_bytes} bytes"
+        )
+    return Tensor(View(Storage(stream, start, num_bytes, owned=True), 0, chosen, extents, steps))
