@@ -4,6 +4,7 @@
 VENV  ?= .venv
 NOENV ?=
 ARGS  ?=
+JOBS  ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: demo test check format bench clean help
@@ -77,13 +78,13 @@ demo: $(DEMO_READY)  ## run every kernel on this machine's best device: checked,
 	@$(RUN) -m kernels $(ARGS)
 
 test: $(TEST_READY)  ## run the tests (no GPU needed; GPU tests run where there is one)
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) $(ARGS)
 
 check: $(TEST_READY)  ## tests, and before them lint, format and strict types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m pyright --pythonpath "$$(command -v $(RUN))"
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) $(ARGS)
 
 format: $(TEST_READY)  ## rewrite the source in the house format
 	@$(RUN) -m ruff check --fix .
