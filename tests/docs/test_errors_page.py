@@ -39,7 +39,8 @@ def test_every_error_is_on_the_page() -> None:
 def test_a_page_that_claims_too_much_is_found_out(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "`cutile.nothing` `cuda_async.Device.nothing` `tests/nothing.py` `tests/conftest.py::nothing` `cutile.api.zeros`\n"
+        "`cutile.nothing` `cuda_async.Device.nothing` `cutile.api.zeros`\n"
+        "`tests/nothing.py` `tests/conftest.py::nothing`\n"
     )
     assert wrong(page) == [
         "page.md: there is no cutile.nothing",
