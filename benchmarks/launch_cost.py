@@ -1,6 +1,6 @@
 """What a launch costs the host, beside its peers; what `await` and graphs add. Needs a GPU.
 
-    python -m benchmarks.launch_cost [--out docs/benchmarks/launch_cost.json]
+    python -m benchmarks.launch_cost [--out docs/benchmarks/runtime/launch_cost.json]
 
 Each figure is the median over rounds of the time per launch of a batch that is not waited for (the batch is
 short of the driver's queue, and drained between rounds); peers take turns round by round. The kernel is saxpy on 1024
@@ -30,7 +30,7 @@ from cuda_async.unsafe import async_on
 from cutile import Mut, Tensor, api, f32
 
 EXTENT, BATCH, ROUNDS = 1024, 100, 60
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "launch_cost.json"
+OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "runtime" / "launch_cost.json"
 RAW = """
 extern "C" __global__ void saxpy(float* y, float a, const float* x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
