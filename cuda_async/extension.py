@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from cuda_async.device import Device
     from cuda_async.op import DeviceOp
 
 __all__ = ("ResultMethods",)
@@ -62,6 +63,10 @@ class _HasUnwrapArc(Protocol[R_co]):
 
 class _HasDup(Protocol[R_co]):
     def dup(self) -> DeviceOp[R_co]: ...
+
+
+class _HasToDevice(Protocol[R_co]):
+    def to_device(self, device: Any) -> DeviceOp[R_co]: ...
 
 
 class _HasToHostVec(Protocol[R_co]):
@@ -116,6 +121,10 @@ class ResultMethods:
     def dup(self: _Yields[_HasDup[R]]) -> DeviceOp[R]:
         """Then the result's `dup()`."""
         return self.then(lambda result: result.dup())
+
+    def to_device(self: _Yields[_HasToDevice[R]], device: Device) -> DeviceOp[R]:
+        """Then the result's `to_device(device)`."""
+        return self.then(lambda result: result.to_device(device))
 
     def to_host_vec(self: _Yields[_HasToHostVec[R]]) -> DeviceOp[R]:
         """Then the result's `to_host_vec()`."""

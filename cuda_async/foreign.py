@@ -154,8 +154,13 @@ def end_export(storage: Storage, stream: Stream) -> None:
     allocation.writer, allocation.written = stream, stream.sequence
 
 
-def wait_for_writer(storage: Storage) -> None:
+def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool = False) -> None:
     """Wait on this thread until the values are there, for a reader that orders itself by nothing (on the CPU).
+
+    Args:
+        storage: the memory.
+        readers: whether to wait for those who read it too: the caller will write it.
+        submitting: whether a wait inside a submission is meant, for work that is no part of it.
 
     Raises:
         NotReadyError: called inside a submission, where waiting would wait for work that is not enqueued yet.
@@ -164,14 +169,20 @@ def wait_for_writer(storage: Storage) -> None:
     if storage.error is not None:
         raise without_traceback(storage.error)
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
-    writer = allocation.writer
-    if writer is None or allocation.written <= writer.completed:
-        return
-    if current_holder() is not None:
-        raise NotReadyError(
-            "a tensor was handed to another library inside a function given to then(), map() or inspect(): it is "
-            "called at submission, before the device has computed the values. Do it after sync() or await."
-        )
-    event, covered = writer.mark(allocation.written)
-    wait_event(event)
-    writer.completed = max(writer.completed, covered)
+    users = list(allocation.readers.items()) if readers else []
+    if allocation.writer is not None:
+        users.append((allocation.writer, allocation.written))
+    for stream, sequence in users:
+        if sequence <= stream.completed:
+            continue
+        if current_holder() is not None and not submitting:
+            raise NotReadyError(
+                "a tensor was handed to another library inside a function given to then(), map() or inspect(): it is "
+                "called at submission, before the device has computed the values. Do it after sync() or await."
+            )
+        event, covered = stream.mark(sequence)
+        if stream is allocation.writer:
+            wait_event(event)
+        else:
+            wait_event(event.without_failure())
+        stream.completed = max(stream.completed, covered)

@@ -91,7 +91,8 @@ class Lease:
     """Bytes [start, stop) of a storage, held by an operation (`owner`), and by its run once it runs."""
 
     __slots__ = (
-        "active", "argument", "guard", "guards", "owner", "run", "site", "start", "stop", "storage", "write",
+        "active", "argument", "exported", "guard", "guards", "owner", "run", "site", "start", "stop", "storage",
+        "write",
     )  # fmt: skip
 
     def __init__(self, storage: Lendable, use: tuple[str, bool, int, int], owner: object, site: Site) -> None:
@@ -101,6 +102,8 @@ class Lease:
         self.site = site
         self.run: object | None = None
         self.active = True
+        self.exported = False
+        """Whether it is another library's, over DLPack: no operation that could be waited for."""
         self.guards = False
         """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
         self.guard: Lease | None = None
@@ -243,6 +246,12 @@ def _refusal(use: Use, lease: Lease, *, same_operation: bool) -> OwnershipError:
         return OwnershipError(
             f"argument {use.argument!r} would be {wanted}, but the same operation {holds} the same memory "
             f"as argument {lease.argument!r}. Pass a copy (dup()) for one of the two."
+        )
+    if lease.exported:
+        return OwnershipError(
+            f"argument {use.argument!r} would be {wanted}, but the memory was given to another library at "
+            f"{format_site(lease.site)}, which {holds} it. Delete what was made of it there first, or pass a copy "
+            "(dup())."
         )
     return OwnershipError(
         f"argument {use.argument!r} would be {wanted}, but the operation made at {format_site(lease.site)} "

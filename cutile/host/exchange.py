@@ -19,7 +19,7 @@ from typing import Any
 from cuda_async import Device, Use
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
 from cuda_async.lease import Lease, lend
-from cuda_async.site import user_site
+from cuda_async.site import register_internal_package, user_site
 from cuda_async.stream import Stream
 from cutile.errors import ArgumentTypeError
 from cutile.host.dlpack import CPU, CUDA, EXTENSION, Description, make_capsule
@@ -108,6 +108,9 @@ def _read(argument: Any, function: str) -> View | None:
     return foreign_view(argument, function) if is_foreign(argument) else None
 
 
+for _library in ("torch", "cupy", "jax", "numpy"):
+    register_internal_package(_library)  # the line that an error names is the one that called the library
+
 register_reader(_read)  # tensors of other libraries go straight into kernels
 
 
@@ -124,6 +127,8 @@ class _Export:
         self._consumer: Stream | None = None
         use = Use("the tensor given to another library", view.storage, write, *view.byte_range)
         self._leases: list[Lease] = lend((use,), object(), user_site())
+        for lease in self._leases:
+            lease.exported = True
 
     def order(self, consumer: Stream, *, write: bool) -> None:
         """Have the consumer's stream wait for the data."""

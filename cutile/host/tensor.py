@@ -457,6 +457,26 @@ class Tensor(OldTensorMethods, language.Tensor):
         """
         return duplicate(self._usable("dup"), Tensor)
 
+    def to_device(self, device: Device) -> DeviceOp[Tensor]:
+        """An op that yields a copy on another device; on this one, a copy like `dup`.
+
+        Run it on a stream of one of the two devices, and of the GPU where the other one is the host.
+
+        Raises:
+            ArgumentError: the elements are not contiguous.
+            OwnershipError: the tensor is held, or an operation that has not finished writes it.
+
+        Example:
+            >>> from cuda_async import Device
+            >>> from cutile import api
+            >>> x = api.arange(3).sync()
+            >>> x.to_device(Device.host()).sync().to_numpy().sync()
+            array([0., 1., 2.], dtype=float32)
+        """
+        from cutile.host.across import ToDevice
+
+        return ToDevice(self._usable("to_device"), device, Tensor)
+
     def to_host_vec(self) -> DeviceOp[Array]:
         """An op that yields the values as a NumPy array of one axis, in row-major order. Raises as `dup`."""
         return ToHost(self._usable("to_host_vec"), (self.size,), "to_host_vec")

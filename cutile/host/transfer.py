@@ -18,7 +18,7 @@ from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("FromHost", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op")
+__all__ = ("FromHost", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op", "number_of_bytes")
 
 T = TypeVar("T")
 
@@ -53,7 +53,8 @@ def fresh_op(dtype: DTypeLike, shape: tuple[int, ...]) -> DeviceOp[View]:
     return _Fresh(dtype, shape)
 
 
-def _nbytes(view: View) -> int:
+def number_of_bytes(view: View) -> int:
+    """The size of the elements."""
     return int(np.prod(view.shape, dtype=np.int64)) * (view.dtype.bits // 8)
 
 
@@ -153,6 +154,12 @@ class _Dup(DeviceOp[T]):
 
     def execute(self, context: ExecutionContext) -> T:
         copy = fresh(context, self._view.dtype, self._view.shape)
+        if context.device is not self._view.storage.device:
+            from cutile.host.across import enqueue_copy_across, refuse_strided
+
+            refuse_strided(self._view, "dup")
+            enqueue_copy_across(context, copy, self._view)
+            return self._make(copy)
         _enqueue_copy(context, copy, self._view)
         return self._make(copy)
 
@@ -206,12 +213,16 @@ def copy_into(destination: View, source: View) -> DeviceOp[None]:
         raise ArgumentTypeError(
             f"memcpy: dst is {destination.dtype.name}, src is {source.dtype.name}; the element types must be the same"
         )
-    if _nbytes(destination) != _nbytes(source):
+    if number_of_bytes(destination) != number_of_bytes(source):
         size = source.dtype.bits // 8
         raise ArgumentError(
-            f"memcpy: dst has {_nbytes(destination) // size} elements (shape {destination.shape}), src has "
-            f"{_nbytes(source) // size} (shape {source.shape}); the numbers must be the same"
+            f"memcpy: dst has {number_of_bytes(destination) // size} elements (shape {destination.shape}), src has "
+            f"{number_of_bytes(source) // size} (shape {source.shape}); the numbers must be the same"
         )
+    if destination.storage.device is not source.storage.device:
+        from cutile.host.across import CopyAcross
+
+        return CopyAcross(destination, source)
     whole = _whole(destination) and _whole(source)
     if not whole and destination.shape != source.shape:
         destination, source = _match(destination, source)
@@ -242,6 +253,6 @@ def _enqueue_copy(context: ExecutionContext, destination: View, source: View) ->
     source.storage.use(stream, write=False)
     destination.storage.use(stream, write=True)
     if _whole(source) and _whole(destination):
-        stream.copy(destination.address, source.address, _nbytes(source))
+        stream.copy(destination.address, source.address, number_of_bytes(source))
     else:
-        for_rows(stream, source.shape, _nbytes(source), _gather(array_of(destination), array_of(source)))
+        for_rows(stream, source.shape, number_of_bytes(source), _gather(array_of(destination), array_of(source)))
