@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIndexIssue=false
+# (the peers ship no types)
 """What a launch costs the host, beside its peers; what `await` and graphs add. Needs a GPU.
 
     python -m benchmarks.launch_cost [--out docs/benchmarks/runtime/launch_cost.json]

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIndexIssue=false
+# (the peers ship no types)
 """saxpy in Triton, for comparison. Apart, since Triton reads its kernels' source from the file."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIndexIssue=false
+# (the peers ship no types)
 """Two GPUs: the same pipeline on each at once, and copies between them. Needs two GPUs.
 
     python -m benchmarks.two_gpus [--out docs/benchmarks/runtime/two_gpus.json]

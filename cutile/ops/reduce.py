@@ -1,4 +1,4 @@
-"""Reductions along one axis, which is dropped. The order of float operations is free; f16 and bf16 accumulate in f32."""
+"""Reductions along one axis, which is dropped. The order of float operations is free; f16 and bf16 sum in f32."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ class ReferenceKernel:
         self._function = parse(executable.image.decode(), OPS)
         self._parameters = executable.parameters
 
-    def prepare(
-        self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream
-    ) -> RepeatedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
