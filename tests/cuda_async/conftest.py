@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 
 from cuda_async import Device, Stream
 from cuda_async.testing import SimDriver, wait_all_idle
+from tests.cuda_async.faults import tried
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in tried.lines():
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cheap_collections() -> Iterator[None]:
+    """What exists before a module's tests is not their garbage: hundreds of collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
