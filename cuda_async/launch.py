@@ -13,10 +13,12 @@ for code that came as PTX text, against its declared type. For kernels written f
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from cuda_async.context import ExecutionContext
 from cuda_async.errors import ContextError, LaunchError
@@ -124,6 +126,23 @@ class _Writable(Protocol):
     def __kernel_destination__(self) -> _View: ...
 
 
+Push = TypeVar("Push", bound=Callable[..., Any])
+
+
+def _building(push: Push) -> Push:
+    """An op that fails to build holds nothing, and does not complain about never having run."""
+
+    @functools.wraps(push)
+    def checked(self: AsyncKernelLaunch, *arguments: Any, **named: Any) -> Any:
+        try:
+            return push(self, *arguments, **named)
+        except BaseException:
+            self.discard()
+            raise
+
+    return cast("Push", checked)
+
+
 class AsyncKernelLaunch(DeviceOp[None]):
     """A launch of a raw kernel. Yields None; what was pushed is usable again when it is done.
 
@@ -150,6 +169,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     # -- parameters ---------------------------------------------------------------------------
 
+    @_building
     def push_arg(self, argument: Any, dtype: Any = None) -> AsyncKernelLaunch:
         """Append a number, or what a partition or tensor is made of.
 
@@ -176,14 +196,10 @@ class AsyncKernelLaunch(DeviceOp[None]):
             return self.push_arg_arc(argument)
         position = len(self._arguments)
         size, declared = self._expected(position)
-        try:
-            packed = _packed(argument, dtype, declared, f"{self.label()}: parameter {position}")
-        except BaseException:
-            self.discard()  # an op that fails to build holds nothing
-            raise
-        self._append(packed, size)
+        self._append(_packed(argument, dtype, declared, f"{self.label()}: parameter {position}"), size)
         return self
 
+    @_building
     def push_arg_arc(self, tensor: Any) -> AsyncKernelLaunch:
         """Append a tensor to be read: its pointer, then its shape and its strides in elements, each an i32.
 
@@ -194,6 +210,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         view = self._readable(tensor, "push_arg_arc")
         return self._pointer(view.address)._extents(*view.shape, *view.strides)
 
+    @_building
     def push_input(self, tensor: Any) -> AsyncKernelLaunch:
         """Append the pointer to a tensor, or to a `Storage`, that the kernel reads. It is lent and ordered.
 
@@ -203,6 +220,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
             return self._whole(tensor, write=False)
         return self._pointer(self._readable(tensor, "push_input").address)
 
+    @_building
     def push_output(self, tensor: Any) -> AsyncKernelLaunch:
         """Append the pointer to what the kernel writes: a partition, a tensor, `view.mut` or a `Storage`.
 
@@ -219,6 +237,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         self._lend("output", tensor, view, write=True)
         return self._pointer(view.address)
 
+    @_building
     def push_device_ptr(self, address: int) -> AsyncKernelLaunch:
         """Append an address. Unsafe: nothing holds the memory, and nothing orders the launch behind its users.
 
@@ -283,7 +302,6 @@ class AsyncKernelLaunch(DeviceOp[None]):
         self._uses.append((view.storage, write))
 
     def _reject(self, message: str) -> None:
-        self.discard()
         raise LaunchError(message)
 
     def _give_back(self) -> None:
