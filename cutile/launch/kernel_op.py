@@ -129,6 +129,10 @@ class KernelOp(DeviceOp[Any]):
             self._check_known()
         return self
 
+    def const_grid(self, grid: tuple[int, ...] | int) -> KernelOp:
+        """`grid`. It is a parameter of what is compiled, never a constant: another grid costs no compilation."""
+        return self.grid(grid)
+
     def compile_options(self, options: CompileOptions) -> KernelOp:
         """Set hints for the compiler."""
         with self._giving_back():

@@ -19,7 +19,8 @@ def test_an_explicit_grid_equals_the_inferred_one(device: Device, stream: Stream
     x = api.ones((16,), f32).sync_on(stream)
     inferred = add(api.zeros((16,), f32).partition((2,)), x, x)
     explicit = add(api.zeros((16,), f32).partition((2,)), x, x).grid((8, 1, 1))
-    assert result(inferred, stream) == result(explicit, stream) == [2] * 16
+    constant = add(api.zeros((16,), f32).partition((2,)), x, x).const_grid(8)
+    assert result(inferred, stream) == result(explicit, stream) == result(constant, stream) == [2] * 16
     y = api.zeros((16,), f32).sync_on(stream)
     with pytest.raises(LaunchError, match="grid"):
         add(y.partition((2,)), x, x).grid((4, 1, 1))
