@@ -134,7 +134,8 @@ class ForeignStorage(Storage):
 
     def __del__(self) -> None:
         allocation = getattr(self, "_allocation", None)  # absent where __init__ failed
-        if allocation is not None and allocation.in_use():
+        # What the lender does on the import stream is no use of ours.
+        if allocation is not None and allocation.in_use(but=_shared(self.device).imports):
             self.device.defer(allocation.forget)
 
     def __repr__(self) -> str:

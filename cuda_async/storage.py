@@ -49,10 +49,10 @@ class _Allocation:
         stream.driver.free(self.address)
         stream.sequence += 1
 
-    def in_use(self) -> bool:
-        """Whether somebody who used the memory may not be done with it."""
+    def in_use(self, *, but: Stream | None = None) -> bool:
+        """Whether somebody who used the memory, on another stream than `but`, may not be done with it."""
         writer = self.writer
-        return (writer is not None and self.written > writer.completed) or any(
+        return (writer is not None and writer is not but and self.written > writer.completed) or any(
             sequence > reader.completed for reader, sequence in self.readers.items()
         )
 

@@ -206,3 +206,13 @@ def test_a_reader_on_the_host_waits_for_the_writer(sim_device: Device) -> None:
     wait_for_writer(storage)
     assert words_at(storage.address, COUNT).tolist() == [6] * COUNT
     wait_all_idle(sim_device)
+
+
+def test_an_import_that_was_never_used_is_let_go_at_once(sim_device: Device) -> None:
+    library = Library(sim_device)
+    owner = Owner()
+    seen = weakref.ref(owner)
+    storage = ForeignStorage(sim_device, owner, library.stream.cu_stream, imported=True)
+    del owner, storage
+    gc.collect()
+    assert seen() is None

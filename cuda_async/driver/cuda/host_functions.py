@@ -113,6 +113,8 @@ class HostFunctions:
                 entry.function()
             except BaseException as error:
                 entry.errors.error = error
-        entry.event.close()
+        # The word first: a call of the driver may have to wait for another thread's (a module that is being loaded,
+        # say), and that one for this stream.
         ctypes.c_uint32.from_address(entry.word).value = 1
         self._words.append(entry.word)
+        entry.event.close()
