@@ -56,21 +56,20 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
     try:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
-        where = code.co_filename if code else "?"
-        raise KernelSyntaxError(
-            f"kernel {name!r}: its source text cannot be found (it says it was defined in {where!r})",
-            remedy="Define it in a file or a notebook cell. For text run with exec(), compile it under a file name and "
-            "register that in linecache first: linecache.cache[name] = (len(text), None, text.splitlines(True), name).",
-        ) from error
+        raise _missing(name, code.co_filename if code else "?") from error
     text = textwrap.dedent("".join(lines))
     margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     try:
-        (tree,) = ast.parse(text).body
-    except (SyntaxError, ValueError) as error:
+        body = ast.parse(text).body
+    except SyntaxError as error:
         raise KernelSyntaxError(
             f"kernel {name!r}: its source text cannot be read on its own: {error}",
             remedy="Write it as a plain `def` statement.",
         ) from error
+    tree = body[0] if len(body) == 1 else None
+    if tree is None or (isinstance(tree, ast.FunctionDef) and tree.name != name):
+        # Python found some text under the file name that the function says, but not this function's.
+        raise _missing(name, code.co_filename if code else "?")
     if not isinstance(tree, ast.FunctionDef):
         what = "an async function" if isinstance(tree, ast.AsyncFunctionDef) else "a lambda or expression"
         raise KernelSyntaxError(f"kernel {name!r} is {what}", remedy="Write it as a plain `def` statement.")
@@ -78,3 +77,11 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
     numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines)}
     linecache.getlines(file)  # keep the text for tracebacks, whatever happens to the file
     return FunctionSource(name, file, numbered, tree, margin, first_line)
+
+
+def _missing(name: str, file: str) -> KernelSyntaxError:
+    return KernelSyntaxError(
+        f"kernel {name!r}: its source text cannot be found (it says it was defined in {file!r})",
+        remedy="Define it in a file or a notebook cell. For text run with exec(), compile it under a file name and "
+        "register that in linecache first: linecache.cache[name] = (len(text), None, text.splitlines(True), name).",
+    )

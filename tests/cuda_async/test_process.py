@@ -185,6 +185,7 @@ def test_unrun_operations_at_exit_do_not_warn() -> None:
 def test_ctrl_c_ends_a_wait_and_leases_stay(where: str) -> None:
     expect(
         f"""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
     where = {where!r}
     gate = threading.Event()
     device = Device.host()

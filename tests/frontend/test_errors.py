@@ -1,7 +1,9 @@
 """Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
 
+import linecache
 import re
 import textwrap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +49,16 @@ def test_a_function_without_source_is_refused_with_the_remedy() -> None:
     exec("def kernel(y): pass", scope)
     with pytest.raises(KernelError, match=r"source text cannot be found(.|\n)*linecache"):
         take_source(scope["kernel"])  # type: ignore[arg-type]
+
+
+def test_text_that_is_not_the_functions_is_not_taken_for_it() -> None:
+    text = "x = 1\ndef other(y): pass\n"
+    linecache.cache["<elsewhere>"] = (len(text), None, text.splitlines(keepends=True), "<elsewhere>")
+    for source in ("def kernel(y): pass", "\ndef kernel(y): pass"):
+        scope: dict[str, Any] = {}
+        exec(compile(source, "<elsewhere>", "exec"), scope)
+        with pytest.raises(KernelError, match="source text cannot be found"):
+            take_source(scope["kernel"])
 
 
 def test_the_caret_stands_under_the_expression() -> None:
