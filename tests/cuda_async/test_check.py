@@ -82,10 +82,14 @@ def test_ordinary_programs_are_not_disturbed() -> None:
     assert checked > 20
 
 
-def test_without_it_nothing_is_wrapped() -> None:
+def test_without_it_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_ASYNC_CHECK", raising=False)
+    config.cache_clear()
     driver = HostDriver()
     assert checked_if_asked(driver) is driver
     assert Device.from_driver(driver).statistics().uses_checked is None
+    monkeypatch.undo()
+    config.cache_clear()
 
 
 def test_a_failed_neighbour_is_the_same_under_the_checker() -> None:
