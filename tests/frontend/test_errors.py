@@ -52,8 +52,9 @@ def test_a_function_without_source_is_refused_with_the_remedy() -> None:
 
 
 def test_text_that_is_not_the_functions_is_not_taken_for_it() -> None:
-    text = "x = 1\ndef other(y): pass\n"
-    linecache.cache["<elsewhere>"] = (len(text), None, text.splitlines(keepends=True), "<elsewhere>")
+    text: str = "x = 1\ndef other(y): pass\n"
+    lines: list[str] = text.splitlines(keepends=True)
+    linecache.cache["<elsewhere>"] = (len(text), None, lines, "<elsewhere>")
     for source in ("def kernel(y): pass", "\ndef kernel(y): pass"):
         scope: dict[str, Any] = {}
         exec(compile(source, "<elsewhere>", "exec"), scope)
