@@ -328,6 +328,7 @@ def test_a_borrowed_context_is_used_and_kept() -> None:
 
 
 def test_cuda_source_is_compiled_without_a_gpu() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs the extra cuda")
     source = 'extern "C" __global__ void scale(float* y, float a, int n) { if (threadIdx.x < n) y[threadIdx.x] *= a; }'
     assert ".entry scale" in compile_to_ptx(source, "scale.cu", "sm_90a", ())
     with pytest.raises(KernelCacheError, match=r"broken\.cu does not compile for sm_90a.*\n.*broken\.cu\(1\): error"):

@@ -183,6 +183,7 @@ class CudaDriver(Driver):
 
     def trim(self, keep_bytes: int = 0) -> None:
         self._pinned.trim(keep_bytes)
+        self.context.call(cu.cuCtxSynchronize)  # polled events do not tell the pool that what was freed is free
         self.context.call(cu.cuMemPoolTrimTo, self.pool, keep_bytes)
 
     def check(self) -> None:
