@@ -51,10 +51,12 @@ def test_a_function_without_source_is_refused_with_the_remedy() -> None:
         take_source(scope["kernel"])  # type: ignore[arg-type]
 
 
+def register(file: str, text: str) -> None:
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+
+
 def test_text_that_is_not_the_functions_is_not_taken_for_it() -> None:
-    text: str = "x = 1\ndef other(y): pass\n"
-    lines: list[str] = text.splitlines(keepends=True)
-    linecache.cache["<elsewhere>"] = (len(text), None, lines, "<elsewhere>")
+    register("<elsewhere>", "x = 1\ndef other(y): pass\n")
     for source in ("def kernel(y): pass", "\ndef kernel(y): pass"):
         scope: dict[str, Any] = {}
         exec(compile(source, "<elsewhere>", "exec"), scope)
