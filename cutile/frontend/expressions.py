@@ -9,12 +9,14 @@ from typing import Any
 
 from cutile.errors import KernelNameError
 from cutile.frontend import operators
-from cutile.frontend.calls import METHODS, call, extent, handler_of
+from cutile.frontend.calls import call, handler_of
 from cutile.frontend.control import if_expression
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import inline
 from cutile.frontend.operators import is_number
+from cutile.frontend.registry import METHODS
 from cutile.frontend.syntax import refuse
+from cutile.frontend.tensors import extent
 from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
 from cutile.ops.arith import And, Or

@@ -1,6 +1,6 @@
 """The operations of the kernel language, as functions: signatures and documentation for readers and type checkers.
 
-The front end recognises them by `__cutile__`, the name of their handler in `cutile/frontend/calls.py`.
+The front end recognises them by `__cutile__`, the name of their handler in `cutile/frontend/` (`tensors.py`, `tiles.py`, `builtins.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""Calls of Python's builtins, and `static_range`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutile.frontend.expect import constant_int
+from cutile.frontend.frame import Frame
+from cutile.frontend.registry import BUILTINS, Handler, operation
+from cutile.frontend.tiles import max_tile, min_tile
+from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.ops import arith
+
+
+@operation
+def static_range(frame: Frame, start: Any, stop: Any = None, step: Any = 1) -> Any:
+    first, last = (0, start) if stop is None else (start, stop)
+    bounds = [constant_int(frame, each, "static_range: a bound") for each in (first, last, step)]
+    if bounds[2] == 0:
+        frame.type_error("static_range: the step is 0")
+    return tuple(range(*bounds))
+
+
+def _range(frame: Frame, *bounds: Any) -> Any:
+    if not 1 <= len(bounds) <= 3:
+        frame.type_error(f"range takes 1 to 3 arguments, got {len(bounds)}")
+    start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if step == 0:
+        frame.type_error("range: the step is 0")
+    return Range(start, stop, step)
+
+
+def _abs(frame: Frame, x: Any) -> Any:
+    return frame.emit(arith.Abs(x=x)) if is_tile(x) else abs(x)
+
+
+def _min(frame: Frame, *values: Any) -> Any:
+    return _extreme(frame, values, min_tile, min)
+
+
+def _max(frame: Frame, *values: Any) -> Any:
+    return _extreme(frame, values, max_tile, max)
+
+
+def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: Callable[..., Any]) -> Any:
+    items = items_of(values[0]) if len(values) == 1 and isinstance(values[0], tuple) else values
+    if not items:
+        frame.type_error(f"{python.__name__} of nothing")
+    result = items[0]
+    for item in items[1:]:
+        tiles = is_tile(result) or is_tile(item)
+        result = operation(frame, result, item) if tiles else python(result, item)
+    return result
+
+
+def _float(frame: Frame, x: Any) -> Any:
+    if is_tile(x):
+        frame.type_error("float() of a tile", remedy="Use ct.convert_tile(x, ct.f32).")
+    return float(x)
+
+
+def _int(frame: Frame, x: Any) -> Any:
+    if is_tile(x):
+        frame.type_error("int() of a tile", remedy="Use ct.convert_tile(x, ct.i32).")
+    return int(x)
+
+
+def _len(frame: Frame, x: Any) -> Any:
+    if isinstance(x, tuple):
+        return len(items_of(x))
+    frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
+
+
+BUILTINS.update({range: _range, abs: _abs, min: _min, max: _max, float: _float, int: _int, len: _len})

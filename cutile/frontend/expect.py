@@ -1,0 +1,69 @@
+"""What arguments of calls must be: shapes, axes, indices, tiles, dtypes. Each raises with what came instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import DTypeMeta, as_dtype, i32
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.values import describe, is_tile, items_of
+from cutile.ir.core import Value
+from cutile.ops.cast import Convert
+
+
+def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
+    """A shape: a tuple of constant positive integers, or one of them."""
+    items = items_of(value) if isinstance(value, tuple) else (value,)
+    for item in items:
+        if not isinstance(item, int) or isinstance(item, bool):
+            frame.type_error(
+                f"{what}: the shape must be constant integers, got {describe(item)}",
+                remedy="Tile shapes are fixed when a kernel is compiled: use numbers, generics, or the shape of a Mut.",
+            )
+        if item < 1:
+            frame.type_error(f"{what}: the shape {value} has an extent below 1")
+    return tuple(items)
+
+
+def constant_int(frame: Frame, value: Any, what: str) -> int:
+    """A compile-time integer."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    frame.type_error(f"{what} must be a constant integer, got {describe(value)}")
+
+
+def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
+    """A constant axis; negative ones count from the end."""
+    axis = constant_int(frame, value, f"{what}: the axis")
+    if not -rank <= axis < rank:
+        frame.type_error(f"{what}: axis {axis} of something with {rank} axes")
+    return axis % rank
+
+
+def index_scalar(frame: Frame, value: Any, what: str) -> Value:
+    """One index: an i32 scalar."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return materialize(frame, value, i32)
+    if is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint"):
+        return value if value.tile.dtype is i32 else frame.emit(Convert(x=value, dtype=i32))
+    frame.type_error(f"{what}: an index must be an integer scalar, got {describe(value)}")
+
+
+def tile_of(frame: Frame, value: Any, what: str) -> Value:
+    """A tile; a number becomes a scalar."""
+    if is_tile(value):
+        return value
+    if is_number(value):
+        return materialize(frame, value)
+    frame.type_error(f"{what}: expected a tile, got {describe(value)}")
+
+
+def dtype_of(frame: Frame, value: Any, what: str) -> Any:
+    """An element type."""
+    if isinstance(value, DTypeMeta):
+        return value
+    try:
+        return as_dtype(value)
+    except TypeError:
+        frame.type_error(f"{what}: expected an element type such as ct.f32, got {describe(value)}")

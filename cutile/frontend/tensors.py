@@ -1,0 +1,136 @@
+"""Calls on the grid and on tensors in memory: block indices, partitions, loads, stores."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from cutile.frontend.expect import axis_of, index_scalar, shape_of, tile_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.registry import method, operation
+from cutile.frontend.values import MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
+from cutile.ir.core import Value
+from cutile.ops import arith
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+
+
+@operation
+def get_tile_block_id(frame: Frame) -> Any:
+    return tuple(frame.emit(TileBlockId(axis=axis)) for axis in range(3))
+
+
+@operation
+def get_num_tile_blocks(frame: Frame) -> Any:
+    return tuple(frame.emit(NumTileBlocks(axis=axis)) for axis in range(3))
+
+
+def extent(frame: Frame, value: Value, axis: int) -> Any:
+    """The extent of a tensor along an axis: a constant where it is known."""
+    known = value.tensor.shape[axis]
+    return known if known is not None else frame.emit(TensorDim(x=value, axis=axis))
+
+
+@operation
+def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        if b == 0:
+            frame.type_error("ceil_div: division by zero")
+        return -(-a // b)
+    if isinstance(b, int) and b > 0:  # (a + b - 1) // b needs one division and cannot round wrongly
+        return binary(frame, ast.FloorDiv, binary(frame, ast.Add, a, b - 1), b)
+    negated = binary(frame, ast.FloorDiv, _negate(frame, a), b)
+    return _negate(frame, negated)
+
+
+def _negate(frame: Frame, value: Any) -> Any:
+    return frame.emit(arith.Neg(x=value)) if is_tile(value) else -value
+
+
+@operation
+def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
+    if isinstance(view, PartitionRef):
+        tile = view.shape
+    elif isinstance(view, MutRef):
+        tile = view.value.mut.tile
+    else:
+        frame.type_error(
+            f"num_tiles: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
+    axis = axis_of(frame, axis, len(tile), "num_tiles")
+    return ceil_div(frame, extent(frame, view.value, axis), tile[axis])
+
+
+def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    rank = value.tensor.rank
+    if len(shape) != rank:
+        frame.type_error(
+            f"{what}: {value.name!r} has {rank} axes, the tile shape {shape} has {len(shape)}",
+            remedy="Give the tile one extent per axis of the tensor; reshape the loaded tile if you need fewer.",
+        )
+    if len(items) != rank:
+        frame.type_error(f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices")
+    scalars = tuple(index_scalar(frame, item, what) for item in items)
+    return frame.emit(LoadTile(x=value, index=scalars, shape=shape))
+
+
+@operation
+def load_tile(frame: Frame, x: Any, shape: Any, index: Any) -> Any:
+    if not isinstance(x, TensorRef):
+        frame.type_error(f"load_tile: expected a tensor, got {describe(x)}")
+    return _load(frame, x.value, shape_of(frame, shape, "load_tile"), index, "load_tile")
+
+
+@operation
+def load_tile_like(frame: Frame, x: Any, y: Any) -> Any:
+    if not isinstance(x, TensorRef):
+        frame.type_error(f"load_tile_like: the first argument must be a Tensor, got {describe(x)}")
+    if not isinstance(y, MutRef):
+        frame.type_error(f"load_tile_like: the second argument must be a Mut, got {describe(y)}")
+    if x.value.tensor.rank != y.value.mut.rank:
+        frame.type_error(
+            f"load_tile_like: {x.value.name!r} has {x.value.tensor.rank} axes, {y.value.name!r} has {y.value.mut.rank}",
+            remedy="Both must have the same rank; load with x.partition(shape).load(index) instead.",
+        )
+    index = tuple(frame.emit(TileBlockId(axis=axis)) for axis in range(y.value.mut.rank))
+    return _load(frame, x.value, y.value.mut.tile, index, "load_tile_like")
+
+
+@method(TensorRef, "partition")
+def _partition(frame: Frame, self: TensorRef, shape: Any) -> Any:
+    extents = shape_of(frame, shape, "partition")
+    if len(extents) != self.value.tensor.rank:
+        frame.type_error(
+            f"partition: {self.value.name!r} has {self.value.tensor.rank} axes, "
+            f"the tile shape {extents} has {len(extents)}"
+        )
+    return PartitionRef(self.value, extents)
+
+
+@method(TensorRef, "load_tile")
+def _tensor_load_tile(frame: Frame, self: TensorRef, shape: Any, index: Any) -> Any:
+    return load_tile(frame, self, shape, index)
+
+
+@method(PartitionRef, "load")
+def _partition_load(frame: Frame, self: PartitionRef, index: Any) -> Any:
+    return _load(frame, self.value, self.shape, index, "load")
+
+
+@method(MutRef, "load")
+def _mut_load(frame: Frame, self: MutRef) -> Any:
+    return frame.emit(LoadMut(x=self.value))
+
+
+@method(MutRef, "store")
+def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
+    mut = self.value.mut
+    if is_number(value):
+        value = materialize(frame, value, mut.dtype, mut.tile)
+    tile = tile_of(frame, value, "store")
+    if tile.tile.is_scalar and tile.tile.dtype is mut.dtype:
+        tile = broadcast_to(frame, tile, mut.tile)
+    frame.builder.add(StoreMut(x=self.value, value=tile))

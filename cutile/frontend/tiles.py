@@ -1,0 +1,189 @@
+"""Calls that make tiles of tiles: creation, shape, arithmetic, functions, reductions, products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import i32
+from cutile.frontend.expect import axis_of, constant_int, dtype_of, shape_of, tile_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import (
+    broadcast_shape,
+    broadcast_to,
+    default_dtype,
+    is_number,
+    materialize,
+    unify,
+)
+from cutile.frontend.registry import METHODS, OPERATIONS, operation
+from cutile.frontend.values import describe, is_tile, items_of
+from cutile.ir.constant import Constant
+from cutile.ir.core import Value
+from cutile.ops import arith, math
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Select
+from cutile.ops.create import Iota
+from cutile.ops.matmul import Mma
+from cutile.ops.reduce import ReduceMax, ReduceMin, ReduceProd, ReduceSum
+from cutile.ops.shape import Permute, Reshape
+
+
+@operation
+def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
+    if not is_number(value):
+        frame.type_error(
+            f"constant: the value must be known when the kernel is compiled, got {describe(value)}",
+            remedy="Use ct.broadcast(value, shape) for a value known when the kernel runs.",
+        )
+    wanted = dtype_of(frame, dtype, "constant")
+    extents = () if shape == () else shape_of(frame, shape, "constant")
+    if wanted.kind == "bool":
+        return frame.emit(Constant(value=bool(value), dtype=wanted, shape=extents))
+    return materialize(frame, value, wanted, extents)
+
+
+@operation
+def iota(frame: Frame, shape: Any, dtype: Any = i32) -> Any:
+    extents = shape_of(frame, shape, "iota")
+    if len(extents) != 1:
+        frame.type_error(f"iota: the shape must have one axis, got {extents}")
+    return frame.emit(Iota(length=extents[0], dtype=dtype_of(frame, dtype, "iota")))
+
+
+@operation
+def broadcast(frame: Frame, x: Any, shape: Any) -> Any:
+    extents = shape_of(frame, shape, "broadcast")
+    if is_number(x):
+        return materialize(frame, x, default_dtype(x), extents)
+    tile = tile_of(frame, x, "broadcast")
+    broadcast_shape(frame, [tile.tile.shape, extents], "broadcast")
+    return broadcast_to(frame, tile, extents)
+
+
+@operation
+def reshape(frame: Frame, x: Any, shape: Any) -> Any:
+    tile = tile_of(frame, x, "reshape")
+    items = list(items_of(shape)) if isinstance(shape, tuple) else [shape]
+    if items.count(-1) == 1:
+        known = 1
+        for item in items:
+            known *= 1 if item == -1 else constant_int(frame, item, "reshape: an extent")
+        if known < 1 or tile.tile.size % known:
+            frame.type_error(f"reshape: {tile.tile.size} elements do not fit the shape {shape}")
+        items[items.index(-1)] = tile.tile.size // known
+    extents = () if not items else shape_of(frame, tuple(items), "reshape")
+    return tile if extents == tile.tile.shape else frame.emit(Reshape(x=tile, shape=extents))
+
+
+@operation
+def permute(frame: Frame, x: Any, axes: Any) -> Any:
+    tile = tile_of(frame, x, "permute")
+    if not isinstance(axes, tuple):
+        frame.type_error(f"permute: the axes must be a tuple of constants, got {describe(axes)}")
+    order = tuple(axis_of(frame, axis, len(tile.tile.shape), "permute") for axis in items_of(axes))
+    return frame.emit(Permute(x=tile, axes=order))
+
+
+@operation
+def transpose(frame: Frame, x: Any) -> Any:
+    tile = tile_of(frame, x, "transpose")
+    if len(tile.tile.shape) != 2:
+        frame.type_error(
+            f"transpose: the tile must have two axes, got {tile.tile.shape}", remedy="Use ct.permute(x, axes)."
+        )
+    return frame.emit(Permute(x=tile, axes=(1, 0)))
+
+
+@operation
+def convert_tile(frame: Frame, x: Any, dtype: Any) -> Any:
+    wanted = dtype_of(frame, dtype, "convert_tile")
+    tile = tile_of(frame, x, "convert_tile")
+    return tile if tile.tile.dtype is wanted else frame.emit(Convert(x=tile, dtype=wanted))
+
+
+@operation
+def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
+    if not is_tile(condition):
+        return x if condition else y
+    left, right = unify(frame, [x, y], "select")
+    shape = broadcast_shape(frame, [condition.tile.shape, left.tile.shape], "select")
+    return frame.emit(
+        Select(
+            condition=broadcast_to(frame, condition, shape),
+            x=broadcast_to(frame, left, shape),
+            y=broadcast_to(frame, right, shape),
+        )
+    )
+
+
+# Arithmetic, functions, reductions, products
+
+
+@operation
+def fma(frame: Frame, x: Any, y: Any, z: Any) -> Any:
+    a, b, c = unify(frame, [x, y, z], "fma")
+    return frame.emit(arith.Fma(x=a, y=b, z=c))
+
+
+@operation
+def min_tile(frame: Frame, x: Any, y: Any) -> Any:
+    a, b = unify(frame, [x, y], "min_tile")
+    return frame.emit(arith.Min(x=a, y=b))
+
+
+@operation
+def max_tile(frame: Frame, x: Any, y: Any) -> Any:
+    a, b = unify(frame, [x, y], "max_tile")
+    return frame.emit(arith.Max(x=a, y=b))
+
+
+def _register_functions() -> None:
+    for op in (
+        math.Exp,
+        math.Exp2,
+        math.Log,
+        math.Log2,
+        math.Sqrt,
+        math.Rsqrt,
+        math.Sin,
+        math.Cos,
+        math.Tanh,
+        math.Floor,
+        math.Ceil,
+    ):
+
+        def handler(frame: Frame, x: Any, *, op: Any = op) -> Any:
+            tile = tile_of(frame, x, op.name)
+            if tile.tile.dtype.kind != "float":
+                frame.type_error(
+                    f"{op.name}: expected a tile of floats, got {tile.type}",
+                    remedy="Convert first: ct.convert_tile(x, ct.f32).",
+                )
+            return frame.emit(op(x=tile))
+
+        OPERATIONS[op.name] = handler
+    for op in (ReduceSum, ReduceProd, ReduceMax, ReduceMin):
+
+        def reduction(frame: Frame, x: Any, axis: Any, *, op: Any = op) -> Any:
+            tile = tile_of(frame, x, op.name)
+            return frame.emit(op(x=tile, axis=axis_of(frame, axis, len(tile.tile.shape), op.name)))
+
+        OPERATIONS[op.name] = reduction
+
+
+_register_functions()
+
+
+@operation
+def mma(frame: Frame, a: Any, b: Any, acc: Any) -> Any:
+    tiles = [tile_of(frame, each, "mma") for each in (a, b, acc)]
+    return frame.emit(Mma(a=tiles[0], b=tiles[1], acc=tiles[2]))
+
+
+for _name, _handler in {
+    "reshape": reshape,
+    "broadcast": broadcast,
+    "transpose": transpose,
+    "astype": convert_tile,
+}.items():
+    METHODS[Value, _name] = _handler
