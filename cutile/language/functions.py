@@ -1,6 +1,7 @@
 """The operations of the kernel language, as functions: signatures and documentation for readers and type checkers.
 
-The front end recognises them by `__cutile__`, the name of their handler in `cutile/frontend/` (`tensors.py`, `tiles.py`, `builtins.py`).
+The front end recognises them by `__cutile__`, the name of their handler: `tensors.py`, `tiles.py` and `builtins.py` in
+`cutile/frontend/` have those.
 """
 
 from __future__ import annotations
