@@ -31,7 +31,6 @@ class Rewriter:
         self._drop = drop
         self._map: dict[Value, Value] = {}
         self.builder = Builder(Block())
-        self.changed = False
 
     def run(self) -> Function:
         """The changed copy."""
@@ -52,7 +51,6 @@ class Rewriter:
 
     def _operation(self, op: Op) -> None:
         if self._drop is not None and self._drop(op):
-            self.changed = True
             return
         regions = [self._block(nested) for nested in op.regions]
         operands = [self._map[value] for value in op.operands]
@@ -64,10 +62,7 @@ class Rewriter:
             if replacement == KEEP:
                 self.builder.current.operations.append(copy)
                 self._map.update(zip(op.results, results, strict=True))
-            else:
-                self.changed = True
             return
-        self.changed = True
         values = [replacement] if isinstance(replacement, Value) else list(replacement)
         for old, new in zip(op.results, values, strict=True):
             if old.name and not new.name:

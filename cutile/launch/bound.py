@@ -106,11 +106,13 @@ class BoundLaunch:
                 raise ArgumentError(f"{signature.name} has no argument {name!r}; it has {', '.join(signature.names)}")
             position = signature.names.index(name)
             fresh[position] = self._check(position, argument)
-        moved = False
+        candidate = [fresh.get(position, each) for position, each in enumerate(self._checked)]
+        moved = any(isinstance(each, View | TiledView) for each in fresh.values())
+        if moved:
+            refuse_shared(signature.name, kernel_uses(signature.names, candidate))
         for position, checked in fresh.items():
             self._checked[position] = checked
             self._arguments[position] = arguments[signature.names[position]]
-            moved = moved or isinstance(checked, View | TiledView)
         for position, parameter in enumerate(self._parameters):
             if parameter.argument in fresh:
                 self._prepared.set(position, number_of(parameter)(self._checked, self._grid))
@@ -152,10 +154,6 @@ class BoundLaunch:
 
     def _note_storages(self) -> None:
         uses = self._uses()
-        for use in uses:
-            clash = next((each for each in uses if each is not use and _overlap(each, use)), None)
-            if clash is not None:
-                refuse_aliases(self._kernel.signature.name, use, clash)
         self._storages = tuple((use.storage, use.write) for use in uses if isinstance(use.storage, Storage))
 
     def __repr__(self) -> str:
@@ -177,13 +175,16 @@ def _overlap(a: Use, b: Use) -> bool:
     return a.storage is b.storage and (a.write or b.write) and a.start < b.stop and b.start < a.stop
 
 
-def refuse_aliases(kernel: str, a: Use, b: Use) -> None:
+def refuse_shared(kernel: str, uses: Sequence[Use]) -> None:
     """Refuse memory that one launch writes and uses otherwise.
 
     Raises:
-        ArgumentError: always.
+        ArgumentError: two arguments share memory and the kernel writes one; names both.
     """
-    raise ArgumentError(
-        f"{kernel}: arguments {a.argument!r} and {b.argument!r} share memory, and the kernel writes it; "
-        "pass a copy (dup()) for one of the two"
-    )
+    for position, use in enumerate(uses):
+        for other in uses[:position]:
+            if _overlap(other, use):
+                raise ArgumentError(
+                    f"{kernel}: arguments {other.argument!r} and {use.argument!r} share memory, and the kernel writes "
+                    "it; pass a copy (dup()) for one of the two"
+                )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, Value, operand
+from cutile.ir.core import BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, Value, operand
 from cutile.ir.types import TileType, Type
 
 
@@ -91,7 +91,6 @@ class BitsBinary(Binary):
 
 
 __all__ = (
-    "ANY_TILE",
     "Binary",
     "BitsBinary",
     "FloatBinary",

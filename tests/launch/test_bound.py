@@ -78,6 +78,8 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(device: Device) -> Non
         bound.set(a=5.0, x=api.ones((64,), ct.f64).sync_on(stream))
     with pytest.raises(ct.LaunchError, match=r"'y' has the grid \(4, 1, 1\)"):
         bound.set(y=api.zeros((128,)).sync_on(stream).mut.partition((32,)))
+    with pytest.raises(ct.ArgumentError, match="'y' and 'x' share memory"):
+        bound.set(a=7.0, x=y)
     with pytest.raises(ct.LaunchError, match="ops that have not run"):
         AXPY(api.zeros((64,)).partition((32,)), 1.0, x).bind(stream)
     bound()

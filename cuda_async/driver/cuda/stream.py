@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ("BorrowedStream", "CudaEvent", "CudaFunction", "CudaGraphHandle", "CudaStream", "RunErrors")
 
-_SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 75, which short work would pay for
+_SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 95, which short work would pay for
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
