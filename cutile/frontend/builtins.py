@@ -1,4 +1,4 @@
-"""Calls of Python's builtins, and `static_range`."""
+"""Calls of Python's builtins, of `static_range` and of `Latency`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, Handler, operation
 from cutile.frontend.tiles import max_tile, min_tile
 from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.language.markers import Latency
 from cutile.ops import arith
 
 
@@ -72,4 +73,13 @@ def _len(frame: Frame, x: Any) -> Any:
     frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
 
 
-BUILTINS.update({range: _range, abs: _abs, min: _min, max: _max, float: _float, int: _int, len: _len})
+def _latency(frame: Frame, turns: Any) -> Any:
+    count = constant_int(frame, turns, "Latency: the number of turns")
+    if count < 1:
+        frame.type_error(f"Latency: at least 1 turn, got {count}")
+    return Latency(count)
+
+
+BUILTINS.update(
+    {Latency: _latency, range: _range, abs: _abs, min: _min, max: _max, float: _float, int: _int, len: _len}
+)

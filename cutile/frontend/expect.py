@@ -1,15 +1,18 @@
-"""What arguments of calls must be: shapes, axes, indices, tiles, dtypes. Each raises with what came instead."""
+"""What arguments of calls must be: shapes, axes, indices, tiles, dtypes, markers. Each raises with what came."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from cutile.dtypes import DTypeMeta, as_dtype, i32
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.values import describe, is_tile, items_of
 from cutile.ir.core import Value
+from cutile.language.markers import Marker
 from cutile.ops.cast import Convert
+
+M = TypeVar("M", bound=Marker)
 
 
 def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
@@ -67,3 +70,17 @@ def dtype_of(frame: Frame, value: Any, what: str) -> Any:
         return as_dtype(value)
     except TypeError:
         frame.type_error(f"{what}: expected an element type such as ct.f32, got {describe(value)}")
+
+
+def marker_of(frame: Frame, value: Any, kind: type[M], what: str) -> M:
+    """A marker such as `ct.rounding.ZERO`; a bool where there are the two choices ENABLED and DISABLED."""
+    if isinstance(value, kind):
+        return value
+    names = {member.name: member for member in kind}
+    if isinstance(value, bool) and set(names) == {"ENABLED", "DISABLED"}:
+        return names["ENABLED" if value else "DISABLED"]
+    choices = ", ".join(f"ct.{kind.__name__}.{name}" for name in names)
+    frame.type_error(
+        f"{what}: {kind.__name__} must be one of ct.{kind.__name__}'s members, got {describe(value)}",
+        remedy=f"There are {choices}.",
+    )
