@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 
 
-class _Walker:
-    """The values of one tile block."""
+class Walker:
+    """One tile block: where it is in the grid, and its values, to which each operation adds its results."""
 
-    def __init__(self, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
-        self._values = dict(values)
+    def __init__(self, values: MutableMapping[Value, Array], index: Grid, grid: Grid) -> None:
+        self._values = values
         self._index = index
         self._grid = grid
 
@@ -29,14 +29,15 @@ class _Walker:
         for op in block.operations:
             if isinstance(op, Yield):
                 return self._of(op.operands)
-            results = self._operation(op)
+            results = self.operation(op)
             self._values.update(zip(op.results, results, strict=True))
         return []
 
     def _of(self, values: Sequence[Value]) -> list[Array]:
         return [self._values[value] for value in values]
 
-    def _operation(self, op: Op) -> Sequence[Array]:
+    def operation(self, op: Op) -> Sequence[Array]:
+        """Run one operation; its results."""
         match op:
             case For():
                 return self._for(op)
@@ -80,4 +81,4 @@ class _Walker:
 
 def run_block(function: Function, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
     """Run the tile block at `index` of `grid`, with the kernel's parameters bound to arrays."""
-    _Walker(values, index, grid).block(function.body)
+    Walker(dict(values), index, grid).block(function.body)
