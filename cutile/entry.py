@@ -28,8 +28,8 @@ class Kernel:
 
     __wrapped_kernel__ = True
 
-    def __init__(self, function: Callable[..., None], options: CompileOptions) -> None:
-        self._cache = KernelCache(function)
+    def __init__(self, function: Callable[..., None], options: CompileOptions, *, unsafe: bool = False) -> None:
+        self._cache = KernelCache(function, unsafe=unsafe)
         self._options = options
         names = self._cache.signature.names
         self._result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
@@ -107,8 +107,12 @@ class Kernel:
 @overload
 def entry(function: Callable[..., None]) -> Kernel: ...
 @overload
-def entry(*, options: CompileOptions | None = None) -> Callable[[Callable[..., None]], Kernel]: ...
-def entry(function: Callable[..., None] | None = None, *, options: CompileOptions | None = None) -> Any:
+def entry(
+    *, options: CompileOptions | None = None, unsafe: bool = False
+) -> Callable[[Callable[..., None]], Kernel]: ...
+def entry(
+    function: Callable[..., None] | None = None, *, options: CompileOptions | None = None, unsafe: bool = False
+) -> Any:
     """Make a kernel of a Python function.
 
     Its source text is taken now: later edits of the file change nothing.
@@ -116,6 +120,8 @@ def entry(function: Callable[..., None] | None = None, *, options: CompileOption
     Args:
         function: the function; annotations say what each parameter is (see `cutile.Tensor`, `cutile.Mut`).
         options: hints for the compiler, for every launch that gives none.
+        unsafe: whether the kernel may use raw pointers and unchecked views. Nothing then checks which memory it
+            reaches, and nothing holds or orders what its pointers lead to: that is for the caller to see to.
 
     Raises:
         KernelError: the source or the signature cannot be understood; shows the place.
@@ -128,5 +134,5 @@ def entry(function: Callable[..., None] | None = None, *, options: CompileOption
     """
     chosen = options or DEFAULT_OPTIONS
     if function is None:
-        return functools.partial(Kernel, options=chosen)
-    return Kernel(function, chosen)
+        return functools.partial(Kernel, options=chosen, unsafe=unsafe)
+    return Kernel(function, chosen, unsafe=unsafe)

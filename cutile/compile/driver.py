@@ -23,6 +23,7 @@ from cutile.errors import KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
 from cutile.ir.core import Function
+from cutile.ir.effects import Effect
 from cutile.ir.verify import verify
 from cutile.passes.pipeline import run_passes
 
@@ -36,6 +37,7 @@ class Request:
     specialization: Specialization
     options: CompileOptions
     target: Target
+    unsafe: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,14 @@ def front(request: Request) -> Program:
         KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
     """
     specialization = request.specialization
-    program = build(request.function, request.source, specialization.parameters, specialization.generics)
-    if not any(op.name == "store_mut" for op in program.function.walk()):
+    program = build(
+        request.function,
+        request.source,
+        specialization.parameters,
+        specialization.generics,
+        unsafe=request.unsafe,
+    )
+    if not any(op.effect >= Effect.WRITE for op in program.function.body.operations):
         raise KernelTypeError(
             f"kernel {request.source.name!r} stores nothing, so it has no effect",
             request.source.locate(request.source.tree),

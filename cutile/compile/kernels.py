@@ -27,7 +27,7 @@ class Plan:
     def request(self, target: Target) -> Request:
         """What is to be compiled for a target."""
         kernel = self._kernel
-        return Request(kernel.function, kernel.source, self.specialization, self._options, target)
+        return Request(kernel.function, kernel.source, self.specialization, self._options, target, kernel.unsafe)
 
     def compiled(self, target: Target) -> Compiled:
         """The compiled kernel, from memory, from disk, or made now. A changed captured value compiles again.
@@ -63,13 +63,15 @@ class KernelCache:
 
     Args:
         function: the Python function.
+        unsafe: whether it may use raw pointers.
 
     Raises:
         KernelError: its source or signature cannot be understood.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, unsafe: bool = False) -> None:
         self.function = function
+        self.unsafe = unsafe
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)

@@ -30,6 +30,8 @@ def build(
     source: FunctionSource,
     parameters: Mapping[str, Type],
     generics: Mapping[str, Any],
+    *,
+    unsafe: bool = False,
 ) -> Program:
     """Compile a kernel's source to IR.
 
@@ -38,6 +40,7 @@ def build(
         source: its source text, taken when it was decorated.
         parameters: the type of each launch parameter, in order.
         generics: the value of each compile-time parameter: an int, or an element type.
+        unsafe: whether the kernel may use raw pointers; the function's facts then say so.
 
     Raises:
         KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
@@ -53,6 +56,7 @@ def build(
         evaluate=evaluate,
         execute=execute,
         is_entry=True,
+        unsafe=unsafe,
     )
     for name, value in values.items():
         match value.type:
@@ -65,4 +69,6 @@ def build(
     frame.variables.update(generics)
     execute(frame, source.tree.body)
     made = Function(source.name, body, source=dict(source.lines), file=source.file)
+    if unsafe:
+        made.facts["unsafe"] = True
     return Program(made, captures)

@@ -6,12 +6,12 @@ import functools
 import inspect
 from typing import Any
 
-from cutile.frontend import builtins, tensors, tiles
+from cutile.frontend import builtins, tensors, tiles, tokens
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method
 
-FAMILIES = (tensors, tiles, builtins)
+FAMILIES = (tensors, tiles, builtins, tokens)
 """Importing them registers their handlers."""
 
 

@@ -30,6 +30,7 @@ class Frame:
         active: the helpers being inlined, outermost first.
         dynamic_depth: how many loops and branches that are decided at run time enclose the current statement.
         returned: what `return` gave, once it was reached.
+        unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
     """
 
     function: Callable[..., Any]
@@ -44,6 +45,7 @@ class Frame:
     dynamic_depth: int = 0
     returned: Any = NOT_RETURNED
     is_entry: bool = False
+    unsafe: bool = False
 
     def locate(self, node: ast.AST) -> Location:
         """The place of a node, with the chain of calls that led here."""
@@ -70,6 +72,15 @@ class Frame:
     def type_error(self, message: str, node: ast.AST | None = None, remedy: str = "") -> NoReturn:
         """Raise a KernelTypeError at `node` (or at the expression being compiled)."""
         raise KernelTypeError(message, self.locate(node) if node is not None else None, remedy)
+
+    def require_unsafe(self, what: str) -> None:
+        """Refuse `what` unless the kernel says `@entry(unsafe=True)`: nothing checks the addresses that it uses."""
+        if not self.unsafe:
+            raise KernelTypeError(
+                f"{what} can reach any memory, and nothing checks that it should",
+                None,
+                "Declare the kernel with @ct.entry(unsafe=True) to take that on yourself.",
+            )
 
     def syntax_error(self, node: ast.AST, message: str, remedy: str) -> NoReturn:
         """Raise a KernelSyntaxError at `node`."""

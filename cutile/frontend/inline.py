@@ -50,6 +50,7 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.Call, args: lis
         variables=dict(bound.arguments),
         caller=frame.locate(node),
         active=(*frame.active, function),
+        unsafe=frame.unsafe,
     )
     inner.execute(inner, inner.source.tree.body)
     return None if inner.returned is NOT_RETURNED else inner.returned

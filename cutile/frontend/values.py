@@ -37,6 +37,15 @@ class PartitionRef:
 
 
 @dataclass(frozen=True)
+class TokenRef:
+    """A token. All are alike: every access of a tile block stays in program order, whatever a token says."""
+
+
+TOKEN = TokenRef()
+"""The one token."""
+
+
+@dataclass(frozen=True)
 class Method:
     """A method of a tile, tensor or partition, bound to it."""
 
@@ -80,6 +89,8 @@ def describe(value: Any) -> str:
         return f"Mut of {value.value.mut.dtype} with tiles of {value.value.mut.tile}"
     if isinstance(value, PartitionRef):
         return f"partition into tiles of {value.shape}"
+    if isinstance(value, TokenRef):
+        return "token"
     if isinstance(value, Method):
         return f"method {value.name!r}"
     if isinstance(value, Undefined):

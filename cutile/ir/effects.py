@@ -14,3 +14,5 @@ class Effect(enum.IntEnum):
     """Reads memory: may be removed when unused; does not move over a WRITE to the same tensor."""
     WRITE = 2
     """Writes memory: stays, in order."""
+    OUTSIDE = 3
+    """Touches what other tile blocks touch too, or what people see: stays, in order, and so do the tile blocks."""

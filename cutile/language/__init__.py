@@ -57,6 +57,14 @@ from cutile.language.markers import (
     signedness,
     tma,
 )
+from cutile.language.tokens import (
+    Token,
+    get_partition_token,
+    get_tensor_token,
+    join_tokens,
+    new_token_unordered,
+    set_tensor_token,
+)
 
 __all__ = (
     "Const",
@@ -65,6 +73,7 @@ __all__ = (
     "Mut",
     "Partition",
     "Tensor",
+    "Token",
     "atomic",
     "broadcast",
     "ceil",
@@ -79,8 +88,11 @@ __all__ = (
     "fma",
     "ftz",
     "get_num_tile_blocks",
+    "get_partition_token",
+    "get_tensor_token",
     "get_tile_block_id",
     "iota",
+    "join_tokens",
     "load_tile",
     "load_tile_like",
     "log",
@@ -89,6 +101,7 @@ __all__ = (
     "min_tile",
     "mma",
     "nan",
+    "new_token_unordered",
     "num_tiles",
     "ordering",
     "overflow",
@@ -105,6 +118,7 @@ __all__ = (
     "rsqrt",
     "scope",
     "select",
+    "set_tensor_token",
     "signedness",
     "sin",
     "sqrt",

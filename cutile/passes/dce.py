@@ -20,7 +20,7 @@ def dce(function: Function) -> Function:
 def _mark(block: Block, used: set[Value], live: set[int]) -> None:
     """Mark what is needed, from the last operation to the first. `used` grows with the operands of what is."""
     for op in reversed(block.operations):
-        if op.effect is Effect.WRITE or op.terminates or any(value in used for value in op.results):
+        if op.effect >= Effect.WRITE or op.terminates or any(value in used for value in op.results):
             live.add(id(op))
             used.update(op.operands)
             for nested in reversed(op.regions):

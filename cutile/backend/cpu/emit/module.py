@@ -234,7 +234,7 @@ def _has_user_loop(op: Op) -> bool:
 
 def _plan_block(block: Block, uses: dict[Value, list[Op]], found: dict[Value, Op]) -> None:
     position = {op: at for at, op in enumerate(block.operations)}
-    barriers = [at for at, op in enumerate(block.operations) if op.effect is Effect.WRITE or op.regions]
+    barriers = [at for at, op in enumerate(block.operations) if op.effect >= Effect.WRITE or op.regions]
     reads: dict[Value, int] = {}  # values in place that read memory: where the first read happens
     for at, op in enumerate(block.operations):
         for inner in op.regions:
