@@ -16,7 +16,7 @@ Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -230,6 +230,18 @@ class Stream:
             self.sequence += 1
 
         return go
+
+    def encode_tensor_map(
+        self,
+        element: str,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: int,
+    ) -> bytes:
+        """What describes a tensor to a GPU's copy engine. Enqueues nothing."""
+        return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(start, stop)` over [0, count) in pieces of at most `grain`, on the CPU's workers.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -196,6 +196,17 @@ class CheckedDriver(Driver):
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         return self.inner.load_function(image, entry, shared_bytes)
+
+    def encode_tensor_map(
+        self,
+        element: str,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: int,
+    ) -> bytes:
+        return self.inner.encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def load_module(self, image: bytes) -> DriverModule:
         return self.inner.load_module(image)

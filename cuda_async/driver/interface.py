@@ -18,7 +18,7 @@ Ordering between streams that share memory is not a driver's business: see `stor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -310,6 +310,31 @@ class Driver(ABC):
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         """Load machine code (a cubin) and return its function `entry`, allowed `shared_bytes` of
         dynamic shared memory. The code stays loaded as long as the returned object lives."""
+
+    def encode_tensor_map(
+        self,
+        element: str,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: int,
+    ) -> bytes:
+        """The 128 bytes that describe a tensor to a GPU's copy engine (`CUtensorMap`); innermost axis first.
+
+        Args:
+            element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
+            address: of the first element.
+            extents: in elements; 1 to 5 of them.
+            strides: of the axes after the first, which has stride 1, in bytes.
+            box: extents of one copy, in elements.
+            swizzle: bytes of a row over which pieces are permuted in shared memory: 0, 32, 64 or 128.
+
+        Raises:
+            DriverError: the driver refuses it.
+            LaunchError: the device runs no GPU code.
+        """
+        raise self._runs_no_gpu_code("encode_tensor_map")
 
     def load_module(self, image: bytes) -> DriverModule:
         """Load a cubin, a fat binary or PTX text with a zero byte at its end.

@@ -66,7 +66,46 @@ class CompileOptions:
 DEFAULT_OPTIONS = CompileOptions()
 """What a launch that gives no options has; one object, so that launches recognise it at no cost."""
 
-ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid"]
+ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map"]
+
+Swizzle = Literal[0, 32, 64, 128]
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """How bulk copies between a tensor and shared memory go: what a launch makes a tensor's descriptor from.
+
+    The descriptor's element type is the parameter's dtype; elements past the tensor's edges are loaded as zeros and
+    not stored.
+
+    Attributes:
+        box: extents of one copy, one per axis of the tensor, in the tensor's order of axes.
+        swizzle: bytes of a row in shared memory over which 16-byte pieces are permuted; 0 for none.
+        order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
+            The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
+        rounded: whether f32 elements are rounded to tf32 on the way in.
+
+    Example:
+        >>> TensorMap((64, 256), 128, order=(1, 0)).memory_order
+        (1, 0)
+    """
+
+    box: tuple[int, ...]
+    swizzle: Swizzle = 0
+    order: tuple[int, ...] = ()
+    rounded: bool = False
+
+    @property
+    def memory_order(self) -> tuple[int, ...]:
+        """`order`, spelled out."""
+        return self.order or tuple(range(len(self.box)))
+
+
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Where a tensor is: the address of its first element, its extents, its strides in elements."""
+
+Argument = int | float | bool | Place
+"""What a launch passes for one parameter: a tensor's place for a tensor map, a plain number for everything else."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +115,12 @@ class Parameter:
     Attributes:
         name: its name in the generated code.
         kind: the base address (u64), an extent (i32) or a stride in elements (i64) of a tensor argument, a scalar
-            argument (its own dtype), or an extent of the logical grid (i32).
+            argument (its own dtype), an extent of the logical grid (i32), or a tensor argument's descriptor for bulk
+            copies (128 bytes by value; `dtype` is that of the elements).
         argument: the position of the kernel argument it comes from; -1 for the grid.
         axis: the axis, for extents, strides and the grid.
         dtype: how the value is packed.
+        map: how the descriptor is made, for the kind "tensor_map" alone.
     """
 
     name: str
@@ -87,6 +128,7 @@ class Parameter:
     argument: int
     axis: int
     dtype: DTypeLike
+    map: TensorMap | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +192,27 @@ class LaunchStream(Protocol):
         """What does `launch_function` at each call, with all that can be done once done here."""
         ...
 
+    def encode_tensor_map(
+        self,
+        element: str,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: int,
+    ) -> bytes:
+        """The 128 bytes of a GPU's descriptor of a tensor. The axis with stride 1 comes first, as CUDA has it.
+
+        Args:
+            element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
+            address: of the first element.
+            extents: in elements.
+            strides: of the axes after the first, in bytes.
+            box: extents of one copy, in elements.
+            swizzle: 0, 32, 64 or 128.
+        """
+        ...
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(first, last)` over ranges that cover `[0, count)`, each about `grain` long, in any order."""
         ...
@@ -162,7 +225,7 @@ class PreparedLaunch(Protocol):
         """Enqueue the kernel; never wait."""
         ...
 
-    def set(self, position: int, number: int | float | bool) -> None:
+    def set(self, position: int, number: Argument) -> None:
         """Change one argument for the launches to come; those enqueued keep theirs."""
         ...
 
@@ -170,17 +233,17 @@ class PreparedLaunch(Protocol):
 class Loaded(Protocol):
     """A kernel that can be launched."""
 
-    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
         """Enqueue the kernel; never wait.
 
         Args:
             grid: the logical grid; every extent at least 1.
-            arguments: one plain number per parameter, in order: addresses, extents, strides, scalars, the grid.
+            arguments: one per parameter, in order: addresses, extents, strides, scalars, the grid, places.
             stream: where to enqueue.
         """
         ...
 
-    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> PreparedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> PreparedLaunch:
         """What launches the kernel again and again at the least cost; arguments as for `launch`."""
         ...
 

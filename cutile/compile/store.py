@@ -11,6 +11,7 @@ folder warns once, a damaged entry counts as missing and is removed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from typing import Any
 
 import platformdirs
 
-from cutile.backend.interface import Executable, Parameter, Target
+from cutile.backend.interface import Executable, Parameter, ParameterKind, Target, TensorMap
 from cutile.dtypes import BY_NAME
 
 FORMAT = "v1"
@@ -128,16 +129,28 @@ def _encode(executable: Executable) -> dict[str, Any]:
     return {
         "target": [target.backend, target.arch, target.units],
         "entry": executable.entry,
-        "parameters": [[p.name, p.kind, p.argument, p.axis, p.dtype.name] for p in executable.parameters],
+        "parameters": [_parameter(each) for each in executable.parameters],
         "facts": dict(executable.facts),
         "log": executable.log,
         "digest": hashlib.sha256(executable.image).hexdigest(),
     }
 
 
+def _parameter(parameter: Parameter) -> list[Any]:
+    form = parameter.map
+    plain = [parameter.name, parameter.kind, parameter.argument, parameter.axis, parameter.dtype.name]
+    return plain if form is None else [*plain, dataclasses.asdict(form)]
+
+
+def _read_parameter(
+    name: str, kind: ParameterKind, argument: int, axis: int, dtype: str, form: dict[str, Any] | None = None
+) -> Parameter:
+    if form is None:
+        return Parameter(name, kind, argument, axis, BY_NAME[dtype])
+    made = TensorMap(tuple(form["box"]), form["swizzle"], tuple(form["order"]), form["rounded"])
+    return Parameter(name, kind, argument, axis, BY_NAME[dtype], made)
+
+
 def _decode(meta: dict[str, Any], image: bytes, source: str) -> Executable:
-    parameters = tuple(
-        Parameter(name, kind, argument, axis, BY_NAME[dtype])
-        for name, kind, argument, axis, dtype in meta["parameters"]
-    )
+    parameters = tuple(_read_parameter(*each) for each in meta["parameters"])
     return Executable(Target(*meta["target"]), image, meta["entry"], parameters, meta["facts"], source, meta["log"])

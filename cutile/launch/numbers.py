@@ -1,4 +1,4 @@
-"""The plain numbers of a launch: one per parameter of the compiled kernel.
+"""The plain numbers of a launch, one per parameter of the compiled kernel; for a tensor map the tensor's place.
 
 Which numbers those are is known when a kernel is compiled, so an expression is made for it once: a launch evaluates
 `[c[0].address, c[0].shape[0], c[1], ..., g[2]]` in place of walking a description of it.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from cutile.backend.interface import Parameter
+from cutile.backend.interface import Argument, Parameter
 from cutile.compile.driver import Compiled
 from cutile.launch.arguments import Checked
-from cutile.launch.scalars import Number
 from cutile.launch.views import Grid
 
-Numbers = Callable[[Sequence[Checked], Grid], list[Number]]
+Numbers = Callable[[Sequence[Checked], Grid], list[Argument]]
 
 
 def numbers_of(compiled: Compiled) -> Numbers:
@@ -36,11 +35,12 @@ def expression(parameter: Parameter) -> str:
         "pointer": f"{owner}.address",
         "extent": f"{owner}.shape[{parameter.axis}]",
         "stride": f"{owner}.strides[{parameter.axis}]",
+        "tensor_map": f"({owner}.address, {owner}.shape, {owner}.strides)",
     }
     return by_kind[parameter.kind]
 
 
 @functools.cache
-def number_of(parameter: Parameter) -> Callable[[Sequence[Checked], Grid], Number]:
+def number_of(parameter: Parameter) -> Callable[[Sequence[Checked], Grid], Argument]:
     """What makes the number of one parameter."""
     return eval(f"lambda c, g: {expression(parameter)}")

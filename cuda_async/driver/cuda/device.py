@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from cuda_async.config import config
@@ -14,6 +15,7 @@ from cuda_async.driver.cuda.host_functions import HostFunctions
 from cuda_async.driver.cuda.module import BorrowedFunction, CudaModule
 from cuda_async.driver.cuda.nvrtc import compile_to_ptx
 from cuda_async.driver.cuda.stream import BorrowedStream, CudaEvent, CudaFunction, CudaStream
+from cuda_async.driver.cuda.tensor_map import encode_tensor_map
 from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
@@ -133,6 +135,17 @@ class CudaDriver(Driver):
             self.garbage.append((cu.cuModuleUnload, module))
             raise
         return CudaFunction(self, module, handle)
+
+    def encode_tensor_map(
+        self,
+        element: str,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: int,
+    ) -> bytes:
+        return encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def load_module(self, image: bytes) -> DriverModule:
         return CudaModule.load(self, image)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.interface import Grid, LaunchStream, Loaded
+from cutile.backend.interface import Argument, Grid, LaunchStream, Loaded
 
 
 class RepeatedLaunch:
     """Launches a kernel with the arguments as they are at the time."""
 
-    def __init__(
-        self, loaded: Loaded, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream
-    ) -> None:
+    def __init__(self, loaded: Loaded, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
         self._loaded = loaded
         self._grid = grid
         self._arguments = list(arguments)
@@ -22,6 +20,6 @@ class RepeatedLaunch:
         """Enqueue the kernel; never wait."""
         self._loaded.launch(self._grid, tuple(self._arguments), self._stream)
 
-    def set(self, position: int, number: int | float | bool) -> None:
+    def set(self, position: int, number: Argument) -> None:
         """Change one argument for the launches to come."""
         self._arguments[position] = number

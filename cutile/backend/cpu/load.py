@@ -10,14 +10,14 @@ import ctypes
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.target import initialize, llvm, target_machine, workers
-from cutile.backend.interface import Executable, Grid, LaunchStream, Parameter
+from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Parameter
 
 ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
 RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
@@ -93,16 +93,16 @@ class CpuKernel:
             joins[widest] = _ceil(joins[widest], 2)
         return (joins[0], joins[1], joins[2])
 
-    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> RepeatedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
-    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
         """Enqueue the kernel; never wait."""
         joins = self.joins(grid)
         plain = list(arguments)
         for at in self._to_round:
-            plain[at] = _rounded(self._parameters[at], plain[at])
+            plain[at] = _rounded(self._parameters[at], cast("float", plain[at]))
         fixed = (*plain, *joins)
         functions, call, library = self._functions, self._call, self._blas
 

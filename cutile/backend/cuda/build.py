@@ -9,8 +9,10 @@ from functools import cache
 from typing import Any, Final
 
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, types
-from cutile.backend.cuda.intrinsics.llvm import ir
+from cutile.backend.cuda.intrinsics.llvm import I32, ir
+from cutile.backend.cuda.intrinsics.tensor_map import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
 from cutile.backend.cuda.toolchain import compile_ir, link, read_log
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.errors import CompilationError
@@ -23,12 +25,19 @@ _NUMBA: Final = threading.Lock()
 
 
 def parameter_type(parameter: Parameter) -> Any:
-    """The Numba type of a kernel's plain parameter."""
+    """The Numba type of a kernel's parameter."""
+    if parameter.kind == "tensor_map":
+        return TENSOR_MAP
     return POINTER if parameter.kind == "pointer" else frag(parameter.dtype, 0)
 
 
-def _as_kernel(function: Any, threads: int, min_blocks: int, noalias: Sequence[int]) -> None:
-    """Turn Numba's C function into an entry point: no result, a launch bound, what is known of its pointers."""
+def _as_kernel(function: Any, threads: int, min_blocks: int, noalias: Sequence[int], maps: Sequence[int]) -> None:
+    """Turn Numba's C function into an entry point: no result, a launch bound, what is known of its pointers.
+
+    Args:
+        noalias: the positions of pointers that nothing else points to.
+        maps: those of tensor maps, which come by value and which the kernel does not change.
+    """
     void = ir.VoidType()
     for block in function.blocks:
         if isinstance(block.terminator, ir.Ret):
@@ -44,6 +53,13 @@ def _as_kernel(function: Any, threads: int, min_blocks: int, noalias: Sequence[i
     for position in noalias:
         function.args[position].attributes.add("noalias")
     module = function.module
+    for position in maps:
+        function.args[position].attributes.add("byval")
+        function.args[position].attributes.align = MAP_ALIGNMENT
+    if maps:
+        constants = module.add_metadata([I32(position + 1) for position in maps])
+        mark = module.add_metadata((function, ir.MetaDataString(module, "grid_constant"), constants))
+        module.get_named_metadata("nvvm.annotations").add(mark)
     for each in [each for each in module.global_values if "NumbaEnv" in each.name]:
         del module.globals[each.name]
 
@@ -63,6 +79,7 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     """
     name, facts = source.entry, source.facts
     pointers = [i for i, each in enumerate(source.parameters) if each.kind == "pointer"]
+    maps = [i for i, each in enumerate(source.parameters) if each.kind == "tensor_map"]
     try:
         with _NUMBA:
             compiled = _compiler.compile_cuda(
@@ -76,10 +93,13 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
             )
             library = compiled.library
             kernel = library.get_function(name)
-            _as_kernel(kernel, facts["threads"], facts["min_blocks"], pointers if facts["noalias"] else [])
-            return [str(_nvvm.llvm_replace(each)) for each in library.llvm_strs]
+            _as_kernel(kernel, facts["threads"], facts["min_blocks"], pointers if facts["noalias"] else [], maps)
+            texts = [str(_nvvm.llvm_replace(each)) for each in library.llvm_strs]
     except Exception as error:
         raise CompilationError(f"{name}: Numba: {type(error).__name__}: {error}\n{source.text}") from error
+    if arch.major < 10:  # LLVM 7 knows `byval` without a type
+        texts = [each.replace(f"byval({MAP})", "byval") for each in texts]
+    return texts
 
 
 @cache

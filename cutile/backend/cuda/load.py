@@ -9,11 +9,12 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from cutile.backend.interface import Executable, Grid, LaunchStream, Loaded, Parameter
+from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
+from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Loaded, Parameter, Place
 from cutile.dtypes import DTypeLike, bf16, f16
 from cutile.errors import LaunchError
 
@@ -37,7 +38,8 @@ _CODES: dict[str, str] = {
 
 
 def _code(parameter: Parameter) -> str:
-    return "Q" if parameter.kind == "pointer" else _CODES[parameter.dtype.name]
+    """How a value is packed; a tensor map is not: a launch points to it where it lies."""
+    return "Q" if parameter.kind in ("pointer", "tensor_map") else _CODES[parameter.dtype.name]
 
 
 def _bits(dtype: DTypeLike, value: float) -> int:
@@ -53,6 +55,7 @@ class CudaLoaded(Loaded):
         self._parameters = executable.parameters
         scalars = [(i, each) for i, each in enumerate(self._parameters) if each.kind == "scalar"]
         self._halves = [i for i, each in scalars if each.dtype in (f16, bf16)]
+        self._maps = [(i, TensorMaps(each)) for i, each in enumerate(self._parameters) if each.kind == "tensor_map"]
         self._packer = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters))
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
@@ -60,7 +63,7 @@ class CudaLoaded(Loaded):
         self._lock = threading.Lock()
         self._local = threading.local()
 
-    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
         """Enqueue the kernel over `grid`; never wait.
 
         Raises:
@@ -68,10 +71,12 @@ class CudaLoaded(Loaded):
         """
         blocks = _blocks(grid)
         memory, addresses = self._memory()
+        if self._maps:
+            arguments, _held = self._point(arguments, addresses, stream)  # held until the driver has read them
         self._pack(memory, arguments)
         stream.launch_function(self._function(stream), blocks, self._block, self._shared, addresses)
 
-    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> CudaPreparedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> CudaPreparedLaunch:
         """What launches the kernel again and again, at the cost of the driver's call.
 
         Raises:
@@ -79,16 +84,28 @@ class CudaLoaded(Loaded):
         """
         blocks = _blocks(grid)
         memory, addresses = _allocate(len(self._parameters))
+        arguments, held = self._point(arguments, addresses, stream)
         self._pack(memory, arguments)
         where = ctypes.addressof(addresses)
         go = stream.prepare_launch(self._function(stream), blocks, self._block, self._shared, where)
-        return CudaPreparedLaunch(go, memory, addresses, self._parameters)
+        return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, stream)
 
-    def _pack(self, memory: Any, arguments: Sequence[int | float | bool]) -> None:
+    def _point(
+        self, arguments: Sequence[Argument], addresses: Any, stream: LaunchStream
+    ) -> tuple[list[Argument], dict[int, Encoded]]:
+        """Point to the tensor maps; the other arguments with 0 in place of them, and the maps by position."""
+        plain, held = list(arguments), dict[int, Encoded]()
+        for i, maps in self._maps:
+            found = held[i] = maps.get(cast("Place", plain[i]), stream)
+            addresses[i] = found.address
+            plain[i] = 0
+        return plain, held
+
+    def _pack(self, memory: Any, arguments: Sequence[Argument]) -> None:
         if self._halves:
             arguments = list(arguments)
             for i in self._halves:
-                arguments[i] = _bits(self._parameters[i].dtype, arguments[i])
+                arguments[i] = _bits(self._parameters[i].dtype, cast("float", arguments[i]))
         self._packer.pack_into(memory, 0, *arguments)
 
     def _function(self, stream: LaunchStream) -> Any:
@@ -114,16 +131,33 @@ class CudaLoaded(Loaded):
 class CudaPreparedLaunch:
     """A launch with a block of packed values of its own, which the driver copies at each launch."""
 
-    def __init__(self, go: Callable[[], None], memory: Any, addresses: Any, parameters: Sequence[Parameter]) -> None:
+    def __init__(
+        self,
+        go: Callable[[], None],
+        memory: Any,
+        addresses: Any,
+        parameters: Sequence[Parameter],
+        maps: dict[int, TensorMaps],
+        held: dict[int, Encoded],
+        stream: LaunchStream,
+    ) -> None:
         self.launch = go
         self._memory = memory
         self._addresses = addresses  # read by the driver at each launch
         self._parameters = parameters
+        self._maps = maps
+        self._held = held  # as are the tensor maps
+        self._stream = stream
 
-    def set(self, position: int, number: int | float | bool) -> None:
+    def set(self, position: int, number: Argument) -> None:
         """Change one argument for the launches to come."""
+        if position in self._maps:
+            found = self._maps[position].get(cast("Place", number), self._stream)
+            self._addresses[position] = found.address
+            self._held[position] = found
+            return
         parameter = self._parameters[position]
-        value = _bits(parameter.dtype, number) if parameter.dtype in (f16, bf16) else number
+        value = _bits(parameter.dtype, cast("float", number)) if parameter.dtype in (f16, bf16) else number
         struct.pack_into("=" + _code(parameter), self._memory, 8 * position, value)
 
 

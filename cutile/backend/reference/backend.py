@@ -7,7 +7,7 @@ from typing import Final
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.common.prepared import RepeatedLaunch
-from cutile.backend.interface import Backend, CompileOptions, Executable, Grid, LaunchStream, Source, Target
+from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, LaunchStream, Source, Target
 from cutile.backend.reference.interpret import run_block
 from cutile.backend.reference.memory import bind_parameters
 from cutile.ir.core import Function
@@ -22,11 +22,11 @@ class ReferenceKernel:
         self._function = parse(executable.image.decode(), OPS)
         self._parameters = executable.parameters
 
-    def prepare(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> RepeatedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
-    def launch(self, grid: Grid, arguments: Sequence[int | float | bool], stream: LaunchStream) -> None:
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
         """Enqueue all blocks, in linear order."""
         values = bind_parameters(self._function, self._parameters, arguments)
         gx, gy, gz = grid

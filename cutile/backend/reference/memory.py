@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.backend.interface import Parameter
+from cutile.backend.interface import Argument, Parameter
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Function, Value
 from cutile.ir.types import TileType
@@ -37,7 +37,7 @@ def array_at(address: int, dtype: DTypeLike, shape: tuple[int, ...], strides: tu
 
 
 def bind_parameters(
-    function: Function, parameters: Sequence[Parameter], arguments: Sequence[int | float | bool]
+    function: Function, parameters: Sequence[Parameter], arguments: Sequence[Argument]
 ) -> dict[Value, Array]:
     """Each kernel parameter as an array: tensors as they lie in memory, scalars of shape ()."""
     facts: dict[tuple[int, str, int], Any] = {}

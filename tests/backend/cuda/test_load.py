@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,31 +12,7 @@ from cutile.backend.cuda.load import load
 from cutile.backend.interface import Executable, Parameter, Target
 from cutile.dtypes import DTYPES, bf16, bool_, f16, f32, f64, i8, i32, i64, u64
 from cutile.errors import LaunchError
-
-
-class Recorder:
-    """A stream that remembers launches; the values are read when the driver would copy them."""
-
-    def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:
-        self.device = device
-        self.sizes = sizes
-        self.loads: list[tuple[bytes, str, int]] = []
-        self.launches: list[Any] = []
-
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
-        self.loads.append((image, entry, shared_bytes))
-        return f"{entry} on {self.device}"
-
-    def launch_function(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: Any) -> None:
-        values = [ctypes.string_at(parameters[i], size) for i, size in enumerate(self.sizes)]
-        self.launches.append((function, grid, block, shared_bytes, values))
-
-    def prepare_launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> Any:
-        addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)
-        return lambda: self.launch_function(function, grid, block, shared_bytes, addresses)
-
-    def parallel_for(self, body: Any, count: int, grain: int) -> None:
-        raise AssertionError("a GPU kernel runs on the GPU")
+from tests.backend.cuda.recorder import Recorder
 
 
 def executable(*dtypes: Any) -> Executable:

@@ -1,0 +1,148 @@
+"""Descriptors of tensors for bulk copies (`CUtensorMap`): what the driver is asked for, and those made already.
+
+A kernel that copies tiles in bulk takes a descriptor of 128 bytes by value in place of a tensor's address. Making one
+takes the driver about a microsecond, so each is made once for a place in memory and kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+from cutile.backend.interface import LaunchStream, Parameter, Place
+from cutile.dtypes import DTypeLike
+from cutile.errors import LaunchError
+
+MAP_BYTES = 128
+MAP_ALIGNMENT = 64
+MOST_AXES = 5
+MOST_BOX = 256
+"""Elements of a copy along one axis."""
+GRAIN = 16
+"""Bytes that divide the address, every stride, and the row of a copy."""
+KEPT = 4096
+"""Descriptors kept for one parameter of one kernel; beyond, all are made anew as they are wanted."""
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def element_of(dtype: DTypeLike, *, rounded: bool = False) -> str:
+    """What a descriptor calls an element type. Of integers, and of floats of 8 bits, only the size matters.
+
+    Example:
+        >>> from cutile.dtypes import bf16, i8
+        >>> element_of(bf16), element_of(i8)
+        ('bf16', 'u8')
+    """
+    if rounded:
+        return "tf32"
+    return dtype.name if dtype.name in _FLOATS else f"u{dtype.bits}"
+
+
+class Descriptor(NamedTuple):
+    """What a tensor's descriptor is made from, as `LaunchStream.encode_tensor_map` takes it."""
+
+    element: str
+    address: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+def descriptor(parameter: Parameter, place: Place) -> Descriptor:
+    """The descriptor of the tensor at a place.
+
+    Raises:
+        LaunchError: the copy engine takes no such tensor, or no such box; says which rule it breaks.
+    """
+    form = parameter.map
+    assert form is not None, f"{parameter.name} has no tensor map"
+    address, shape, steps = place
+    size = parameter.dtype.bits // 8
+    order = form.memory_order[::-1]
+    extents = tuple(shape[axis] for axis in order)
+    # Of an axis with one element any stride will do.
+    strides = tuple(steps[axis] * size if shape[axis] > 1 else _grains(extents[0] * size) for axis in order[1:])
+    made = Descriptor(
+        element_of(parameter.dtype, rounded=form.rounded),
+        address,
+        extents,
+        strides,
+        tuple(form.box[axis] for axis in order),
+        form.swizzle,
+    )
+    broken = _broken(made, size, steps[order[0]] if extents[0] > 1 else 1)
+    if broken:
+        raise LaunchError(
+            f"parameter {parameter.name!r}: no bulk copies of a tensor of {parameter.dtype} with shape {shape} and "
+            f"strides {steps} at {address:#x}: {broken}"
+        )
+    return made
+
+
+def _grains(nbytes: int) -> int:
+    return -(-nbytes // GRAIN) * GRAIN
+
+
+def _broken(made: Descriptor, size: int, innermost: int) -> str | None:
+    """The first rule of `cuTensorMapEncodeTiled` that does not hold."""
+    row = made.box[0] * size
+    if not 1 <= len(made.extents) <= MOST_AXES:
+        return f"a descriptor has 1 to {MOST_AXES} axes, got {len(made.extents)}"
+    if innermost != 1:
+        return f"the innermost axis must have stride 1, got {innermost}"
+    if made.address % GRAIN:
+        return f"the address must be a multiple of {GRAIN} bytes"
+    for stride in made.strides:
+        if stride % GRAIN or not 0 <= stride < 2**40:
+            return f"a stride must be a multiple of {GRAIN} bytes, from 0 to 2**40, got {stride} bytes"
+    if max(made.extents) > 2**32:
+        return "an extent is at most 2**32"
+    if not all(1 <= extent <= MOST_BOX for extent in made.box):
+        return f"a copy has 1 to {MOST_BOX} elements along each axis, got {made.box[::-1]}"
+    if row % GRAIN or (made.swizzle and row > made.swizzle):
+        limit = f" and at most the swizzle's {made.swizzle}" if made.swizzle else ""
+        return f"a copy's row must be a multiple of {GRAIN} bytes{limit}, got {row}"
+    return None
+
+
+class Encoded:
+    """The bytes of one descriptor, where a launch can point to them.
+
+    Attributes:
+        address: of the bytes, aligned as the driver wants it.
+    """
+
+    __slots__ = ("_memory", "address")
+
+    def __init__(self, data: bytes) -> None:
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
+        ctypes.memmove(self.address, data, MAP_BYTES)
+
+
+class TensorMaps:
+    """The descriptors of one parameter, by the places they were made for. They hold for every device.
+
+    Args:
+        parameter: of the kind "tensor_map".
+    """
+
+    def __init__(self, parameter: Parameter) -> None:
+        self._parameter = parameter
+        self._made: dict[Place, Encoded] = {}
+
+    def get(self, place: Place, stream: LaunchStream) -> Encoded:
+        """The descriptor of the tensor at a place; the caller holds it for as long as a launch may read it.
+
+        Raises:
+            LaunchError: the copy engine takes no such tensor.
+        """
+        found = self._made.get(place)
+        if found is None:
+            if len(self._made) >= KEPT:
+                self._made = {}  # a new one, since other threads may be reading this
+            found = Encoded(stream.encode_tensor_map(*descriptor(self._parameter, place)))
+            self._made[place] = found
+        return found

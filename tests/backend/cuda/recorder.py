@@ -1,0 +1,56 @@
+"""A stream that remembers what a launch asked of the runtime."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+
+class Recorder:
+    """A stream of a GPU that is not there; parameters are read when the driver would copy them.
+
+    Args:
+        device: stands for the device.
+        sizes: of each parameter, in bytes.
+
+    Attributes:
+        loads: image, entry and shared bytes of each function loaded.
+        launches: function, grid, block, shared bytes and the parameters' bytes of each launch.
+        encoded: what each tensor map was made from. Its bytes begin with the tensor's address and extents as text.
+    """
+
+    def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:
+        self.device = device
+        self.sizes = sizes
+        self.loads: list[tuple[bytes, str, int]] = []
+        self.launches: list[Any] = []
+        self.encoded: list[tuple[Any, ...]] = []
+
+    def encode_tensor_map(
+        self,
+        element: str,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: int,
+    ) -> bytes:
+        self.encoded.append((element, address, extents, strides, box, swizzle))
+        return f"{address} {extents}".encode().ljust(128)
+
+    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
+        self.loads.append((image, entry, shared_bytes))
+        return f"{entry} on {self.device}"
+
+    def launch_function(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: Any) -> None:
+        assert all(parameters[i] % 64 == 0 for i, size in enumerate(self.sizes) if size == 128)
+        values = [ctypes.string_at(parameters[i], size) for i, size in enumerate(self.sizes)]
+        self.launches.append((function, grid, block, shared_bytes, values))
+
+    def prepare_launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> Any:
+        addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)
+        return lambda: self.launch_function(function, grid, block, shared_bytes, addresses)
+
+    def parallel_for(self, body: Any, count: int, grain: int) -> None:
+        raise AssertionError("a GPU kernel runs on the GPU")
