@@ -11,7 +11,7 @@ from cutile.ir.core import Op, attribute
 from cutile.ir.types import TileType, Type
 
 
-class Constant(Op, name="constant"):
+class Constant(Op, name="constant", spelled=("constant",)):
     """A tile whose elements are all `value`.
 
     Examples:

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
+from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import IRError, KernelTypeError, Location
+from cutile.ir.accuracy import CORRECT, Accuracy
 from cutile.ir.effects import Effect
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
@@ -149,15 +151,33 @@ class Block:
 
 @dataclass_transform(field_specifiers=(operand, operands, attribute, region))
 class Op:
-    """One operation. Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`."""
+    """One operation. Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`.
+
+    A class is all there is to know of its operation: pages, listings and tests are made from it.
+
+    Attributes:
+        name: in the IR.
+        spelled: how kernels write it: names of functions of `cutile`, methods as ".name", and operators as "x + y".
+        accuracy: how far floats may be from the exact result.
+        effect_of: what it does to memory.
+        fields: operands, attributes and regions, in order.
+    """
 
     name: ClassVar[str] = ""
+    spelled: ClassVar[tuple[str, ...]] = ()
+    accuracy: ClassVar[Accuracy] = CORRECT
     effect_of: ClassVar[Effect] = Effect.NONE
     terminates: ClassVar[bool] = False
     fields: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(
-        cls, name: str = "", effect: Effect | None = None, terminates: bool | None = None, **kwargs: Any
+        cls,
+        name: str = "",
+        spelled: tuple[str, ...] = (),
+        accuracy: Accuracy | None = None,
+        effect: Effect | None = None,
+        terminates: bool | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
         fields: dict[str, _Field] = dict(cls.fields)
@@ -175,6 +195,9 @@ class Op:
         cls.fields = fields
         if name:
             cls.name = name
+            cls.spelled = spelled
+        if accuracy is not None:
+            cls.accuracy = accuracy
         if effect is not None:
             cls.effect_of = effect
         if terminates is not None:
@@ -228,6 +251,16 @@ class Op:
             elif each.kind == "operands":
                 for position, value in enumerate(self.operands[each.index :]):
                     yield f"{key}[{position}]", each.constraint, value
+
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """The element types of its first tile operand; of its result where it has no such operand."""
+        for each in cls.fields.values():
+            if each.kind in ("operand", "operands") and each.constraint is not None:
+                found = tuple(dtype for dtype in DTYPES if each.constraint.accepts(TileType(dtype)))
+                if found:
+                    return found
+        return DTYPES
 
     def check(self) -> None:
         """Check the operands against their constraints.

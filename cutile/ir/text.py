@@ -6,7 +6,7 @@
       ...
     }
 
-The number behind `//` is the user's line; it is not read back.
+The number behind `//` is the user's line; it is not read back. Attributes are left out where they have their default.
 """
 
 from __future__ import annotations
@@ -56,6 +56,16 @@ def _attributes(attributes: dict[str, Attribute]) -> str:
     return " {" + ", ".join(f"{key} = {_attribute(value)}" for key, value in attributes.items()) + "}"
 
 
+def _told(op: Op) -> dict[str, Attribute]:
+    """The attributes that are not what they are by default."""
+    fields = op.fields
+    return {
+        key: value
+        for key, value in op.attributes.items()
+        if key not in fields or fields[key].required or repr(fields[key].default) != repr(value)
+    }
+
+
 def print_function(function: Function) -> str:
     """The text of a function."""
     names = _Names()
@@ -69,7 +79,7 @@ def _print_block(block: Block, names: _Names, indent: str) -> Iterator[str]:
         results = ", ".join(names[value] for value in op.results)
         operands = ", ".join(names[value] for value in op.operands)
         types = ", ".join(str(value.type) for value in op.results)
-        line = f"{indent}{results + ' = ' if results else ''}{op.name}({operands}){_attributes(op.attributes)}"
+        line = f"{indent}{results + ' = ' if results else ''}{op.name}({operands}){_attributes(_told(op))}"
         line += f" : {types}" if types else ""
         place = f"  // {op.location.line}" if op.location else ""
         if not op.regions:
@@ -263,7 +273,8 @@ class _Parser:
             self._take("}")
         made = object.__new__(self._operations[name])
         made.operands = tuple(operands)
-        made.attributes = attributes
+        left_out = {key: each.default for key, each in made.fields.items() if each.kind == "attribute"}
+        made.attributes = {key: attributes.get(key, each) for key, each in left_out.items()} | attributes
         made.regions = tuple(regions)
         made.results = tuple(self._define(each, type) for each, type in zip(names, types, strict=True))
         made.location = None

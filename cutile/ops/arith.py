@@ -11,7 +11,7 @@ from cutile.ir.types import Type
 from cutile.ops.elementwise import Binary, BitsBinary, FloatBinary, IntBinary, Unary, require_same
 
 
-class Add(Binary, name="add"):
+class Add(Binary, name="add", spelled=("x + y",)):
     """`x + y`.
 
     Examples:
@@ -22,7 +22,7 @@ class Add(Binary, name="add"):
     function = staticmethod(np.add)
 
 
-class Sub(Binary, name="sub"):
+class Sub(Binary, name="sub", spelled=("x - y",)):
     """`x - y`.
 
     Examples:
@@ -33,7 +33,7 @@ class Sub(Binary, name="sub"):
     function = staticmethod(np.subtract)
 
 
-class Mul(Binary, name="mul"):
+class Mul(Binary, name="mul", spelled=("x * y",)):
     """`x * y`.
 
     Examples:
@@ -44,7 +44,7 @@ class Mul(Binary, name="mul"):
     function = staticmethod(np.multiply)
 
 
-class Div(FloatBinary, name="div"):
+class Div(FloatBinary, name="div", spelled=("x / y",)):
     """`x / y` for floats, rounded to nearest.
 
     Examples:
@@ -67,7 +67,7 @@ def _mod(x: Any, y: Any) -> Any:
         return np.mod(x, y)
 
 
-class FloorDiv(IntBinary, name="floor_div"):
+class FloorDiv(IntBinary, name="floor_div", spelled=("x // y", "ceil_div")):
     """`x // y` for integers, rounded down as in Python. A zero divisor gives 0, as in NumPy.
 
     Examples:
@@ -78,7 +78,7 @@ class FloorDiv(IntBinary, name="floor_div"):
     function = staticmethod(_floor_divide)
 
 
-class Mod(IntBinary, name="mod"):
+class Mod(IntBinary, name="mod", spelled=("x % y",)):
     """`x % y` for integers, with the sign of `y` as in Python. A zero divisor gives 0, as in NumPy.
 
     Examples:
@@ -89,7 +89,7 @@ class Mod(IntBinary, name="mod"):
     function = staticmethod(_mod)
 
 
-class Min(Binary, name="min"):
+class Min(Binary, name="min", spelled=("min_tile", "min(x, y)")):
     """The smaller of `x` and `y`; a NaN is dropped where the other is a number.
 
     Examples:
@@ -100,7 +100,7 @@ class Min(Binary, name="min"):
     function = staticmethod(np.fmin)
 
 
-class Max(Binary, name="max"):
+class Max(Binary, name="max", spelled=("max_tile", "max(x, y)")):
     """The larger of `x` and `y`; a NaN is dropped where the other is a number.
 
     Examples:
@@ -111,7 +111,7 @@ class Max(Binary, name="max"):
     function = staticmethod(np.fmax)
 
 
-class Neg(Unary, name="neg"):
+class Neg(Unary, name="neg", spelled=("-x",)):
     """`-x`.
 
     Examples:
@@ -123,7 +123,7 @@ class Neg(Unary, name="neg"):
         return np.negative(x)
 
 
-class Abs(Unary, name="abs"):
+class Abs(Unary, name="abs", spelled=("abs(x)",)):
     """The absolute value; the smallest signed integer stays itself.
 
     Examples:
@@ -135,7 +135,7 @@ class Abs(Unary, name="abs"):
         return np.abs(x)
 
 
-class Fma(Op, name="fma"):
+class Fma(Op, name="fma", spelled=("fma",)):
     """`x * y + z` with one rounding.
 
     Examples:
@@ -156,7 +156,7 @@ class Fma(Op, name="fma"):
         return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
 
 
-class And(BitsBinary, name="and"):
+class And(BitsBinary, name="and", spelled=("x & y",)):
     """`x & y`, bit by bit; logical for bools.
 
     Examples:
@@ -167,7 +167,7 @@ class And(BitsBinary, name="and"):
     function = staticmethod(np.bitwise_and)
 
 
-class Or(BitsBinary, name="or"):
+class Or(BitsBinary, name="or", spelled=("x | y",)):
     """`x | y`, bit by bit; logical for bools.
 
     Examples:
@@ -178,7 +178,7 @@ class Or(BitsBinary, name="or"):
     function = staticmethod(np.bitwise_or)
 
 
-class Xor(BitsBinary, name="xor"):
+class Xor(BitsBinary, name="xor", spelled=("x ^ y",)):
     """`x ^ y`, bit by bit; logical for bools.
 
     Examples:
@@ -189,7 +189,7 @@ class Xor(BitsBinary, name="xor"):
     function = staticmethod(np.bitwise_xor)
 
 
-class Not(Op, name="not"):
+class Not(Op, name="not", spelled=("~x",)):
     """`~x`, bit by bit; logical for bools.
 
     Examples:
@@ -211,7 +211,7 @@ def _shift_left(x: Any, y: Any) -> Any:
     return np.left_shift(x, y)
 
 
-class Shl(IntBinary, name="shl"):
+class Shl(IntBinary, name="shl", spelled=("x << y",)):
     """`x << y`; a count of at least the width gives 0, as in NumPy. Negative counts are unspecified.
 
     Examples:
@@ -222,7 +222,7 @@ class Shl(IntBinary, name="shl"):
     function = staticmethod(_shift_left)
 
 
-class Shr(IntBinary, name="shr"):
+class Shr(IntBinary, name="shr", spelled=("x >> y",)):
     """`x >> y`; signed values keep their sign; a count of at least the width gives 0 or -1, as in NumPy.
 
     Examples:

@@ -11,7 +11,7 @@ from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand
 from cutile.ir.types import Type
 
 
-class Convert(Op, name="convert"):
+class Convert(Op, name="convert", spelled=("convert_tile", ".astype")):
     """The elements as another dtype: floats round to nearest even, float to integer truncates, integers wrap,
     to bool is `!= 0`. Float to integer is unspecified for NaN and out of range.
 

@@ -27,7 +27,7 @@ class Compare(Op):
         return np.asarray(type(self).function(x, y)).astype(np.bool_)
 
 
-class Eq(Compare, name="eq"):
+class Eq(Compare, name="eq", spelled=("x == y",)):
     """`x == y`; false where either is NaN.
 
     Examples:
@@ -38,7 +38,7 @@ class Eq(Compare, name="eq"):
     function = staticmethod(np.equal)
 
 
-class Ne(Compare, name="ne"):
+class Ne(Compare, name="ne", spelled=("x != y",)):
     """`x != y`; true where either is NaN, as in NumPy.
 
     Examples:
@@ -49,7 +49,7 @@ class Ne(Compare, name="ne"):
     function = staticmethod(np.not_equal)
 
 
-class Lt(Compare, name="lt"):
+class Lt(Compare, name="lt", spelled=("x < y",)):
     """`x < y`; false where either is NaN.
 
     Examples:
@@ -60,7 +60,7 @@ class Lt(Compare, name="lt"):
     function = staticmethod(np.less)
 
 
-class Le(Compare, name="le"):
+class Le(Compare, name="le", spelled=("x <= y",)):
     """`x <= y`; false where either is NaN.
 
     Examples:
@@ -71,7 +71,7 @@ class Le(Compare, name="le"):
     function = staticmethod(np.less_equal)
 
 
-class Gt(Compare, name="gt"):
+class Gt(Compare, name="gt", spelled=("x > y",)):
     """`x > y`; false where either is NaN.
 
     Examples:
@@ -82,7 +82,7 @@ class Gt(Compare, name="gt"):
     function = staticmethod(np.greater)
 
 
-class Ge(Compare, name="ge"):
+class Ge(Compare, name="ge", spelled=("x >= y",)):
     """`x >= y`; false where either is NaN.
 
     Examples:
@@ -93,7 +93,7 @@ class Ge(Compare, name="ge"):
     function = staticmethod(np.greater_equal)
 
 
-class Select(Op, name="select"):
+class Select(Op, name="select", spelled=("select",)):
     """`x` where `condition` is true, else `y`; element by element.
 
     Examples:

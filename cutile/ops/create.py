@@ -12,7 +12,7 @@ from cutile.ir.core import Op, attribute
 from cutile.ir.types import TileType, Type
 
 
-class Iota(Op, name="iota"):
+class Iota(Op, name="iota", spelled=("iota",)):
     """`0, 1, ..., length - 1`.
 
     Examples:

@@ -19,7 +19,7 @@ class GridQuery(Op):
         return (TileType(i32),)
 
 
-class TileBlockId(GridQuery, name="tile_block_id"):
+class TileBlockId(GridQuery, name="tile_block_id", spelled=("get_tile_block_id",)):
     """This tile block's index along an axis of the grid.
 
     Examples:
@@ -28,7 +28,7 @@ class TileBlockId(GridQuery, name="tile_block_id"):
     """
 
 
-class NumTileBlocks(GridQuery, name="num_tile_blocks"):
+class NumTileBlocks(GridQuery, name="num_tile_blocks", spelled=("get_num_tile_blocks",)):
     """The extent of the grid along an axis.
 
     Examples:

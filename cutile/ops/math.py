@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from cutile.ir.accuracy import Accuracy
 from cutile.ops.elementwise import FloatUnary
 
 
-class Exp(FloatUnary, name="exp"):
+class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f64=1.0)):
     """`e ** x`.
 
     Examples:
@@ -20,7 +21,7 @@ class Exp(FloatUnary, name="exp"):
     function = staticmethod(np.exp)
 
 
-class Exp2(FloatUnary, name="exp2"):
+class Exp2(FloatUnary, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
     """`2 ** x`.
 
     Examples:
@@ -31,7 +32,7 @@ class Exp2(FloatUnary, name="exp2"):
     function = staticmethod(np.exp2)
 
 
-class Log(FloatUnary, name="log"):
+class Log(FloatUnary, name="log", spelled=("log",), accuracy=Accuracy(f32=1.0, f64=1.0)):
     """The natural logarithm; NaN below zero, -inf at zero.
 
     Examples:
@@ -42,7 +43,7 @@ class Log(FloatUnary, name="log"):
     function = staticmethod(np.log)
 
 
-class Log2(FloatUnary, name="log2"):
+class Log2(FloatUnary, name="log2", spelled=("log2",), accuracy=Accuracy(f32=1.5, f64=1.5)):
     """The logarithm to base 2; NaN below zero, -inf at zero.
 
     Examples:
@@ -53,7 +54,7 @@ class Log2(FloatUnary, name="log2"):
     function = staticmethod(np.log2)
 
 
-class Sqrt(FloatUnary, name="sqrt"):
+class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",)):
     """The square root, rounded to nearest; NaN below zero.
 
     Examples:
@@ -68,7 +69,7 @@ def _rsqrt(x: Any) -> Any:
     return (1.0 / np.sqrt(x.astype(np.float64))).astype(x.dtype)
 
 
-class Rsqrt(FloatUnary, name="rsqrt"):
+class Rsqrt(FloatUnary, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
     """`1 / sqrt(x)`.
 
     Examples:
@@ -79,7 +80,7 @@ class Rsqrt(FloatUnary, name="rsqrt"):
     function = staticmethod(_rsqrt)
 
 
-class Sin(FloatUnary, name="sin"):
+class Sin(FloatUnary, name="sin", spelled=("sin",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The sine of `x` radians.
 
     Examples:
@@ -90,7 +91,7 @@ class Sin(FloatUnary, name="sin"):
     function = staticmethod(np.sin)
 
 
-class Cos(FloatUnary, name="cos"):
+class Cos(FloatUnary, name="cos", spelled=("cos",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The cosine of `x` radians.
 
     Examples:
@@ -101,7 +102,7 @@ class Cos(FloatUnary, name="cos"):
     function = staticmethod(np.cos)
 
 
-class Tanh(FloatUnary, name="tanh"):
+class Tanh(FloatUnary, name="tanh", spelled=("tanh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The hyperbolic tangent.
 
     Examples:
@@ -112,7 +113,7 @@ class Tanh(FloatUnary, name="tanh"):
     function = staticmethod(np.tanh)
 
 
-class Floor(FloatUnary, name="floor"):
+class Floor(FloatUnary, name="floor", spelled=("floor",)):
     """The largest whole number that is not above `x`.
 
     Examples:
@@ -123,7 +124,7 @@ class Floor(FloatUnary, name="floor"):
     function = staticmethod(np.floor)
 
 
-class Ceil(FloatUnary, name="ceil"):
+class Ceil(FloatUnary, name="ceil", spelled=("ceil",)):
     """The smallest whole number that is not below `x`.
 
     Examples:

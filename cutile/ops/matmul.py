@@ -19,7 +19,7 @@ ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
 }
 
 
-class Mma(Op, name="mma"):
+class Mma(Op, name="mma", spelled=("mma",)):
     """`a @ b + acc`, with the products and sums in the accumulator's dtype (f32 for an f16 accumulator, rounded once).
 
     `a` is M x K, `b` is K x N, `acc` is M x N. f16 and bf16 accumulate in f32 (f16 also in f16), f32 in f32 (exact

@@ -12,7 +12,7 @@ from cutile.ir.effects import Effect
 from cutile.ir.types import TileType, Type
 
 
-class TensorDim(Op, name="tensor_dim"):
+class TensorDim(Op, name="tensor_dim", spelled=("num_tiles",)):
     """The extent of a tensor along an axis, as an i32 scalar.
 
     Examples:
@@ -30,7 +30,9 @@ class TensorDim(Op, name="tensor_dim"):
         return (TileType(i32),)
 
 
-class LoadTile(Op, name="load_tile", effect=Effect.READ):
+class LoadTile(
+    Op, name="load_tile", spelled=("load_tile", "load_tile_like", ".load", ".load_tile"), effect=Effect.READ
+):
     """The tile of `shape` at the tile index `index` (one i32 scalar per axis); zeros past the edges, at any index.
 
     Examples:
@@ -52,7 +54,7 @@ class LoadTile(Op, name="load_tile", effect=Effect.READ):
         return (TileType(self.x.tensor.dtype, self.shape),)
 
 
-class LoadMut(Op, name="load_mut", effect=Effect.READ):
+class LoadMut(Op, name="load_mut", spelled=(".load",), effect=Effect.READ):
     """This block's own tile; zeros past the edges.
 
     Examples:
@@ -66,7 +68,7 @@ class LoadMut(Op, name="load_mut", effect=Effect.READ):
         return (self.x.mut.tile_type,)
 
 
-class StoreMut(Op, name="store_mut", effect=Effect.WRITE):
+class StoreMut(Op, name="store_mut", spelled=(".store",), effect=Effect.WRITE):
     """Write this block's own tile; what lies past the edges is dropped.
 
     Examples:

@@ -30,7 +30,7 @@ class Reduce(Op):
             return np.asarray(type(self).function(wide, axis=self.axis)).astype(x.dtype)
 
 
-class ReduceSum(Reduce, name="reduce_sum"):
+class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",)):
     """The sum along an axis.
 
     Examples:
@@ -41,7 +41,7 @@ class ReduceSum(Reduce, name="reduce_sum"):
     function = staticmethod(np.sum)
 
 
-class ReduceProd(Reduce, name="reduce_prod"):
+class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",)):
     """The product along an axis.
 
     Examples:
@@ -52,7 +52,7 @@ class ReduceProd(Reduce, name="reduce_prod"):
     function = staticmethod(np.prod)
 
 
-class ReduceMax(Reduce, name="reduce_max"):
+class ReduceMax(Reduce, name="reduce_max", spelled=("reduce_max",)):
     """The largest element along an axis; NaN is dropped where there is a number.
 
     Examples:
@@ -63,7 +63,7 @@ class ReduceMax(Reduce, name="reduce_max"):
     function = staticmethod(np.fmax.reduce)
 
 
-class ReduceMin(Reduce, name="reduce_min"):
+class ReduceMin(Reduce, name="reduce_min", spelled=("reduce_min",)):
     """The smallest element along an axis; NaN is dropped where there is a number.
 
     Examples:

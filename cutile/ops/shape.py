@@ -12,7 +12,7 @@ from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand
 from cutile.ir.types import Type
 
 
-class Broadcast(Op, name="broadcast"):
+class Broadcast(Op, name="broadcast", spelled=("broadcast", ".broadcast")):
     """A scalar, or axes of size 1, repeated to `shape`. The ranks are equal unless `x` is a scalar.
 
     Examples:
@@ -37,7 +37,7 @@ class Broadcast(Op, name="broadcast"):
         return np.broadcast_to(x, self.shape)
 
 
-class Reshape(Op, name="reshape"):
+class Reshape(Op, name="reshape", spelled=("reshape", ".reshape")):
     """The same elements, in row-major order, under another shape.
 
     Examples:
@@ -60,7 +60,7 @@ class Reshape(Op, name="reshape"):
         return np.reshape(x, self.shape)
 
 
-class Permute(Op, name="permute"):
+class Permute(Op, name="permute", spelled=("permute", "transpose", ".transpose")):
     """The axes in another order: axis `k` of the result is axis `axes[k]` of `x`.
 
     Examples:

@@ -1,0 +1,65 @@
+"""A class is all there is to know of its operation: what pages and listings are made from must be there."""
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import cutile as ct
+from cutile.frontend.calls import handler_of
+from cutile.frontend.registry import METHODS, OPERATIONS
+from cutile.ops import OPS
+from cutile.ops.registry import FAMILIES, family
+
+WRITTEN = {name: op for name, op in OPS.items() if op.spelled}
+BY_STATEMENTS = {"for", "while", "if", "yield"}  # Python's own, and what ends a block
+COMPILE_TIME = {"static_range"}  # decided by the front end: no operation comes of it
+
+
+def spellings() -> Iterator[tuple[str, str]]:
+    for name, op in WRITTEN.items():
+        for spelling in op.spelled:
+            yield name, spelling
+
+
+def test_every_operation_says_how_it_is_written() -> None:
+    silent = {name for name, op in OPS.items() if not op.spelled} - BY_STATEMENTS
+    assert not silent, f"no `spelled` in the class of: {', '.join(sorted(silent))}"
+
+
+@pytest.mark.parametrize(("name", "spelling"), list(spellings()))
+def test_a_spelling_means_something(name: str, spelling: str) -> None:
+    if spelling.startswith("."):
+        assert any(method == spelling[1:] for _, method in METHODS), f"{name}: no tile or tensor has {spelling}"
+    elif spelling.isidentifier():
+        assert spelling in ct.__all__
+        assert handler_of(getattr(ct, spelling)) is not None
+    else:
+        assert re.fullmatch(r"[~-]x|x \S{1,2} y|x\[i\]|abs\(x\)|(min|max)\(x, y\)", spelling)
+
+
+def test_every_function_of_the_language_belongs_to_an_operation() -> None:
+    owned = {spelling for _, spelling in spellings()} | COMPILE_TIME
+    lone = {name for name in OPERATIONS if name not in owned and name in ct.__all__}
+    assert not lone, f"in no operation's `spelled`: {', '.join(sorted(lone))}"
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_docstring_has_an_example(name: str) -> None:
+    assert ">>> " in (inspect.getdoc(OPS[name]) or ""), f"{name}: the docstring has no example"
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_dtypes_are_said(name: str) -> None:
+    assert OPS[name].dtypes()
+
+
+def test_the_accuracy_is_a_bound() -> None:
+    for name, op in OPS.items():
+        for dtype in ("f16", "bf16", "f32", "f64"):
+            assert 0.5 <= op.accuracy.of(dtype) <= 8, f"{name}: {dtype}"
+
+
+def test_a_family_is_a_file() -> None:
+    assert all(family(op) in FAMILIES for op in OPS.values())
