@@ -29,7 +29,7 @@ __all__ = ("Storage",)
 class _Allocation:
     """The part of a storage that outlives it: an address, and who used it."""
 
-    __slots__ = ("address", "keep", "readers", "stream", "writer", "written")
+    __slots__ = ("address", "keep", "made", "readers", "stream", "writer", "written")
 
     def __init__(self, address: int, stream: Stream, keep: object | None) -> None:
         self.address = address
@@ -37,6 +37,7 @@ class _Allocation:
         self.keep = keep
         self.writer: Stream | None = None
         self.written = 0
+        self.made = -1  # the sequence number of the allocation, where it was made here
         self.readers: dict[Stream, int] = {}
 
     def release(self) -> None:
@@ -116,7 +117,7 @@ class Storage:
         stream.sequence += 1
         # The memory exists in stream order: whoever uses it first elsewhere waits for that.
         storage._allocation.writer = stream
-        storage._allocation.written = stream.sequence
+        storage._allocation.written = storage._allocation.made = stream.sequence
         return storage
 
     @classmethod
@@ -169,6 +170,12 @@ class Storage:
 
     def check_memory(self) -> None:
         """Nothing; raises NotReadyError where there is no memory, which a subclass stands for."""
+
+    def write_mark(self) -> tuple[Stream, int] | None:
+        """The last write, as something to compare; None where nothing wrote memory that was allocated here."""
+        allocation = self._allocation
+        untouched = allocation.writer is allocation.stream and allocation.written == allocation.made
+        return None if untouched else (allocation.writer or allocation.stream, allocation.written)
 
     def last_writer(self) -> Stream | None:
         """The stream of the last write, as far as it is not known to be done."""

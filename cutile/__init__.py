@@ -19,6 +19,7 @@ from cutile.entry import Kernel, entry
 from cutile.errors import (
     ArgumentError,
     ArgumentTypeError,
+    CheckError,
     CompilationError,
     CutileError,
     GenericsError,
@@ -28,6 +29,9 @@ from cutile.errors import (
     KernelSyntaxError,
     KernelTypeError,
     LaunchError,
+    OutOfBoundsError,
+    RaceError,
+    UninitialisedReadError,
     UnsupportedTargetError,
 )
 from cutile.host import Partition, SharedTensor, Tensor, TensorView, api
@@ -91,7 +95,7 @@ from cutile.language import (
     transpose,
 )
 from cutile.launch.kernel_op import KernelOp
-from cutile.launch.target import use_backend
+from cutile.launch.target import interpret, use_backend
 from cutile.tile import Tile
 
 __version__ = "0.1.0"
@@ -99,6 +103,7 @@ __version__ = "0.1.0"
 __all__ = (
     "ArgumentError",
     "ArgumentTypeError",
+    "CheckError",
     "CompilationError",
     "CompileOptions",
     "Const",
@@ -122,6 +127,9 @@ __all__ = (
     "TensorView",
     "Tile",
     "Token",
+    "OutOfBoundsError",
+    "RaceError",
+    "UninitialisedReadError",
     "UnsupportedTargetError",
     "api",
     "atomic",
@@ -151,6 +159,7 @@ __all__ = (
     "i32",
     "i64",
     "i8",
+    "interpret",
     "iota",
     "join_tokens",
     "load_tile",

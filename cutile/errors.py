@@ -4,6 +4,10 @@ CutileError
   KernelSyntaxError (SyntaxError)     the kernel uses Python that cutile does not compile
   KernelNameError (NameError)         a name in the kernel means nothing
   KernelTypeError (TypeError)         types, dtypes or shapes in the kernel do not fit
+  CheckError (RuntimeError)           an interpreted kernel did what a device would not have told
+    RaceError                         two tile blocks use an element, and one writes it
+    UninitialisedReadError            an element is read that nothing has written
+    OutOfBoundsError (IndexError)     an access lies outside of a tensor
   ArgumentError (ValueError)          a launch argument has the wrong rank, extent, partition or value
     ArgumentTypeError (TypeError)     a launch argument has the wrong type or dtype
   LaunchError (ValueError)            the grid or the launch's parts contradict one another
@@ -78,6 +82,22 @@ class KernelNameError(KernelError, NameError):
 
 class KernelTypeError(KernelError, TypeError):
     """Types, dtypes or shapes in the kernel do not fit together."""
+
+
+class CheckError(KernelError, RuntimeError):
+    """An interpreted kernel did what a device would not have told; shows the line."""
+
+
+class RaceError(CheckError):
+    """Two tile blocks use an element and one writes it, with nothing to order them."""
+
+
+class UninitialisedReadError(CheckError):
+    """An element is read that nothing has written."""
+
+
+class OutOfBoundsError(CheckError, IndexError):
+    """An access lies outside of a tensor."""
 
 
 class ArgumentError(CutileError, ValueError):

@@ -7,7 +7,21 @@ means: `//` and `%` floor, `!=` is true for NaN, axes of size 1 broadcast.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, NoReturn, Protocol
+
+
+class Live(Protocol):
+    """What runs kernels as plain Python gives a meaning to the language's functions while it does."""
+
+    def operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call one of the language's functions."""
+        ...
+
+
+live: ContextVar[Live | None] = ContextVar("cutile_live", default=None)
+"""What gives the language's functions a meaning here; None outside of interpreted kernels."""
 
 
 def outside_kernel(what: str) -> NoReturn:

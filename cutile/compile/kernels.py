@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
@@ -12,6 +12,9 @@ from cutile.compile.memory import SingleFlight
 from cutile.compile.specialize import Specialization, generic_values, specialize
 from cutile.frontend.signature import read_signature
 from cutile.frontend.source import take_source
+
+if TYPE_CHECKING:
+    from cutile.interpreter.run import Interpreted
 
 
 class Plan:
@@ -28,6 +31,13 @@ class Plan:
         """What is to be compiled for a target."""
         kernel = self._kernel
         return Request(kernel.function, kernel.source, self.specialization, self._options, target, kernel.unsafe)
+
+    def interpreted(self) -> Interpreted:
+        """The kernel to be run as plain Python."""
+        from cutile.interpreter.run import Interpreted  # few launches need it, and each import delays every first one
+
+        kernel, made = self._kernel, self.specialization
+        return Interpreted(kernel.function, kernel.source, made.parameters, made.generics)
 
     def compiled(self, target: Target) -> Compiled:
         """The compiled kernel, from memory, from disk, or made now. A changed captured value compiles again.

@@ -25,6 +25,17 @@ class Program:
     captures: Captures
 
 
+def parameter(value: Value) -> Any:
+    """What a parameter's name means in the kernel."""
+    match value.type:
+        case MutType():
+            return MutRef(value)
+        case TensorType():
+            return TensorRef(value)
+        case _:
+            return value
+
+
 def build(
     function: Callable[..., Any],
     source: FunctionSource,
@@ -58,15 +69,7 @@ def build(
         is_entry=True,
         unsafe=unsafe,
     )
-    for name, value in values.items():
-        match value.type:
-            case MutType():
-                frame.variables[name] = MutRef(value)
-            case TensorType():
-                frame.variables[name] = TensorRef(value)
-            case _:
-                frame.variables[name] = value
-    frame.variables.update(generics)
+    frame.variables.update({name: parameter(value) for name, value in values.items()}, **generics)
     execute(frame, source.tree.body)
     made = Function(source.name, body, source=dict(source.lines), file=source.file)
     if unsafe:

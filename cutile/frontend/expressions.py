@@ -102,6 +102,11 @@ def _conditional(frame: Frame, node: ast.IfExp) -> Any:
 def _attribute(frame: Frame, node: ast.Attribute) -> Any:
     owner = evaluate(frame, node.value)
     name = node.attr
+    return attribute_of(frame, owner, name, node)
+
+
+def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
+    """`owner.name`."""
     if isinstance(owner, types.ModuleType):
         if not hasattr(owner, name):
             raise KernelNameError(f"module {owner.__name__!r} has no {name!r}", frame.locate(node))
@@ -113,7 +118,7 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Any:
     frame.type_error(f"{describe(owner)} has no attribute {name!r} in a kernel", node)
 
 
-def _fact(frame: Frame, owner: Any, name: str, node: ast.Attribute) -> Any:
+def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     """`.shape`, `.dtype`, `.ndim`, or a method."""
     if isinstance(owner, Value):
         shape: Any = owner.tile.shape

@@ -6,54 +6,45 @@ The front end recognises them by `__cutile__`, the name of their handler: `tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from cutile.dtypes import DTypeLike, i32
 from cutile.language.annotations import Mut, Partition, Tensor
+from cutile.language.mark import operation
 from cutile.tile import Tile, outside_kernel
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
-
-def _operation(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Mark a function as an operation of the kernel language."""
-    function.__cutile__ = function.__name__  # type: ignore[attr-defined]
-    return function
-
-
-@_operation
+@operation
 def get_tile_block_id() -> tuple[int, int, int]:
     """This tile block's index in the grid, as three i32 scalars. Axis 0 of the grid is axis 0 of the partition."""
     outside_kernel("get_tile_block_id")
 
 
-@_operation
+@operation
 def get_num_tile_blocks() -> tuple[int, int, int]:
     """The extents of the grid, as three i32 scalars."""
     outside_kernel("get_num_tile_blocks")
 
 
-@_operation
+@operation
 def num_tiles(view: Partition | Mut, axis: int) -> int:
     """How many tiles cover the tensor along a constant `axis`: the extent over the tile's, rounded up."""
     outside_kernel("num_tiles")
 
 
-@_operation
+@operation
 def ceil_div(a: int | Tile, b: int | Tile) -> int:
     """`a / b` rounded up, for integers."""
     outside_kernel("ceil_div")
 
 
-@_operation
+@operation
 def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile:
     """The tile of `shape` at a tile index of `x`; zeros past the edges."""
     outside_kernel("load_tile")
 
 
-@_operation
+@operation
 def load_tile_like(x: Tensor, y: Mut) -> Tile:
     """The tile of `x` where this block's tile of `y` is: `y`'s tile shape at this block's index; zeros past the edges.
 
@@ -62,55 +53,55 @@ def load_tile_like(x: Tensor, y: Mut) -> Tile:
     outside_kernel("load_tile_like")
 
 
-@_operation
+@operation
 def constant(value: complex | bool, shape: tuple[int, ...], dtype: DTypeLike) -> Tile:
     """A tile whose elements are all a compile-time `value`."""
     outside_kernel("constant")
 
 
-@_operation
+@operation
 def iota(shape: tuple[int] | int, dtype: DTypeLike = i32) -> Tile:
     """`0, 1, 2, ...` as a tile of rank 1."""
     outside_kernel("iota")
 
 
-@_operation
+@operation
 def broadcast(x: Tile | float, shape: tuple[int, ...]) -> Tile:
     """A scalar, or axes of size 1, repeated to `shape`."""
     outside_kernel("broadcast")
 
 
-@_operation
+@operation
 def reshape(x: Tile, shape: tuple[int, ...]) -> Tile:
     """The same elements in row-major order under another shape; one extent may be -1."""
     outside_kernel("reshape")
 
 
-@_operation
+@operation
 def permute(x: Tile, axes: tuple[int, ...]) -> Tile:
     """The axes in another order: axis `k` of the result is axis `axes[k]` of `x`."""
     outside_kernel("permute")
 
 
-@_operation
+@operation
 def transpose(x: Tile) -> Tile:
     """The transpose of a tile of rank 2."""
     outside_kernel("transpose")
 
 
-@_operation
+@operation
 def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
     """`x` where `condition` is true, else `y`; the three broadcast."""
     outside_kernel("select")
 
 
-@_operation
+@operation
 def convert_tile(x: Tile | float, dtype: Any) -> Tile:
     """The elements as `dtype`: floats round to nearest even, float to integer truncates, integers wrap."""
     outside_kernel("convert_tile")
 
 
-@_operation
+@operation
 def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
     """`a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N.
 
@@ -119,115 +110,115 @@ def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
     outside_kernel("mma")
 
 
-@_operation
+@operation
 def fma(x: Tile, y: Tile | float, z: Tile | float) -> Tile:
     """`x * y + z` with one rounding."""
     outside_kernel("fma")
 
 
-@_operation
+@operation
 def min_tile(x: Tile | float, y: Tile | float) -> Tile:
     """The smaller, element by element; a NaN is dropped where the other is a number."""
     outside_kernel("min_tile")
 
 
-@_operation
+@operation
 def max_tile(x: Tile | float, y: Tile | float) -> Tile:
     """The larger, element by element; a NaN is dropped where the other is a number."""
     outside_kernel("max_tile")
 
 
-@_operation
+@operation
 def reduce_sum(x: Tile, axis: int) -> Tile:
     """The sum along a constant `axis`, which the result lacks."""
     outside_kernel("reduce_sum")
 
 
-@_operation
+@operation
 def reduce_prod(x: Tile, axis: int) -> Tile:
     """The product along a constant `axis`, which the result lacks."""
     outside_kernel("reduce_prod")
 
 
-@_operation
+@operation
 def reduce_max(x: Tile, axis: int) -> Tile:
     """The largest element (NaN is dropped) along a constant `axis`, which the result lacks."""
     outside_kernel("reduce_max")
 
 
-@_operation
+@operation
 def reduce_min(x: Tile, axis: int) -> Tile:
     """The smallest element (NaN is dropped) along a constant `axis`, which the result lacks."""
     outside_kernel("reduce_min")
 
 
-@_operation
+@operation
 def exp(x: Tile) -> Tile:
     """`e ** x`."""
     outside_kernel("exp")
 
 
-@_operation
+@operation
 def exp2(x: Tile) -> Tile:
     """`2 ** x`."""
     outside_kernel("exp2")
 
 
-@_operation
+@operation
 def log(x: Tile) -> Tile:
     """The natural logarithm."""
     outside_kernel("log")
 
 
-@_operation
+@operation
 def log2(x: Tile) -> Tile:
     """The logarithm to base 2."""
     outside_kernel("log2")
 
 
-@_operation
+@operation
 def sqrt(x: Tile) -> Tile:
     """The square root, rounded to nearest."""
     outside_kernel("sqrt")
 
 
-@_operation
+@operation
 def rsqrt(x: Tile) -> Tile:
     """`1 / sqrt(x)`."""
     outside_kernel("rsqrt")
 
 
-@_operation
+@operation
 def sin(x: Tile) -> Tile:
     """The sine of radians."""
     outside_kernel("sin")
 
 
-@_operation
+@operation
 def cos(x: Tile) -> Tile:
     """The cosine of radians."""
     outside_kernel("cos")
 
 
-@_operation
+@operation
 def tanh(x: Tile) -> Tile:
     """The hyperbolic tangent."""
     outside_kernel("tanh")
 
 
-@_operation
+@operation
 def floor(x: Tile) -> Tile:
     """The largest whole number not above `x`."""
     outside_kernel("floor")
 
 
-@_operation
+@operation
 def ceil(x: Tile) -> Tile:
     """The smallest whole number not below `x`."""
     outside_kernel("ceil")
 
 
-@_operation
+@operation
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """`range` over constants whose loop is unrolled: the loop variable is a constant in each copy of the body."""
     outside_kernel("static_range")

@@ -16,7 +16,7 @@ from cutile.launch.bound import BoundLaunch
 from cutile.launch.grid import Grid, check_grid, launch_grid
 from cutile.launch.numbers import numbers_of
 from cutile.launch.scalars import plain_scalar
-from cutile.launch.target import chosen_backend, target_of
+from cutile.launch.target import INTERPRET, chosen_backend, target_of
 from cutile.launch.views import TiledView
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
@@ -58,6 +58,7 @@ class KernelOp(DeviceOp[Any]):
         self._grid: Grid | None = None
         self._known_grid: Grid | None = None
         self._backend = chosen_backend()
+        self._checks = True
         self._arguments = arguments
         self._lazy: tuple[DeviceOp[Any], ...] = ()
         self._checked: list[Checked] = [None] * len(arguments)
@@ -140,6 +141,30 @@ class KernelOp(DeviceOp[Any]):
             self._check_known()
         return self
 
+    def interpret(self, *, check: bool = True) -> KernelOp:
+        """Run this launch as plain Python: the kernel's own function, tile block by tile block, on NumPy arrays.
+
+        Breakpoints, `print` and tracebacks are Python's; a tile shows its elements, and `tile.array` has them. It runs
+        in the thread that runs the op, which waits for it, and works on every device.
+
+        Args:
+            check: look for races between tile blocks, reads of elements that nothing wrote, and accesses outside of a
+                tensor, and raise `RaceError`, `UninitialisedReadError` or `OutOfBoundsError` with the lines.
+
+        Example:
+            >>> import cutile as ct
+            >>> @ct.entry
+            ... def negate(y: ct.Mut):
+            ...     t = y.load()
+            ...     print("before:", t)
+            ...     y.store(-t)
+            >>> _ = negate(ct.api.arange(3, ct.i32).sync().partition((3,))).interpret().sync()
+            before: [0 1 2]
+        """
+        self._backend = INTERPRET
+        self._checks = check
+        return self
+
     # -- checks -------------------------------------------------------------------------------
 
     def _check_known(self) -> None:
@@ -184,6 +209,11 @@ class KernelOp(DeviceOp[Any]):
         self._check_device(context.device)
         plan = self._plan or self._specialize()
         grid = self._known_grid or self._launch_grid()
+        if self._backend == INTERPRET:
+            from cutile.launch.interpreted import run_interpreted
+
+            run_interpreted(context, plan, self._checked, self._uses, grid, self._checks)
+            return self._result(*arguments)
         compiled = plan.compiled(target_of(context.device, self._backend))
         numbers = numbers_of(compiled)(self._checked, grid)
         stream = context.stream
@@ -219,7 +249,7 @@ class KernelOp(DeviceOp[Any]):
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""
         yield from super().preparations(device)
         plan = self._plan
-        if plan is not None:
+        if plan is not None and self._backend != INTERPRET:
             target = target_of(device, self._backend)
             if not plan.is_compiled(target):
                 yield lambda: plan.compiled(target)
@@ -236,6 +266,8 @@ class KernelOp(DeviceOp[Any]):
         with self._giving_back():
             if self._plan is None or self._known_grid is None:
                 raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
+            if self._backend == INTERPRET:
+                raise LaunchError(f"{self.label()}: an interpreted launch cannot be bound; run it with .sync()")
             self._check_device(stream.device)
             compiled = self._plan.compiled(target_of(stream.device, self._backend))
             bound = BoundLaunch(

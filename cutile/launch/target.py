@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from cuda_async import Device
+from cutile import config
 from cutile.backend.interface import Target
 from cutile.backend.registry import target_for
 
-_chosen: ContextVar[str | None] = ContextVar("cutile_backend", default=None)
+INTERPRET = "interpret"
+"""In place of a backend's name: the kernel's function runs as plain Python."""
+
+_chosen: ContextVar[str | None] = ContextVar("cutile_backend", default=INTERPRET if config.load().interpret else None)
 _targets: dict[tuple[Device, str | None], Target] = {}
 
 
@@ -30,6 +34,28 @@ def use_backend(name: str) -> Generator[None]:
         yield
     finally:
         _chosen.reset(token)
+
+
+@contextmanager
+def interpret() -> Generator[None]:
+    """Run kernels called in the `with` block as plain Python, block by block: breakpoints and `print` work in them.
+
+    See `KernelOp.interpret`. `CUTILE_INTERPRET=1` does it for a whole process.
+
+    Example:
+        >>> import cutile as ct
+        >>> @ct.entry
+        ... def double(y: ct.Mut):
+        ...     t = y.load()
+        ...     print(t)
+        ...     y.store(t * 2)
+        >>> with ct.interpret():
+        ...     _ = double(ct.api.arange(4, ct.i32).sync().partition((2,))).sync()
+        [0 1]
+        [2 3]
+    """
+    with use_backend(INTERPRET):
+        yield
 
 
 def chosen_backend() -> str | None:

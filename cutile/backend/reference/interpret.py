@@ -16,12 +16,21 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 
 
 class Walker:
-    """One tile block: where it is in the grid, and its values, to which each operation adds its results."""
+    """One tile block: where it is in the grid, and its values, to which each block of operations adds its results."""
 
     def __init__(self, values: MutableMapping[Value, Array], index: Grid, grid: Grid) -> None:
         self._values = values
         self._index = index
         self._grid = grid
+
+    @property
+    def values(self) -> MutableMapping[Value, Array]:
+        """What each value is."""
+        return self._values
+
+    def with_values(self, values: MutableMapping[Value, Array]) -> Walker:
+        """The same tile block with other values."""
+        return Walker(values, self._index, self._grid)
 
     def block(self, block: Block, arguments: Sequence[Array] = ()) -> list[Array]:
         """Run a block; what its terminator yields."""

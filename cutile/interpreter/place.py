@@ -1,0 +1,36 @@
+"""Where the kernel's author is: the innermost line of the running stack that is not this package's."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import CodeType
+
+from cutile.errors import Location
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_HIDDEN = (_PACKAGE, str(Path(linecache.__file__).parent / "contextlib.py"))
+
+
+def current_place() -> Location:
+    """The line that called the language, with the columns of the expression."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+        frame = frame.f_back
+    code = frame.f_code
+    line, column, end_line, end_column = _span(code, frame.f_lasti, frame.f_lineno)
+    text = linecache.getline(code.co_filename, line).rstrip("\n")
+    if end_line != line or end_column <= column:
+        column, end_column = len(text) - len(text.lstrip()), len(text)
+    return Location(code.co_filename, line, column, end_column, text, code.co_name)
+
+
+def _span(code: CodeType, instruction: int, line: int) -> tuple[int, int, int, int]:
+    """Line and column where the running instruction's expression begins and ends."""
+    for position, span in enumerate(code.co_positions()):
+        if position * 2 == instruction:
+            first, last, column, end = span
+            if None not in (first, last, column, end):
+                return first or line, column or 0, last or line, end or 0
+    return line, 0, line, 0

@@ -1,0 +1,102 @@
+"""A launch as plain Python: every tile block in order, in the thread that asks for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cutile.backend.common.abi import kernel_parameters
+from cutile.backend.interface import Grid, Parameter
+from cutile.backend.reference.memory import bind_parameters
+from cutile.frontend.build import parameter
+from cutile.frontend.expressions import evaluate
+from cutile.frontend.names import Captures
+from cutile.frontend.source import FunctionSource
+from cutile.frontend.statements import execute
+from cutile.interpreter.eager import Array, EagerBuilder, EagerValue
+from cutile.interpreter.function import live_function
+from cutile.interpreter.live import to_live
+from cutile.interpreter.session import LiveFrame, Session
+from cutile.interpreter.watch import Watch
+from cutile.ir.core import Block, Function, Value
+from cutile.ir.types import Type
+from cutile.tile import live
+
+
+class Interpreted:
+    """A kernel specialized, to be run as plain Python.
+
+    Args:
+        function: the Python function.
+        source: its source, for messages.
+        types: the type of each parameter.
+        generics: the values of the generics.
+
+    Attributes:
+        parameters: the plain numbers that a run takes, as for a compiled kernel.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        source: FunctionSource,
+        types: Mapping[str, Type],
+        generics: Mapping[str, Any],
+    ) -> None:
+        self._function = function
+        self._source = source
+        self._generics = dict(generics)
+        self._program = Function(source.name, Block(tuple(Value(type, name) for name, type in types.items())))
+        self.parameters: tuple[Parameter, ...] = kernel_parameters(self._program)
+
+    def run(
+        self,
+        grid: Grid,
+        numbers: Sequence[int | float | bool],
+        written: Mapping[str, Array] | None,
+    ) -> None:
+        """Run all blocks.
+
+        Args:
+            grid: the logical grid.
+            numbers: one per parameter; addresses must be of memory that the CPU reaches.
+            written: for tensors of which not everything was ever written, what was: one bool per element, flat, which
+                the run keeps up to date. None checks nothing.
+
+        Raises:
+            KernelError: an operation's operands do not fit; shows the line.
+            RaceError: two blocks use an element, and one writes it.
+            UninitialisedReadError: an element is read that nothing wrote.
+            OutOfBoundsError: an access outside of a tensor.
+        """
+        bound = bind_parameters(self._program, self.parameters, numbers)
+        arrays = {value.name: bound[value] for value in self._program.parameters}
+        watch = Watch(arrays, written) if written is not None else None
+        for x in range(grid[0]):
+            for y in range(grid[1]):
+                for z in range(grid[2]):
+                    if watch is not None:
+                        watch.enter((x, y, z))
+                    self._run_block((x, y, z), grid, bound, watch)
+
+    def _run_block(self, index: Grid, grid: Grid, bound: Mapping[Value, Array], watch: Watch | None) -> None:
+        values = [EagerValue(each.type, bound[each], each.name) for each in self._program.parameters]
+        frame = LiveFrame(
+            function=self._function,
+            source=self._source,
+            builder=EagerBuilder(Block(values), index, grid, watch),
+            captures=Captures(),
+            evaluate=evaluate,
+            execute=execute,
+            is_entry=True,
+        )
+        session = Session(frame)
+        function = live_function(self._function, self._generics, session.builtins())
+        keywords = inspect.signature(function).parameters
+        generics = {name: value for name, value in self._generics.items() if name in keywords}
+        token = live.set(session)
+        try:
+            function(*(to_live(session, parameter(value)) for value in values), **generics)
+        finally:
+            live.reset(token)

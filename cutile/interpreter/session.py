@@ -1,0 +1,124 @@
+"""One tile block being run: what the language's functions, operators and attributes mean in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.dtypes import i32
+from cutile.errors import Location
+from cutile.frontend import operators
+from cutile.frontend.calls import call, handler_of
+from cutile.frontend.expressions import attribute_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.registry import BUILTINS
+from cutile.frontend.values import Range, describe
+from cutile.interpreter.eager import EagerValue
+from cutile.interpreter.live import to_live, to_meaning
+from cutile.interpreter.place import current_place
+from cutile.ir.core import Value
+
+
+@dataclass
+class LiveFrame(Frame):
+    """A frame whose places are lines of the running function, not nodes of its syntax tree."""
+
+    def locate(self, node: ast.AST | None = None) -> Location:
+        """The line being run."""
+        del node
+        return current_place()
+
+
+_NOWHERE = ast.Pass()
+
+
+class Session:
+    """The language, live, for one tile block.
+
+    Args:
+        frame: the front end's state; its builder runs what it is given.
+    """
+
+    def __init__(self, frame: LiveFrame) -> None:
+        self._frame = frame
+
+    @contextmanager
+    def _here(self) -> Generator[Frame]:
+        with self._frame.at(_NOWHERE):
+            yield self._frame
+
+    def operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call of one of the language's functions."""
+        return self.call_value(function, args, kwargs)
+
+    def call_value(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call of a function, a bound method or a builtin that the front end has a handler for."""
+        handler = handler_of(function)
+        with self._here() as frame:
+            if handler is None:
+                frame.type_error(f"{describe(function)} cannot be called in a kernel")
+            name = getattr(function, "__name__", None) or getattr(function, "name", "call")
+            given = {key: to_meaning(value) for key, value in kwargs.items()}
+            return to_live(self, call(frame, handler, str(name), [to_meaning(each) for each in args], given))
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """`owner.name`."""
+        with self._here() as frame:
+            return to_live(self, attribute_of(frame, owner, name, _NOWHERE))
+
+    def binary(self, kind: type[ast.AST], left: Any, right: Any) -> Any:
+        """`left <op> right`."""
+        with self._here() as frame:
+            return to_live(self, operators.binary(frame, kind, to_meaning(left), to_meaning(right)))
+
+    def comparison(self, kind: type[ast.AST], left: Any, right: Any) -> Any:
+        """`left <comparison> right`."""
+        with self._here() as frame:
+            return to_live(self, operators.comparison(frame, kind, to_meaning(left), to_meaning(right)))
+
+    def unary(self, kind: type[ast.AST], value: Any) -> Any:
+        """`<op> value`."""
+        with self._here() as frame:
+            return to_live(self, operators.unary(frame, kind, to_meaning(value)))
+
+    def truth(self, value: Any) -> bool:
+        """`value` as a condition."""
+        with self._here() as frame:
+            found: Any = operators.truth(frame, value)
+            return bool(found.array) if isinstance(found, EagerValue) else bool(found)
+
+    def iterate(self, meaning: Any) -> Iterator[Any]:
+        """What a `for` loop over `meaning` goes through."""
+        if not isinstance(meaning, Range):
+            with self._here() as frame:
+                frame.type_error(f"a loop over {describe(meaning)}")
+        bounds = [int(each.array) if isinstance(each, EagerValue) else int(each) for each in _bounds(meaning)]
+        dtype = next((each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)), i32)
+        for position in range(*bounds):
+            with self._here() as frame:
+                value = operators.materialize(frame, position, dtype)
+            yield to_live(self, value)
+
+    def builtins(self) -> dict[str, Callable[..., Any]]:
+        """Python's builtins that mean something else on tiles: `range`, `min`, `max`..."""
+        return {
+            function.__name__: self._builtin(function)
+            for function in BUILTINS
+            if getattr(function, "__module__", "") == "builtins" and function is not print
+        }
+
+    def _builtin(self, function: Any) -> Callable[..., Any]:
+        def either(*args: Any, **kwargs: Any) -> Any:
+            values = (*args, *kwargs.values())
+            live = function is range or any(to_meaning(each) is not each for each in values)
+            return self.call_value(function, args, kwargs) if live else function(*args, **kwargs)
+
+        either.__name__ = function.__name__
+        return either
+
+
+def _bounds(meaning: Range) -> tuple[Any, Any, Any]:
+    return meaning.start, meaning.stop, meaning.step

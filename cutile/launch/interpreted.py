@@ -1,0 +1,109 @@
+"""A launch run as plain Python: memory that the CPU reaches, the numbers of the arguments, and the interpreter."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from cuda_async import ExecutionContext, LaunchError, Storage, Stream, Use, download, upload
+from cutile.backend.interface import Grid
+from cutile.compile.kernels import Plan
+from cutile.launch.arguments import Checked
+from cutile.launch.numbers import number_of
+from cutile.launch.views import TiledView, View
+
+Bytes = np.ndarray[Any, np.dtype[np.bool_]]
+Mark = tuple[Stream, int] | None
+
+
+@dataclass
+class _History:
+    """Which bytes of a storage were ever written, as long as only interpreted launches write it."""
+
+    written: Bytes
+    mark: Mark
+
+
+_histories: weakref.WeakKeyDictionary[Storage, _History] = weakref.WeakKeyDictionary()
+
+
+def run_interpreted(
+    context: ExecutionContext, plan: Plan, checked: Sequence[Checked], uses: Sequence[Use], grid: Grid, check: bool
+) -> None:
+    """Wait for what the arguments wait for, and run the kernel here and now.
+
+    Raises:
+        LaunchError: in a graph, which would have nothing to replay.
+        KernelError, or whatever the kernel's function raises.
+    """
+    if context.stream.recorder is not None:
+        raise LaunchError("an interpreted kernel cannot be part of a graph: it runs in Python, once")
+    views = {position: each for position, each in enumerate(checked) if isinstance(each, View | TiledView)}
+    before = {id(use.storage): cast("Storage", use.storage).write_mark() for use in uses}
+    for use in uses:
+        cast("Storage", use.storage).use(context.stream, write=use.write)
+    mirrors = {} if context.device.kind != "cuda" else {i: _Mirror(context, each) for i, each in views.items()}
+    context.stream.synchronize()
+    kernel = plan.interpreted()
+    numbers = [number_of(each)(checked, grid) for each in kernel.parameters]
+    for position, parameter in enumerate(kernel.parameters):
+        if parameter.kind == "pointer" and parameter.argument in mirrors:
+            numbers[position] += mirrors[parameter.argument].shift
+    names = list(plan.specialization.parameters)
+    unwritten = {i: _unwritten(each.storage, before[id(each.storage)]) for i, each in views.items()} if check else {}
+    masks = {
+        i: _byte_of_each(views[i], each.written, 0).ravel().copy() for i, each in unwritten.items() if each is not None
+    }
+    kernel.run(grid, numbers, {names[i]: mask for i, mask in masks.items()} if check else None)
+    for i, mask in masks.items():
+        history = unwritten[i]
+        assert history is not None
+        _remember(views[i], history, mask)
+    for i, mirror in mirrors.items():
+        if views[i].writes:
+            mirror.write_back(context)
+
+
+class _Mirror:
+    """The elements of a GPU's tensor in the CPU's memory, for the time of a launch."""
+
+    def __init__(self, context: ExecutionContext, view: View | TiledView) -> None:
+        self._storage = view.storage
+        self._low, high = view.byte_range
+        self._bytes = np.empty(high - self._low, np.uint8)
+        download(
+            context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low, keep=self._bytes
+        )
+        self.shift = self._bytes.ctypes.data - (self._storage.address + self._low)
+
+    def write_back(self, context: ExecutionContext) -> None:
+        """Enqueue the copy to the GPU."""
+        upload(context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low, keep=self._bytes)
+
+
+def _unwritten(storage: Storage, mark: Mark) -> _History | None:
+    """The history of a storage that may hold bytes that nothing wrote; None where something unwatched wrote it."""
+    history = _histories.get(storage)
+    if history is None and mark is None:
+        history = _histories[storage] = _History(np.zeros(storage.nbytes, np.bool_), None)
+    return history if history is not None and history.mark == mark else None
+
+
+def _byte_of_each(view: View | TiledView, written: Bytes, byte: int) -> Bytes:
+    """One byte of each element of a view, in its shape."""
+    inner = view.view if isinstance(view, TiledView) else view
+    size = inner.dtype.bits // 8
+    strides = tuple(stride * size for stride in inner.strides)
+    return np.ndarray(inner.shape, np.bool_, written.data, inner.offset + byte, strides)
+
+
+def _remember(view: View | TiledView, history: _History, elements: Bytes) -> None:
+    """Note which elements are written now, and by whom last."""
+    history.mark = view.storage.write_mark()
+    for byte in range(view.facts.layout.dtype.bits // 8):
+        each = _byte_of_each(view, history.written, byte)
+        each[...] = elements.reshape(each.shape)

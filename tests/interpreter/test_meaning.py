@@ -1,0 +1,81 @@
+"""An interpreted kernel computes what the reference backend does, bit for bit: samples, random kernels, the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+import cutile as ct
+from kernels.gemm import gemm
+from kernels.softmax import softmax
+from tests.ops.test_samples import ROWS, run
+from tests.properties.kernels import RandomKernel, kernels
+from tests.properties.test_backends_agree import run as run_random
+from tests.samples.row import Row
+from tests.support.draw import ulps_between
+from tests.support.kernels import kernel
+from tests.support.memory import launch
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_sample(row: Row) -> None:
+    for position, dtype in enumerate(row.dtypes):
+        got, _ = run(row, dtype, "interpret", 100 * position)
+        wanted, _ = run(row, dtype, "reference", 100 * position)
+        assert ulps_between(got, wanted) == 0
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(case=kernels())
+def test_random_kernels(case: RandomKernel) -> None:
+    note(str(case))
+    np.testing.assert_array_equal(run_random(case, "interpret"), run_random(case, "reference"))
+
+
+def test_the_librarys_gemm_and_softmax() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((20, 30)).astype(np.float32), rng.standard_normal((30, 25)).astype(np.float32)
+    with ct.interpret():
+        z = gemm(ct.api.zeros((20, 25)).partition((8, 16)), ct.api.from_numpy(x), ct.api.from_numpy(y), BK=8).sync()[0]
+        p = softmax(ct.api.zeros((20, 30)).partition((1, 30)), ct.api.from_numpy(x)).sync()[0]
+    np.testing.assert_allclose(z.unpartition().to_numpy().sync(), x @ y, rtol=1e-5, atol=1e-5)
+    e = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(p.unpartition().to_numpy().sync(), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_generics_of_every_kind_and_helpers_have_their_values() -> None:
+    text = """
+def scaled(t, by=2):
+    return max(t, 0) * by
+def k(out: Mut, x: Tensor, n: i32, *, BK: Const = 3):
+    t = ct.load_tile_like(x, out)
+    for i in range(1, n):
+        t = t + i
+    while n > 3:
+        n = n - 1
+        t = t * BK if n > 4 else t
+    out.store(scaled(t, by=min(BK, 7)))
+"""
+    results: list[Array] = []
+    for backend in ("reference", "interpret"):
+        out = np.zeros(10, np.int32)
+        launch(kernel(text), (out, (4,)), np.arange(-5, 5, dtype=np.int32), 6, backend=backend, BK=5)
+        results.append(out)
+    np.testing.assert_array_equal(results[1], results[0])
+
+
+@pytest.mark.gpu
+def test_a_gpus_tensors_are_brought_and_taken_back() -> None:
+    with ct.interpret():
+        y = double(ct.api.arange(10, ct.i32).sync().partition((4,))).first().unpartition().sync()
+    assert y.to_numpy().sync().tolist() == [2 * i for i in range(10)]
+
+
+@ct.entry
+def double(y: ct.Mut) -> None:
+    y.store(2 * y.load())
