@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_async.errors import LaunchError
 from cuda_async.site import Site
+from cuda_async.workspace import workspace_of_graph
 
 if TYPE_CHECKING:
     from cuda_async.context import ExecutionContext
@@ -40,13 +41,14 @@ class Recorder:
         may_allocate: whether operations that allocate may be recorded.
     """
 
-    __slots__ = ("_may_allocate", "_running", "_uses", "allocated", "home", "steps")
+    __slots__ = ("_may_allocate", "_running", "_uses", "_workspace", "allocated", "home", "steps")
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.home = home
         self._may_allocate = may_allocate
         self._uses: dict[int, tuple[Storage, bool]] = {}
         self.allocated: list[Storage] = []
+        self._workspace: Storage | None = None
         self._running: list[tuple[DeviceOp[Any], Step | None]] = []
         self.steps: list[Step] = []
         """The operations that touched memory, in the order in which each first did."""
@@ -70,6 +72,14 @@ class Recorder:
                 self._running[-1] = (op, step)
                 self.steps.append(step)
             step.uses[id(storage)] = write or step.uses.get(id(storage), False)
+
+    def workspace(self, nbytes: int) -> Storage:
+        """Memory of the graph's own for the launch that is being recorded; zeros before the graph's first launch."""
+        found = self._workspace
+        if found is None or found.nbytes < nbytes:
+            found = self._workspace = workspace_of_graph(self.home, nbytes)
+        self.note(found, write=True)
+        return found
 
     def uses(self) -> list[tuple[Storage, bool]]:
         """Each storage used, and whether it is written."""

@@ -26,6 +26,8 @@ from cuda_async.driver.interface import DriverEvent, DriverStream
 from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
 from cuda_async.recorder import Recorder, refuse_in_capture
+from cuda_async.storage import Storage
+from cuda_async.workspace import Workspace
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -66,7 +68,7 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_driver", "_events", "_held", "_lenders", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
-        "_waits", "checked", "completed", "device", "recorder", "sequence", "submission",
+        "_waits", "_workspace", "checked", "completed", "device", "recorder", "sequence", "submission",
     )  # fmt: skip
 
     def __init__(self, device: Device, driver: DriverStream) -> None:
@@ -91,6 +93,7 @@ class Stream:
         self._waits = 0
         self._lenders: dict[DriverStream, int] = {}
         self._held: dict[int, object] = {}
+        self._workspace: Workspace | None = None
 
     @classmethod
     def borrow_raw(cls, device: Device, raw: object, *, owner: object = None) -> Stream:
@@ -242,6 +245,26 @@ class Stream:
     ) -> bytes:
         """What describes a tensor to a GPU's copy engine. Enqueues nothing."""
         return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle)
+
+    def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
+        """How many blocks of a function the device holds at once, in whole clusters of `cluster` blocks."""
+        return self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
+
+    def workspace(self, nbytes: int) -> Workspace | Storage:
+        """Memory of at least `nbytes` in which the blocks of one launch hand each other results.
+
+        All launches of the stream use the same, one after the other; each finds zeros and must leave zeros. What is
+        being captured uses one that belongs to the graph.
+
+        Raises:
+            OutOfMemoryError: it does not fit.
+        """
+        if self.recorder is not None:
+            return self.recorder.workspace(nbytes)
+        found = self._workspace
+        if found is None or found.nbytes < nbytes:
+            found = self._workspace = Workspace(self, nbytes)
+        return found
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(start, stop)` over [0, count) in pieces of at most `grain`, on the CPU's workers.

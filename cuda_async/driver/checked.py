@@ -197,6 +197,9 @@ class CheckedDriver(Driver):
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
         return self.inner.load_function(image, entry, shared_bytes)
 
+    def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
+        return self.inner.resident_blocks(function, threads, shared_bytes, cluster)
+
     def encode_tensor_map(
         self,
         element: str,

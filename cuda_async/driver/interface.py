@@ -311,6 +311,20 @@ class Driver(ABC):
         """Load machine code (a cubin) and return its function `entry`, allowed `shared_bytes` of
         dynamic shared memory. The code stays loaded as long as the returned object lives."""
 
+    def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
+        """How many blocks of a function that `load_function` returned the device holds at once.
+
+        Args:
+            function: the function.
+            threads: of a block.
+            shared_bytes: dynamic shared memory of a block.
+            cluster: blocks of a cluster; the answer counts whole ones.
+
+        Raises:
+            LaunchError: the device runs no GPU code.
+        """
+        raise self._runs_no_gpu_code("resident_blocks")
+
     def encode_tensor_map(
         self,
         element: str,

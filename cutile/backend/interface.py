@@ -66,7 +66,7 @@ class CompileOptions:
 DEFAULT_OPTIONS = CompileOptions()
 """What a launch that gives no options has; one object, so that launches recognise it at no cost."""
 
-ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map"]
+ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map", "workspace"]
 
 Swizzle = Literal[0, 32, 64, 128]
 
@@ -115,9 +115,10 @@ class Parameter:
     Attributes:
         name: its name in the generated code.
         kind: the base address (u64), an extent (i32) or a stride in elements (i64) of a tensor argument, a scalar
-            argument (its own dtype), an extent of the logical grid (i32), or a tensor argument's descriptor for bulk
-            copies (128 bytes by value; `dtype` is that of the elements).
-        argument: the position of the kernel argument it comes from; -1 for the grid.
+            argument (its own dtype), an extent of the logical grid (i32), a tensor argument's descriptor for bulk
+            copies (128 bytes by value; `dtype` is that of the elements), or the address (u64) of memory that the
+            blocks of a launch share: zeros when a launch begins, and left as zeros when it ends.
+        argument: the position of the kernel argument it comes from; -1 for the grid and the workspace.
         axis: the axis, for extents, strides and the grid.
         dtype: how the value is packed.
         map: how the descriptor is made, for the kind "tensor_map" alone.
@@ -173,6 +174,13 @@ class Executable:
     log: str = ""
 
 
+class Workspace(Protocol):
+    """Memory of a device for what the blocks of one launch hand each other; freed when nobody holds it."""
+
+    @property
+    def address(self) -> int: ...
+
+
 class LaunchStream(Protocol):
     """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
 
@@ -210,6 +218,17 @@ class LaunchStream(Protocol):
             strides: of the axes after the first, in bytes.
             box: extents of one copy, in elements.
             swizzle: 0, 32, 64 or 128.
+        """
+        ...
+
+    def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
+        """How many blocks of a loaded function a GPU holds at once, in whole clusters of `cluster` blocks."""
+        ...
+
+    def workspace(self, nbytes: int) -> Workspace:
+        """Memory that the launches of this stream use one after the other; all zeros before the first.
+
+        Who launches once need not hold it; who launches again and again does.
         """
         ...
 

@@ -35,6 +35,7 @@ def expression(parameter: Parameter) -> str:
         "pointer": f"{owner}.address",
         "extent": f"{owner}.shape[{parameter.axis}]",
         "stride": f"{owner}.strides[{parameter.axis}]",
+        "workspace": "0",  # the backend's business
         "tensor_map": f"({owner}.address, {owner}.shape, {owner}.strides)",
     }
     return by_kind[parameter.kind]

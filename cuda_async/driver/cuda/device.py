@@ -14,6 +14,7 @@ from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.host_functions import HostFunctions
 from cuda_async.driver.cuda.module import BorrowedFunction, CudaModule
 from cuda_async.driver.cuda.nvrtc import compile_to_ptx
+from cuda_async.driver.cuda.occupancy import resident_blocks
 from cuda_async.driver.cuda.stream import BorrowedStream, CudaEvent, CudaFunction, CudaStream
 from cuda_async.driver.cuda.tensor_map import encode_tensor_map
 from cuda_async.driver.interface import (
@@ -135,6 +136,9 @@ class CudaDriver(Driver):
             self.garbage.append((cu.cuModuleUnload, module))
             raise
         return CudaFunction(self, module, handle)
+
+    def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
+        return resident_blocks(self.context, function, threads, shared_bytes, cluster, self._properties)
 
     def encode_tensor_map(
         self,

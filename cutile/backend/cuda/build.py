@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -28,16 +27,14 @@ def parameter_type(parameter: Parameter) -> Any:
     """The Numba type of a kernel's parameter."""
     if parameter.kind == "tensor_map":
         return TENSOR_MAP
-    return POINTER if parameter.kind == "pointer" else frag(parameter.dtype, 0)
+    return POINTER if parameter.kind in ("pointer", "workspace") else frag(parameter.dtype, 0)
 
 
-def _as_kernel(function: Any, threads: int, min_blocks: int, noalias: Sequence[int], maps: Sequence[int]) -> None:
-    """Turn Numba's C function into an entry point: no result, a launch bound, what is known of its pointers.
-
-    Args:
-        noalias: the positions of pointers that nothing else points to.
-        maps: those of tensor maps, which come by value and which the kernel does not change.
-    """
+def _as_kernel(function: Any, source: Source) -> None:
+    """Turn Numba's C function into an entry point: no result, its launch bounds, what is known of its parameters."""
+    facts = source.facts
+    pointers = [i for i, each in enumerate(source.parameters) if each.kind == "pointer"] if facts["noalias"] else []
+    maps = [i for i, each in enumerate(source.parameters) if each.kind == "tensor_map"]
     void = ir.VoidType()
     for block in function.blocks:
         if isinstance(block.terminator, ir.Ret):
@@ -49,19 +46,28 @@ def _as_kernel(function: Any, threads: int, min_blocks: int, noalias: Sequence[i
     function.return_value = ir.ReturnValue(function, void)
     function.linkage = ""
     _nvvm.set_cuda_kernel(function)
+    threads, min_blocks, cluster = facts["threads"], facts["min_blocks"], facts.get("cluster", 1)
     _nvvm.set_launch_bounds(function, (threads, min_blocks) if min_blocks else (threads,))
-    for position in noalias:
+    for position in pointers:
         function.args[position].attributes.add("noalias")
-    module = function.module
-    for position in maps:
+    for position in maps:  # they come by value, and the kernel does not change them
         function.args[position].attributes.add("byval")
         function.args[position].attributes.align = MAP_ALIGNMENT
+    module = function.module
     if maps:
-        constants = module.add_metadata([I32(position + 1) for position in maps])
-        mark = module.add_metadata((function, ir.MetaDataString(module, "grid_constant"), constants))
-        module.get_named_metadata("nvvm.annotations").add(mark)
+        _annotate(function, "grid_constant", module.add_metadata([I32(position + 1) for position in maps]))
+    if cluster > 1:  # in the code itself, so that a launch need not say it
+        for axis, blocks in zip("xyz", (cluster, 1, 1), strict=True):
+            _annotate(function, f"cluster_dim_{axis}", I32(blocks))
     for each in [each for each in module.global_values if "NumbaEnv" in each.name]:
         del module.globals[each.name]
+
+
+def _annotate(function: Any, name: str, value: Any) -> None:
+    """Say something of a kernel that LLVM IR itself has no words for."""
+    module = function.module
+    mark = module.add_metadata((function, ir.MetaDataString(module, name), value))
+    module.get_named_metadata("nvvm.annotations").add(mark)
 
 
 def _define(source: Source) -> Any:
@@ -77,9 +83,7 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     Raises:
         CompilationError: Numba refused the generated text.
     """
-    name, facts = source.entry, source.facts
-    pointers = [i for i, each in enumerate(source.parameters) if each.kind == "pointer"]
-    maps = [i for i, each in enumerate(source.parameters) if each.kind == "tensor_map"]
+    name = source.entry
     try:
         with _NUMBA:
             compiled = _compiler.compile_cuda(
@@ -92,8 +96,7 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
                 nvvm_options={"opt": 3},
             )
             library = compiled.library
-            kernel = library.get_function(name)
-            _as_kernel(kernel, facts["threads"], facts["min_blocks"], pointers if facts["noalias"] else [], maps)
+            _as_kernel(library.get_function(name), source)
             texts = [str(_nvvm.llvm_replace(each)) for each in library.llvm_strs]
     except Exception as error:
         raise CompilationError(f"{name}: Numba: {type(error).__name__}: {error}\n{source.text}") from error

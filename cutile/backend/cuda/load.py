@@ -13,12 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from cutile.backend.cuda.residency import Residency, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
-from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Loaded, Parameter, Place
+from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Loaded, Parameter, Place, Workspace
 from cutile.dtypes import DTypeLike, bf16, f16
-from cutile.errors import LaunchError
-
-MOST_BLOCKS = 2**31 - 1
 
 _CODES: dict[str, str] = {
     "bool": "?",
@@ -39,7 +37,7 @@ _CODES: dict[str, str] = {
 
 def _code(parameter: Parameter) -> str:
     """How a value is packed; a tensor map is not: a launch points to it where it lies."""
-    return "Q" if parameter.kind in ("pointer", "tensor_map") else _CODES[parameter.dtype.name]
+    return "Q" if parameter.kind in ("pointer", "workspace", "tensor_map") else _CODES[parameter.dtype.name]
 
 
 def _bits(dtype: DTypeLike, value: float) -> int:
@@ -56,9 +54,12 @@ class CudaLoaded(Loaded):
         scalars = [(i, each) for i, each in enumerate(self._parameters) if each.kind == "scalar"]
         self._halves = [i for i, each in scalars if each.dtype in (f16, bf16)]
         self._maps = [(i, TensorMaps(each)) for i, each in enumerate(self._parameters) if each.kind == "tensor_map"]
+        self._workspaces = [i for i, each in enumerate(self._parameters) if each.kind == "workspace"]
         self._packer = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters))
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
+        self._residency = Residency(executable.facts)
+        self._limits: dict[Any, int] = {}
         self._functions: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -69,12 +70,15 @@ class CudaLoaded(Loaded):
         Raises:
             LaunchError: the grid has more blocks than a launch may have.
         """
-        blocks = _blocks(grid)
+        blocks = launch_blocks(grid)
+        function = self._function(stream)
+        if not self._residency.plain:
+            blocks, arguments, _workspace = self._shape(function, grid, arguments, stream)
         memory, addresses = self._memory()
         if self._maps:
             arguments, _held = self._point(arguments, addresses, stream)  # held until the driver has read them
         self._pack(memory, arguments)
-        stream.launch_function(self._function(stream), blocks, self._block, self._shared, addresses)
+        stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, addresses)
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> CudaPreparedLaunch:
         """What launches the kernel again and again, at the cost of the driver's call.
@@ -82,13 +86,32 @@ class CudaLoaded(Loaded):
         Raises:
             LaunchError: the grid has more blocks than a launch may have.
         """
-        blocks = _blocks(grid)
+        function = self._function(stream)
+        blocks, arguments, workspace = self._shape(function, grid, arguments, stream)
         memory, addresses = _allocate(len(self._parameters))
         arguments, held = self._point(arguments, addresses, stream)
         self._pack(memory, arguments)
         where = ctypes.addressof(addresses)
-        go = stream.prepare_launch(self._function(stream), blocks, self._block, self._shared, where)
-        return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, stream)
+        go = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, where)
+        return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream)
+
+    def _shape(
+        self, function: Any, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream
+    ) -> tuple[int, Sequence[Argument], Workspace | None]:
+        """How many blocks, and the arguments with the address of the workspace, which the caller is to hold."""
+        residency = self._residency
+        limit = self._limits.get(function)
+        if limit is None:
+            limit = self._limits[function] = residency.limit(function, stream)
+        blocks = residency.blocks(grid, limit)
+        nbytes = residency.workspace(blocks)
+        if not nbytes:
+            return blocks, arguments, None
+        workspace = stream.workspace(nbytes)
+        plain = list(arguments)
+        for i in self._workspaces:
+            plain[i] = workspace.address
+        return blocks, plain, workspace
 
     def _point(
         self, arguments: Sequence[Argument], addresses: Any, stream: LaunchStream
@@ -139,6 +162,7 @@ class CudaPreparedLaunch:
         parameters: Sequence[Parameter],
         maps: dict[int, TensorMaps],
         held: dict[int, Encoded],
+        workspace: Workspace | None,
         stream: LaunchStream,
     ) -> None:
         self.launch = go
@@ -147,6 +171,7 @@ class CudaPreparedLaunch:
         self._parameters = parameters
         self._maps = maps
         self._held = held  # as are the tensor maps
+        self._workspace = workspace
         self._stream = stream
 
     def set(self, position: int, number: Argument) -> None:
@@ -166,14 +191,6 @@ def _allocate(count: int) -> tuple[Any, Any]:
     memory = ctypes.create_string_buffer(max(8 * count, 8))
     base = ctypes.addressof(memory)
     return memory, (ctypes.c_void_p * max(count, 1))(*(base + 8 * i for i in range(count)))
-
-
-def _blocks(grid: Grid) -> Grid:
-    """The launch grid: one axis, since the kernel works out a block's index itself."""
-    blocks = grid[0] * grid[1] * grid[2]
-    if not 1 <= blocks <= MOST_BLOCKS:
-        raise LaunchError(f"the grid {grid} has {blocks} tile blocks; a launch takes 1 to {MOST_BLOCKS}")
-    return blocks, 1, 1
 
 
 def _padded(code: str) -> str:

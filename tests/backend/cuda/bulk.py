@@ -1,4 +1,6 @@
-"""The smallest kernel with tensor maps: each block copies one box from a tensor to another, through shared memory."""
+"""The smallest kernels of their kinds: one with tensor maps, in which each block copies one box from a tensor to
+another through shared memory; and one with clusters and a workspace, in which each block says where it is.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, barrier, i32c, shared, thread
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
+from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, barrier, i32c, shared, thread
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP, address
 from cutile.backend.interface import Executable, Parameter, Source, Target, TensorMap
-from cutile.dtypes import DTypeLike, i32
+from cutile.dtypes import DTypeLike, i32, u64
 
 TEXT = """\
 from cutile.backend.cuda.intrinsics import tensor_map
@@ -26,6 +28,45 @@ def bulk_copy(columns, source, target):
     row = block() // columns
     copy_box(source, target, block() % columns * {width}, row * {height})
 """
+
+
+CENSUS = """\
+from tests.backend.cuda import bulk
+
+count = bulk.count()
+
+
+def census(out, workspace, grid_x):
+    count(out, workspace)
+"""
+
+
+@cache
+def count() -> Any:
+    """`f(out, workspace)`: add 1 to out[blocks in the cluster], and the launch's blocks to the workspace's word."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        out, workspace = values
+        cluster = asm(b, I32, [], "mov.u32 $0, %cluster_nctarank;", "=r")
+        blocks = asm(b, I32, [], "mov.u32 $0, %nctaid.x;", "=r")
+        place = b.add(b.ptrtoint(out, I64), b.zext(b.mul(cluster, i32c(4)), I64))
+        add = "{ .reg .u32 t; atom.global.add.u32 t, [$0], $1; }"
+        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            asm(b, VOID, [place, i32c(1)], add, "l,r,~{memory}", effect=True)
+            asm(b, VOID, [b.ptrtoint(workspace, I64), blocks], add, "l,r,~{memory}", effect=True)
+
+    return intrinsic("count", None, [POINTER, POINTER], generate)
+
+
+def census(**more: Any) -> Executable:
+    """The kernel that counts, compiled with these facts. It takes (out, workspace, grid_x)."""
+    parameters = (
+        Parameter("out", "pointer", 0, 0, u64),
+        Parameter("workspace", "workspace", -1, 0, u64),
+        Parameter("grid_x", "grid", -1, 0, i32),
+    )
+    facts = {"threads": 128, "shared_bytes": 0, "min_blocks": 0, "noalias": False} | more
+    return BACKEND.build(Source(CENSUS, "census", parameters, {}, facts), Target("cuda", "sm_90a"))
 
 
 @cache

@@ -14,8 +14,8 @@ from cuda_async import Device, DeviceOp, ExecutionContext, Storage
 from cutile import api
 from cutile.backend.cuda.load import load
 from cutile.backend.interface import Executable, Swizzle, TensorMap
-from cutile.dtypes import DTypeLike, bf16, f16, f32, i8
-from tests.backend.cuda.bulk import bulk_copy
+from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32
+from tests.backend.cuda.bulk import bulk_copy, census
 
 POISON = 77
 
@@ -86,6 +86,42 @@ def check(dtype: DTypeLike, shape: tuple[int, int], *, turned: bool, load: Swizz
     print("right", dtype, shape, "turned" if turned else "", load, store)
 
 
+class Count(DeviceOp[None]):
+    """Launch the kernel that counts blocks by their clusters."""
+
+    has_effects = True
+
+    def __init__(self, made: Executable, out: Storage, grid: int) -> None:
+        self._loaded, self._out, self._grid = load(made), out, grid
+        super().__init__()
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._out.use(context.stream, write=True)
+        grid = (self._grid, 1, 1)
+        self._loaded.launch(grid, [self._out.address, 0, self._grid], context.stream)
+        self._loaded.prepare(grid, [self._out.address, 0, self._grid], context.stream).launch()
+        context.keep(self._loaded)
+
+
+def check_clusters() -> None:
+    """Blocks by clusters, for launches that say nothing of them: the code does."""
+    stream = Device(0).new_stream()
+    processors = Device(0).properties.multiprocessor_count
+    for cluster, persistent, grid in ((1, 0, 999), (2, 0, 999), (4, 0, 64), (2, 1, 10**6), (1, 1, 10**6), (2, 1, 7)):
+        out = api.zeros((32,), i32).sync_on(stream)
+        made = census(cluster=cluster, persistent=persistent, workspace=256)
+        Count(made, out.__kernel_input__().storage, grid).sync_on(stream)
+        counts = {at: int(n) for at, n in enumerate(out.to_numpy().sync_on(stream)) if n}
+        (blocks,) = counts.values()
+        print("cluster", cluster, "persistent", persistent, "grid", grid, "blocks by cluster", counts)
+        assert counts.keys() == {cluster}
+        if persistent and grid > 10**5:
+            assert 2 * processors <= blocks <= 2 * 32 * processors
+            assert blocks % (2 * cluster) == 0
+        else:
+            assert blocks == 2 * -(-grid // cluster) * cluster
+
+
 def main() -> None:
     """Every swizzle, edges, views that are transposed, one to four bytes."""
     for swizzle in (0, 32, 64, 128):
@@ -97,6 +133,7 @@ def main() -> None:
     check(f32, (333, 36), turned=False, load=128, store=128)
     check(i8, (40, 144), turned=True, load=64, store=64)
     check(f32, (1, 8), turned=False, load=128, store=128)
+    check_clusters()
     print("all right")
 
 

@@ -81,7 +81,8 @@ def compiled(function: Function, arch: str = "sm_90a", **options: Any) -> Execut
 
 
 @cache
-def _nvdisasm() -> Path:
+def nvdisasm() -> Path:
+    """The disassembler."""
     files = metadata.files("nvidia-cuda-nvdisasm") or []
     (found,) = (each for each in files if each.name in ("nvdisasm", "nvdisasm.exe"))
     return Path(str(found.locate()))
@@ -91,5 +92,5 @@ def instructions(executable: Executable, folder: Path) -> Counter[str]:
     """How often each instruction occurs, by its first word: `HMMA`, `LDG`."""
     image = folder / "kernel.cubin"
     image.write_bytes(executable.image)
-    text = subprocess.run([_nvdisasm(), "-c", image], capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run([nvdisasm(), "-c", image], capture_output=True, text=True, check=True, timeout=60).stdout
     return Counter(re.findall(r"^\s*(?:/\*\w+\*/)?\s*(?:@!?U?P\d+ )?([A-Z][A-Z0-9_.]*)", text, re.MULTILINE))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A workspace that is not there; its address is its size, shifted."""
+
+    address: int
+    nbytes: int
 
 
 class Recorder:
@@ -18,6 +27,9 @@ class Recorder:
         loads: image, entry and shared bytes of each function loaded.
         launches: function, grid, block, shared bytes and the parameters' bytes of each launch.
         encoded: what each tensor map was made from. Its bytes begin with the tensor's address and extents as text.
+        resident: how many blocks the device says it holds.
+        asked: function, threads, shared bytes and cluster of each time it was asked.
+        workspaces: those wanted.
     """
 
     def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:
@@ -26,6 +38,17 @@ class Recorder:
         self.loads: list[tuple[bytes, str, int]] = []
         self.launches: list[Any] = []
         self.encoded: list[tuple[Any, ...]] = []
+        self.resident = 264
+        self.asked: list[tuple[Any, ...]] = []
+        self.workspaces: list[Memory] = []
+
+    def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
+        self.asked.append((function, threads, shared_bytes, cluster))
+        return self.resident
+
+    def workspace(self, nbytes: int) -> Memory:
+        self.workspaces.append(Memory(nbytes << 20, nbytes))
+        return self.workspaces[-1]
 
     def encode_tensor_map(
         self,

@@ -1,0 +1,58 @@
+"""Workspaces: memory in which the blocks of one launch hand each other intermediate results.
+
+A launch finds zeros there and leaves zeros, so that the launches of a stream, which follow one another, share one, and
+none of them pays for clearing it. A graph has one of its own, since it may be launched on any stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cuda_async.storage import Storage
+
+if TYPE_CHECKING:
+    from cuda_async.stream import Stream
+
+__all__ = ("Workspace", "workspace_of_graph")
+
+_ZERO = b"\0"
+
+
+class Workspace:
+    """A stream's workspace. Freed in stream order when neither the stream nor a bound launch holds it.
+
+    Args:
+        stream: whose launches use it.
+        nbytes: its size.
+
+    Raises:
+        OutOfMemoryError: it does not fit.
+    """
+
+    __slots__ = ("_device", "_driver", "address", "nbytes")
+
+    def __init__(self, stream: Stream, nbytes: int) -> None:
+        # The driver's stream, not ours, which holds this.
+        self._driver, self._device = stream.driver, stream.device
+        self.nbytes = nbytes
+        self.address = self._driver.allocate(nbytes)
+        self._driver.fill(self.address, nbytes, _ZERO)
+        stream.sequence += 2
+
+    def __del__(self) -> None:
+        address = getattr(self, "address", None)  # absent where __init__ failed
+        if address is not None:
+            driver = self._driver
+            self._device.defer(lambda: driver.free(address))
+
+
+def workspace_of_graph(home: Stream, nbytes: int) -> Storage:
+    """A workspace for the launches that are being captured for `home`; the caller notes that they use it.
+
+    Raises:
+        OutOfMemoryError: it does not fit.
+    """
+    storage = Storage.allocate(home, nbytes)
+    storage.use(home, write=True)
+    home.fill(storage.address, nbytes, _ZERO)
+    return storage

@@ -1,0 +1,81 @@
+"""How many thread blocks a launch has: one per tile block, or as many as fit on the device at once.
+
+Facts of an executable say which:
+
+cluster                 thread blocks that share a cluster; a launch has whole clusters, so that the last ones may have
+                        no tile block left
+persistent              0, or the pieces of work of a tile block: no more blocks are launched than the device holds at
+                        once, and each takes its pieces in turn
+workspace               bytes of device memory that the blocks of a launch share, for what they hand each other
+workspace_per_block     further bytes for each thread block launched
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutile.backend.interface import Grid, LaunchStream
+from cutile.errors import LaunchError
+
+MOST_BLOCKS = 2**31 - 1
+
+
+def launch_blocks(grid: Grid) -> int:
+    """Thread blocks of a launch that has one for each tile block.
+
+    Raises:
+        LaunchError: that is more than a launch may have.
+    """
+    blocks = grid[0] * grid[1] * grid[2]
+    if not 1 <= blocks <= MOST_BLOCKS:
+        raise LaunchError(f"the grid {grid} has {blocks} tile blocks; a launch takes 1 to {MOST_BLOCKS}")
+    return blocks
+
+
+class Residency:
+    """The shape and the workspace of a kernel's launches.
+
+    Args:
+        facts: the executable's.
+
+    Attributes:
+        plain: whether a launch has one thread block for each tile block, and no workspace.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._threads = int(facts["threads"])
+        self._shared = int(facts["shared_bytes"])
+        self._cluster = int(facts.get("cluster", 1))
+        self._persistent = int(facts.get("persistent", 0))
+        self._workspace = int(facts.get("workspace", 0))
+        self._workspace_per_block = int(facts.get("workspace_per_block", 0))
+        wants_memory = self._workspace > 0 or self._workspace_per_block > 0
+        self.plain = self._cluster == 1 and not self._persistent and not wants_memory
+
+    def blocks(self, grid: Grid, limit: int) -> int:
+        """Thread blocks of a launch over `grid`, where the device holds `limit` at once (see `limit`)."""
+        work = launch_blocks(grid)
+        if self._persistent:
+            work = min(work * self._persistent, limit)
+        return -(-work // self._cluster) * self._cluster
+
+    def limit(self, function: Any, stream: LaunchStream) -> int:
+        """How many thread blocks of a loaded function the stream's device holds at once; 0 where nobody asks.
+
+        Raises:
+            LaunchError: not one fits.
+        """
+        if not self._persistent:
+            return 0
+        found = stream.resident_blocks(function, self._threads, self._shared, self._cluster)
+        if found < self._cluster:
+            raise LaunchError(
+                f"no multiprocessor holds a block of {self._threads} threads with {self._shared} bytes of shared "
+                f"memory, in clusters of {self._cluster}; compile with smaller tiles"
+            )
+        return found
+
+    def workspace(self, blocks: int) -> int:
+        """Bytes of workspace of a launch of so many thread blocks."""
+        return self._workspace + self._workspace_per_block * blocks
