@@ -14,7 +14,28 @@ print(out.y.unpartition().to_host_vec().sync())
 """
 
 from cutile.backend.interface import CompileOptions
-from cutile.dtypes import DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from cutile.dtypes import (
+    DType,
+    bf16,
+    bool_,
+    f4e2m1fn,
+    f4e2m1fnx2,
+    f8e4m3fn,
+    f8e5m2,
+    f8e8m0fnu,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    tf32,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 from cutile.entry import Kernel, entry
 from cutile.errors import (
     ArgumentError,
@@ -146,6 +167,11 @@ __all__ = (
     "exp",
     "exp2",
     "f16",
+    "f4e2m1fn",
+    "f4e2m1fnx2",
+    "f8e4m3fn",
+    "f8e5m2",
+    "f8e8m0fnu",
     "f32",
     "f64",
     "floor",
@@ -193,6 +219,7 @@ __all__ = (
     "sqrt",
     "static_range",
     "tanh",
+    "tf32",
     "tma",
     "transpose",
     "u16",

@@ -1,10 +1,15 @@
 """The element types, as classes: `f32` annotates a scalar parameter, names a dtype, and converts to NumPy's.
 
+Thirteen are computed with. Six more are only stored, converted and multiplied (`mma`): the floats of 8 and 4 bits, and
+tf32. Everything else refuses them and names the remedy, which is to convert.
+
 A leaf: the IR, the backends and the host side all take their facts about element types from here.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 import ml_dtypes
@@ -12,7 +17,37 @@ import numpy as np
 
 from cutile.tile import Tile
 
-Kind = Literal["bool", "int", "uint", "float"]
+Kind = Literal["bool", "int", "uint", "float", "storage"]
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """How a float is written in bits: sign, exponent, mantissa, from the highest bit to the lowest.
+
+    Attributes:
+        exponent: bits of the exponent.
+        mantissa: bits of the mantissa, without the leading 1 that is not written.
+        bias: what is added to the exponent before it is written.
+        largest: the largest finite number.
+        nan: the bits of the NaN that conversions give; None where there is none.
+        saturates: conversions give the largest number for what lies beyond, infinities too, as the GPU's do.
+        positive: there is no sign, and no zero: a power of two.
+        unused: low bits of the element that mean nothing.
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    largest: float
+    nan: int | None
+    saturates: bool = False
+    positive: bool = False
+    unused: int = 0
+
+    @property
+    def least_exponent(self) -> int:
+        """The exponent of the smallest normal number, or of the smallest number where there is no zero."""
+        return -self.bias if self.positive else 1 - self.bias
 
 
 class DTypeMeta(type):
@@ -29,9 +64,10 @@ class DType(Tile, metaclass=DTypeMeta):
 
     Attributes:
         name: the spelling in the IR and in `.generics`, such as `"f32"`.
-        bits: the size of an element.
-        kind: `"bool"`, `"int"`, `"uint"` or `"float"`.
-        numpy: the NumPy dtype with the same meaning (bf16 from ml_dtypes).
+        bits: the size of an element in memory.
+        kind: `"bool"`, `"int"`, `"uint"`, `"float"`, or `"storage"` for floats that are not computed with.
+        numpy: the NumPy dtype with the same meaning (bf16 and smaller floats from ml_dtypes).
+        format: how the float is written; None for what is no float, and for packed pairs.
 
     Example:
         >>> from cutile.dtypes import f16
@@ -43,8 +79,10 @@ class DType(Tile, metaclass=DTypeMeta):
     bits: ClassVar[int]
     kind: ClassVar[Kind]
     numpy: ClassVar[np.dtype[Any]]
+    format: ClassVar[FloatFormat | None]
 
-    def __init_subclass__(cls, *, bits: int, kind: Kind, numpy: Any) -> None:
+    def __init_subclass__(cls, *, bits: int, kind: Kind, numpy: Any, format: FloatFormat | None = None) -> None:
+        cls.format = format
         cls.name = cls.__name__.rstrip("_")
         cls.bits = bits
         cls.kind = kind
@@ -90,27 +128,117 @@ class u64(DType, bits=64, kind="uint", numpy=np.uint64):
     """Unsigned 64-bit integer; arithmetic wraps."""
 
 
-class f16(DType, bits=16, kind="float", numpy=np.float16):
+class f16(DType, bits=16, kind="float", numpy=np.float16, format=FloatFormat(5, 10, 15, 65504.0, 0x7E00)):
     """IEEE half precision; computed in f32, rounded after every operation."""
 
 
-class bf16(DType, bits=16, kind="float", numpy=ml_dtypes.bfloat16):
+class bf16(
+    DType,
+    bits=16,
+    kind="float",
+    numpy=ml_dtypes.bfloat16,
+    format=FloatFormat(8, 7, 127, float.fromhex("0x1.fep127"), 0x7FC0),
+):
     """The upper half of an f32; computed in f32, rounded after every operation."""
 
 
-class f32(DType, bits=32, kind="float", numpy=np.float32):
+class f32(
+    DType,
+    bits=32,
+    kind="float",
+    numpy=np.float32,
+    format=FloatFormat(8, 23, 127, float.fromhex("0x1.fffffep127"), 0x7FC00000),
+):
     """IEEE single precision."""
 
 
-class f64(DType, bits=64, kind="float", numpy=np.float64):
+class f64(
+    DType, bits=64, kind="float", numpy=np.float64, format=FloatFormat(11, 52, 1023, sys.float_info.max, 0x7FF8 << 48)
+):
     """IEEE double precision."""
+
+
+class tf32(
+    DType,
+    bits=32,
+    kind="storage",
+    numpy=np.float32,
+    format=FloatFormat(8, 10, 127, float.fromhex("0x1.ffcp127"), 0x7FC00000, unused=13),
+):
+    """An f32 of which matrix products read the upper 19 bits: the range of f32, the precision of f16.
+
+    The last 13 bits mean nothing, and conversions leave them 0. On the host it is NumPy's float32.
+    """
+
+
+class f8e4m3fn(
+    DType,
+    bits=8,
+    kind="storage",
+    numpy=ml_dtypes.float8_e4m3fn,
+    format=FloatFormat(4, 3, 7, 448.0, 0x7F, saturates=True),
+):
+    """8-bit float with 3 bits of mantissa, up to 448. It has NaN and no infinities; conversions to it saturate."""
+
+
+class f8e5m2(
+    DType,
+    bits=8,
+    kind="storage",
+    numpy=ml_dtypes.float8_e5m2,
+    format=FloatFormat(5, 2, 15, 57344.0, 0x7F, saturates=True),
+):
+    """8-bit float with 2 bits of mantissa, up to 57344. It has NaN and infinities; conversions to it saturate."""
+
+
+class f8e8m0fnu(
+    DType,
+    bits=8,
+    kind="storage",
+    numpy=ml_dtypes.float8_e8m0fnu,
+    format=FloatFormat(8, 0, 127, 2.0**127, 0xFF, saturates=True, positive=True),
+):
+    """A power of two from 2**-127 to 2**127, or NaN: the scale of a block. Conversions to it saturate.
+
+    There is no zero: it becomes the smallest power. Negative numbers become NaN.
+    """
+
+
+class f4e2m1fn(
+    DType, bits=8, kind="storage", numpy=ml_dtypes.float4_e2m1fn, format=FloatFormat(2, 1, 1, 6.0, None, saturates=True)
+):
+    """4-bit float, one to a byte: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Conversions saturate, NaN to 6."""
+
+
+class f4e2m1fnx2(DType, bits=8, kind="storage", numpy=np.uint8):
+    """Two `f4e2m1fn` in a byte, the first one in the low bits. On the host it is NumPy's uint8.
+
+    `unpack` takes the two apart, `pack` puts them together.
+    """
 
 
 DTypeLike = type[DType]
 
 DTYPES: Final[tuple[DTypeLike, ...]] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
-BY_NAME: Final[dict[str, DTypeLike]] = {dtype.name: dtype for dtype in DTYPES}
-_BY_NUMPY: Final[dict[np.dtype[Any], DTypeLike]] = {dtype.numpy: dtype for dtype in DTYPES}
+"""The types that are computed with."""
+STORAGE_DTYPES: Final[tuple[DTypeLike, ...]] = (tf32, f8e4m3fn, f8e5m2, f8e8m0fnu, f4e2m1fn, f4e2m1fnx2)
+"""The types that are stored, converted and multiplied, and nothing else."""
+EVERY_DTYPE: Final[tuple[DTypeLike, ...]] = DTYPES + STORAGE_DTYPES
+BY_NAME: Final[dict[str, DTypeLike]] = {dtype.name: dtype for dtype in EVERY_DTYPE}
+_BY_NUMPY: Final[dict[np.dtype[Any], DTypeLike]] = {
+    dtype.numpy: dtype for dtype in EVERY_DTYPE if dtype not in (tf32, f4e2m1fnx2)
+}
+"""NumPy's float32 and uint8 mean themselves, so tf32 and packed pairs have to be asked for by name."""
+
+_REFUSED: Final = dict.fromkeys(
+    map(str, ("i4", "u4", "int4", "uint4")),
+    "there are no integers of 4 bits, since memory is addressed in bytes: keep them in i8 or u8, two to a byte if need "
+    "be, and take them apart with shifts (x << 4 >> 4, x >> 4)",
+)
+
+
+def _known() -> str:
+    return "there are " + ", ".join(each.name for each in EVERY_DTYPE)
 
 
 def from_numpy(dtype: Any) -> DTypeLike:
@@ -125,8 +253,8 @@ def from_numpy(dtype: Any) -> DTypeLike:
     """
     found = _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
     if found is None:
-        known = ", ".join(each.name for each in DTYPES)
-        raise TypeError(f"no element type for NumPy dtype {np.dtype(dtype)}; there are {known}")
+        name = str(np.dtype(dtype))
+        raise TypeError(f"no element type for NumPy dtype {name}; {_REFUSED.get(name) or _known()}")
     return found
 
 
@@ -140,8 +268,10 @@ def as_dtype(spec: Any) -> DTypeLike:
         return spec  # type: ignore[return-value]
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
+    if isinstance(spec, str) and spec in _REFUSED:
+        raise TypeError(f"{spec!r} names no element type; {_REFUSED[spec]}")
     try:
         return from_numpy(spec)
     except TypeError:
-        known = ", ".join(each.name for each in DTYPES)
-        raise TypeError(f"{spec!r} names no element type; there are {known}") from None
+        why = _REFUSED.get(str(spec)) or _known()
+        raise TypeError(f"{spec!r} names no element type; {why}") from None

@@ -18,7 +18,7 @@ from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.values import describe, is_tile
 from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value
+from cutile.ir.core import Op, Value, remedy
 from cutile.ops import arith, compare
 from cutile.ops.shape import Broadcast, Reshape
 
@@ -83,6 +83,13 @@ TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
 MAX_UNROLLED_POWER = 16
 
 
+def require_computed(frame: Frame, what: str, *values: Any) -> None:
+    """Refuse tiles of a type that is stored, converted and multiplied, but not computed with."""
+    for value in values:
+        if is_tile(value) and value.tile.dtype.kind == "storage":
+            frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
+
+
 def is_number(value: Any) -> bool:
     """Whether `value` is a compile-time number."""
     return isinstance(value, bool | int | float)
@@ -120,7 +127,7 @@ def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape:
         info = np.iinfo(wanted.numpy)
         if not info.min <= value <= info.max:
             frame.type_error(f"the number {value} does not fit {wanted} ({info.min} to {info.max})")
-    if kind == "float":
+    if kind in ("float", "storage"):
         value = float(value)
     return frame.emit(Constant(value=value, dtype=wanted, shape=shape))
 
@@ -199,6 +206,7 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     spelling = SPELLING[kind]
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
+    require_computed(frame, spelling, left, right)
     if kind is ast.Pow:
         return _power(frame, left, right)
     if kind is ast.MatMult:
@@ -251,6 +259,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     """`<op> value`."""
     if not is_tile(value):
         return _fold(frame, kind, value)
+    require_computed(frame, SPELLING[kind], value)
     if kind is ast.UAdd:
         return value
     if kind is ast.USub:
@@ -270,6 +279,7 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         return _fold(frame, kind, left, right)
     if kind not in TILE_COMPARE:
         frame.type_error(f"`{SPELLING[kind]}` of a tile", remedy="Compare the elements with == or !=.")
+    require_computed(frame, SPELLING[kind], left, right)
     x, y = unify(frame, [left, right], SPELLING[kind])
     return frame.emit(TILE_COMPARE[kind](x=x, y=y))
 
@@ -286,6 +296,7 @@ def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
             node,
             "Use ct.select(condition, a, b) to choose element by element.",
         )
+    require_computed(frame, "a condition", value)
     if value.tile.dtype is bool_:
         return value
     zero = materialize(frame, 0, value.tile.dtype)

@@ -14,9 +14,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from cuda_async import DeviceOp
-from cutile.dtypes import as_dtype, f32
+from cutile.conversion import convert as converted
+from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host.checks import DTypeSpec, element_type, new_shape
+from cutile.host.checks import DTypeSpec, element_type, new_shape, number_type
 from cutile.host.convert import convert
 from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
 from cutile.host.exchange import from_dlpack, from_foreign, partition
@@ -153,7 +154,7 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         >>> api.arange(4, f32).to_numpy().sync()
         array([0., 1., 2., 3.], dtype=float32)
     """
-    chosen = element_type(dtype, "arange")
+    chosen = number_type(dtype, "arange")
     shape = new_shape(length, "arange")
     if len(shape) != 1:
         raise ArgumentError(f"arange: length: expected one number, got {length!r}; reshape what it yields")
@@ -234,10 +235,27 @@ def _from_host(given: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[T
         chosen = as_dtype(array.dtype if dtype is None else dtype)
     except TypeError as error:
         raise ArgumentTypeError(f"{function}: {error}") from None
-    if array.dtype != chosen.numpy:  # also where only the byte order differs
+    if chosen.kind == "storage":
+        array = _encoded(array, chosen, function)
+    elif array.dtype != chosen.numpy:  # also where only the byte order differs
         array = array.astype(chosen.numpy)
     as_shape(array.shape)
     return FromHost(array, chosen, Tensor)
+
+
+def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:
+    """The elements as a type that is only stored: rounded and saturated, as in a kernel."""
+    try:
+        source = as_dtype(array.dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{function}: {error}") from None
+    if dtype is not f4e2m1fnx2:
+        return converted(array.astype(source.numpy), source, dtype)
+    if source is not u8:
+        raise ArgumentTypeError(
+            f"{function}: f4e2m1fnx2 is two numbers to a byte: expected an array of uint8, got {array.dtype}"
+        )
+    return array
 
 
 def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:

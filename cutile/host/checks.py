@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, as_dtype
+from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.shapes import as_shape
 
-__all__ = ("DTypeSpec", "element_type", "finite", "float_type", "new_shape")
+__all__ = ("DTypeSpec", "element_type", "finite", "float_type", "new_shape", "number_type")
 
 DTypeSpec = DTypeLike | str | np.dtype[Any] | type[Any]
 """How a caller names an element type: `f32`, `"f32"` or a NumPy dtype."""
@@ -30,14 +30,29 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
 
 
 def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:
-    """The floating-point type that `dtype` names.
+    """The floating-point type that `dtype` names; those that are only stored are among them.
 
     Raises:
         ArgumentTypeError: it names another, or none.
     """
     chosen = element_type(dtype, function)
-    if chosen.kind != "float":
+    if chosen.format is None:
         raise ArgumentTypeError(f"{function}: dtype: expected a floating-point type, got {chosen.name}")
+    return chosen
+
+
+def number_type(dtype: DTypeSpec, function: str) -> DTypeLike:
+    """The type of single numbers that `dtype` names.
+
+    Raises:
+        ArgumentTypeError: it names another, or none.
+    """
+    chosen = element_type(dtype, function)
+    if chosen is f4e2m1fnx2:
+        raise ArgumentTypeError(
+            f"{function}: dtype: f4e2m1fnx2 holds pairs, not numbers; make f4e2m1fn and put them together in a kernel "
+            "with ct.pack, or take the bytes: tensor.reinterpret(f4e2m1fnx2, shape)"
+        )
     return chosen
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from cuda_async import DeviceOp, ExecutionContext, Use
+from cutile.conversion import convert as converted
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentTypeError
-from cutile.host.checks import DTypeSpec, element_type
+from cutile.host.checks import DTypeSpec, number_type
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.tensor import Tensor
 from cutile.host.transfer import fresh
@@ -21,8 +20,8 @@ __all__ = ("convert",)
 def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
     """An op that yields the elements as another dtype: a new tensor of the same shape, contiguous.
 
-    Floats round to nearest even, a float to an integer truncates, integers wrap, and to bool is `!= 0`, as
-    `convert_tile` does in a kernel. A float that an integer type cannot hold (also NaN) gives an unspecified number.
+    As `convert_tile` in a kernel: floats round to nearest even, a float to an integer truncates and saturates (NaN
+    gives 0), integers wrap, to bool is `!= 0`, and the floats of 8 and 4 bits saturate.
 
     Args:
         src: a tensor or view; lent to the op.
@@ -43,8 +42,9 @@ def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
             f"convert: src: expected a tensor, got {type(src).__name__}; an op's result is converted in its "
             "then(lambda x: api.convert(x, dtype))"
         )
-    chosen = element_type(dtype, "convert")
+    chosen = number_type(dtype, "convert")
     view = src.__kernel_input__()
+    number_type(view.dtype, "convert: src")
     if runs_host_code(view.storage.device):
         return _Convert(view, chosen)
     from cutile.host.kernels import convert_to_new
@@ -72,16 +72,15 @@ class _Convert(DeviceOp[Tensor]):
         view.storage.use(stream, write=False)
         result.storage.use(stream, write=True)
         destination = array_of(result)
-        for_rows(stream, view.shape, destination.nbytes, _cast(destination, array_of(view)))
+        for_rows(stream, view.shape, destination.nbytes, _cast(destination, array_of(view), view.dtype, self._dtype))
         return Tensor(result)
 
 
-def _cast(destination: Array, source: Array) -> Callable[[int, int], None]:
+def _cast(destination: Array, source: Array, source_type: DTypeLike, dtype: DTypeLike) -> Callable[[int, int], None]:
     """A body that converts rows."""
 
     def cast(start: int, stop: int) -> None:
         rows = ... if destination.ndim == 0 else slice(start, stop)
-        with np.errstate(all="ignore"):
-            destination[rows] = source[rows].astype(destination.dtype)
+        destination[rows] = converted(source[rows], source_type, dtype)
 
     return cast

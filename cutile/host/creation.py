@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext, Use, upload
-from cutile.dtypes import DTypeLike
+from cutile.conversion import convert as converted
+from cutile.conversion import element
+from cutile.dtypes import DTypeLike, i64
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous
@@ -40,16 +42,21 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
     if given.ndim != 0 or given.dtype.kind not in "biufV":
         raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")
     with np.errstate(over="ignore", invalid="ignore"):
-        element = given.astype(dtype.numpy)
-        back = element.astype(np.float64)
         wanted = given.astype(np.float64)
-    if dtype.kind != "float":
+        made = element(given, dtype)
+        back = made.astype(np.float64)
+    if dtype.kind == "storage" and dtype.format is not None:
+        limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
+        lost = bool(np.isnan(back) != np.isnan(wanted)) or (dtype.format.nan is None and bool(np.isnan(wanted)))
+        if lost or bool(np.abs(wanted) > limit) or (dtype.format.positive and wanted < least):
+            raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
+    elif dtype.kind != "float":
         whole = bool(np.isfinite(wanted)) and wanted == np.floor(wanted)
-        if not whole or int(value) != int(element):
+        if not whole or int(value) != int(made):
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
     elif bool(np.isinf(back)) and not bool(np.isinf(wanted)):
         raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}")
-    return element
+    return made
 
 
 class Create(DeviceOp[Tensor]):
@@ -107,22 +114,22 @@ class Arange(Create):
         if runs_host_code(context.device):
             array = array_of(view)
             view.storage.use(context.stream, write=True)
-            for_rows(context.stream, view.shape, array.nbytes, _count(array))
+            for_rows(context.stream, view.shape, array.nbytes, _count(array, view.dtype))
             return
         if view.shape[0] > LONGEST_COUNT:
             from cutile.host.kernels import count_onto
 
             context.execute(count_onto(view))
             return
-        values = np.arange(view.shape[0]).astype(view.dtype.numpy)
+        values = converted(np.arange(view.shape[0]), i64, view.dtype)
         upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
 
 
-def _count(array: Array) -> Callable[[int, int], None]:
+def _count(array: Array, dtype: DTypeLike) -> Callable[[int, int], None]:
     """A body that gives elements their own positions."""
 
     def count(start: int, stop: int) -> None:
-        array[start:stop] = np.arange(start, stop)
+        array[start:stop] = converted(np.arange(start, stop), i64, dtype)
 
     return count
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import DTYPES, DTypeLike
+from cutile.dtypes import EVERY_DTYPE, DTypeLike, tf32
 from cutile.errors import ArgumentTypeError
 from cutile.host.memory import Array
 from cutile.host.shapes import row_major_strides
@@ -24,7 +24,13 @@ CPU, CUDA, CUDA_HOST, EXTENSION, CUDA_MANAGED = 1, 2, 3, 12, 13
 """Kinds of device. An extension is anything; here, a simulated device."""
 
 _CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}
-_BFLOAT = 4
+_FLOATS = {  # beside IEEE's: code, bits and lanes; f4e2m1fn has none, since DLPack packs what is below a byte
+    "bf16": (4, 16, 1),
+    "f8e4m3fn": (10, 8, 1),
+    "f8e5m2": (12, 8, 1),
+    "f8e8m0fnu": (14, 8, 1),
+    "f4e2m1fnx2": (17, 4, 2),
+}
 _READ_ONLY = 1
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -64,11 +70,14 @@ class _Versioned(ctypes.Structure):
     )
 
 
-def _dtype_code(dtype: DTypeLike) -> tuple[int, int]:
-    return (_BFLOAT if dtype.name == "bf16" else _CODES[dtype.kind]), dtype.bits
+def _dtype_code(dtype: DTypeLike) -> tuple[int, int, int] | None:
+    """DLPack's code, bits and lanes; None for what it has no code for."""
+    if dtype.kind in _CODES and dtype.name not in _FLOATS:
+        return _CODES[dtype.kind], dtype.bits, 1
+    return _FLOATS.get(dtype.name)
 
 
-_BY_CODE = {_dtype_code(dtype): dtype for dtype in DTYPES}
+_BY_CODE = {code: dtype for dtype in EVERY_DTYPE if (code := _dtype_code(dtype)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +128,9 @@ def read_capsule(capsule: Any) -> Description:
     else:
         tensor = _Managed.from_address(address).tensor
     kind = tensor.dtype
-    dtype = _BY_CODE.get((kind.code, kind.bits))
-    if dtype is None or kind.lanes != 1:
-        known = ", ".join(each.name for each in DTYPES)
+    dtype = _BY_CODE.get((kind.code, kind.bits, kind.lanes))
+    if dtype is None:
+        known = ", ".join(each.name for each in _BY_CODE.values())
         raise ArgumentTypeError(
             f"from_dlpack: no element type for DLPack type code {kind.code} with {kind.bits} bits and {kind.lanes} "
             f"lanes; there are {known}"
@@ -134,7 +143,17 @@ def read_capsule(capsule: Any) -> Description:
 
 
 def make_capsule(said: Description, keep: object, *, versioned: bool) -> Any:
-    """A capsule of memory, which holds `keep` until its consumer is done with it."""
+    """A capsule of memory, which holds `keep` until its consumer is done with it.
+
+    Raises:
+        BufferError: DLPack has no code for the element type.
+    """
+    code = _dtype_code(said.dtype)
+    if code is None:
+        raise BufferError(
+            f"DLPack has no code for {said.dtype.name}; convert the tensor first: api.convert(tensor, "
+            f"{'f32' if said.dtype is tf32 else 'f8e4m3fn'})"
+        )
     size = said.dtype.bits // 8
     reach = [(extent - 1) * stride * size for extent, stride in zip(said.shape, said.strides, strict=True)]
     low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0) + size
@@ -153,5 +172,5 @@ def make_capsule(said: Description, keep: object, *, versioned: bool) -> Any:
     else:
         tensor = _Managed.from_address(address).tensor
     tensor.device.kind, tensor.device.number = said.device
-    tensor.dtype.code, tensor.dtype.bits = _dtype_code(said.dtype)
+    tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = code
     return capsule

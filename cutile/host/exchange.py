@@ -195,8 +195,8 @@ def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool
     device = view.storage.device
     if device.kind != "cuda":
         raise AttributeError(f"__cuda_array_interface__: the tensor is on {device}; np.from_dlpack(tensor) reads it")
-    if view.dtype.name == "bf16":
-        raise AttributeError("__cuda_array_interface__ has no name for bf16; __dlpack__ does")
+    if view.dtype.name == "bf16" or view.dtype.kind == "storage":
+        raise AttributeError(f"__cuda_array_interface__ has no name for {view.dtype.name}; __dlpack__ may")
     usable()
     size = view.dtype.bits // 8
     stream = view.storage.last_writer()

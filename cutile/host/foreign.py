@@ -155,7 +155,7 @@ def _torch_dtype(torch: Any, dtype: Any) -> DTypeLike | None:
     found = _torch_dtypes.get(dtype, False)
     if found is False:
         name = str(dtype).removeprefix("torch.")
-        spelled = {"bfloat16": "bf16", "bool": "bool"}.get(name, name)
+        spelled = {"bfloat16": "bf16", "bool": "bool", "float4_e2m1fn_x2": "f4e2m1fnx2"}.get(name, name)
         try:
             found = as_dtype(spelled)
         except TypeError:

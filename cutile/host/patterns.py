@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext, upload
-from cutile.dtypes import DTypeLike, f32
-from cutile.errors import ArgumentError
-from cutile.host.checks import DTypeSpec, element_type, finite, float_type, new_shape
+from cutile.conversion import convert, element
+from cutile.dtypes import DTypeLike, f32, f64
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.checks import DTypeSpec, finite, float_type, new_shape, number_type
 from cutile.host.creation import LONGEST_COUNT, Create, enqueue_fill
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.tensor import Tensor
@@ -75,17 +76,18 @@ class _Linspace(Create):
             context.execute(ramp_onto(view, self._start, self._step))
             size = view.dtype.bits // 8
             last = View(view.storage, view.offset + (count - 1) * size, view.dtype, (), ())
-            enqueue_fill(context, last, np.asarray(self._stop, view.dtype.numpy))  # not a rounding away from it
+            enqueue_fill(context, last, element(self._stop, view.dtype))  # not a rounding away from it
 
     def _ramp(self, array: Array) -> Callable[[int, int], None]:
         """A body that writes numbers."""
         count = array.shape[0]
-        first, step, last = self._start, self._step, self._stop
+        first, step, last, dtype = self._start, self._step, self._stop, self._dtype
 
         def ramp(start: int, stop: int) -> None:
-            array[start:stop] = first + step * np.arange(start, stop, dtype=np.float64)
+            numbers = first + step * np.arange(start, stop, dtype=np.float64)
             if stop == count:
-                array[-1] = last
+                numbers[-1] = last
+            array[start:stop] = convert(numbers, f64, dtype)
 
         return ramp
 
@@ -108,7 +110,14 @@ def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         array([[1., 0., 0.],
                [0., 1., 0.]], dtype=float32)
     """
-    return _Eye(new_shape((rows, cols), "eye_rect"), element_type(dtype, "eye_rect"))
+    return _Eye(new_shape((rows, cols), "eye_rect"), _with_zero(dtype))
+
+
+def _with_zero(dtype: DTypeSpec) -> DTypeLike:
+    chosen = number_type(dtype, "eye_rect")
+    if chosen.format is not None and chosen.format.positive:
+        raise ArgumentTypeError(f"eye_rect: dtype: {chosen.name} has no zero")
+    return chosen
 
 
 class _Eye(Create):
@@ -124,9 +133,9 @@ class _Eye(Create):
         if runs_host_code(context.device):
             array = array_of(view)
             view.storage.use(context.stream, write=True)
-            for_rows(context.stream, view.shape, array.nbytes, _diagonal(array))
+            for_rows(context.stream, view.shape, array.nbytes, _diagonal(array, element(1, view.dtype)))
         elif rows * cols <= LONGEST_COUNT:
-            values: np.ndarray[Any, np.dtype[Any]] = np.eye(rows, cols).astype(view.dtype.numpy)
+            values: np.ndarray[Any, np.dtype[Any]] = convert(np.eye(rows, cols), f64, view.dtype)
             upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
         else:
             from cutile.host.kernels import ones_onto
@@ -135,12 +144,12 @@ class _Eye(Create):
             context.execute(ones_onto(View(view.storage, view.offset, view.dtype, (min(rows, cols),), (cols + 1,))))
 
 
-def _diagonal(array: Array) -> Callable[[int, int], None]:
+def _diagonal(array: Array, one: Array) -> Callable[[int, int], None]:
     """A body that writes rows."""
 
     def write(start: int, stop: int) -> None:
         array[start:stop] = 0
         ones = np.arange(start, min(stop, array.shape[1]))
-        array[ones, ones] = 1
+        array[ones, ones] = one
 
     return write

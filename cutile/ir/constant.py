@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cutile.conversion import element
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Op, attribute
 from cutile.ir.types import TileType, Type
@@ -28,4 +29,4 @@ class Constant(Op, name="constant", spelled=("constant",)):
         return (TileType(self.dtype, self.shape),)
 
     def reference(self) -> Any:
-        return np.full(self.shape, np.asarray(self.value).astype(self.dtype.numpy), self.dtype.numpy)
+        return np.full(self.shape, element(self.value, self.dtype))

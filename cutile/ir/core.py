@@ -76,11 +76,28 @@ SCALAR_INT = Constraint(
 )
 FLOAT_TILE = Constraint("a tile of floats", lambda t: isinstance(t, TileType) and t.dtype.kind == "float")
 INT_TILE = Constraint("a tile of integers", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint"))
-BITS_TILE = Constraint("a tile of integers or bools", lambda t: isinstance(t, TileType) and t.dtype.kind != "float")
-NUMBER_TILE = Constraint("a tile of numbers", lambda t: isinstance(t, TileType) and t.dtype.kind != "bool")
+BITS_TILE = Constraint(
+    "a tile of integers or bools", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint", "bool")
+)
+NUMBER_TILE = Constraint(
+    "a tile of numbers", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint", "float")
+)
+COMPUTED_TILE = Constraint(
+    "a tile that is computed with", lambda t: isinstance(t, TileType) and t.dtype.kind != "storage"
+)
+PRODUCT_TILE = Constraint("a tile of numbers", lambda t: isinstance(t, TileType) and t.dtype.kind != "bool")
 BOOL_TILE = Constraint("a tile of bools", lambda t: isinstance(t, TileType) and t.dtype.kind == "bool")
 ANY_TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType | MutType))
 ANY_MUT = Constraint("a Mut tensor", lambda t: isinstance(t, MutType))
+
+
+def remedy(type: Type) -> str:
+    """What to do with an operand of a type that is only stored; of another, nothing."""
+    if not isinstance(type, TileType) or type.dtype.kind != "storage":
+        return ""
+    if type.dtype.format is None:
+        return f"{type.dtype} holds pairs: take them apart with ct.unpack(x), then convert."
+    return f"{type.dtype} is stored, converted and multiplied, but not computed with: ct.convert_tile(x, ct.f32) first."
 
 
 @dataclass
@@ -270,7 +287,10 @@ class Op:
         """
         for key, constraint, value in self.operand_fields():
             if constraint is not None and not constraint.accepts(value.type):
-                raise KernelTypeError(f"{self.name}: operand {key!r} must be {constraint.what}, got {value.type}")
+                raise KernelTypeError(
+                    f"{self.name}: operand {key!r} must be {constraint.what}, got {value.type}",
+                    remedy=remedy(value.type),
+                )
 
     def infer(self) -> tuple[Type, ...]:
         """The types of the results. Raises KernelTypeError where the operands do not fit together."""

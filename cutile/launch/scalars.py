@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError
 
 Number = bool | int | float
@@ -37,7 +37,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
         ArgumentError: it does not fit.
     """
     kind = dtype.kind
-    if type(value) is float and kind == "float":  # the common case
+    if type(value) is float and kind in ("float", "storage"):  # the common case
         return value
     value = raw_scalar(value, kernel, name, dtype.name)
     if isinstance(value, bool):
@@ -46,7 +46,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
         return value
     if kind == "bool":
         raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool, got {value!r}")
-    if kind == "float":
+    if kind in ("float", "storage") and dtype is not f4e2m1fnx2:
         return float(value)
     if isinstance(value, float):
         if not math.isfinite(value) or not value.is_integer():

@@ -8,7 +8,7 @@ import numpy as np
 
 from cutile.dtypes import bool_
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, BOOL_TILE, Op, Value, operand
+from cutile.ir.core import ANY_TILE, BOOL_TILE, COMPUTED_TILE, Op, Value, operand
 from cutile.ir.types import Type
 from cutile.ops.elementwise import require_same
 
@@ -17,8 +17,8 @@ class Compare(Op):
     """Two tiles of one type in, a tile of bool out. `function` is the NumPy function that it means."""
 
     function: ClassVar[Any]
-    x: Value = operand(ANY_TILE)
-    y: Value = operand(ANY_TILE)
+    x: Value = operand(COMPUTED_TILE)
+    y: Value = operand(COMPUTED_TILE)
 
     def infer(self) -> tuple[Type, ...]:
         return (require_same(self.name, x=self.x, y=self.y).with_dtype(bool_),)

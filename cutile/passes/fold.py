@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cutile.conversion import element, exact, is_float
 from cutile.ir.constant import Constant
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.effects import Effect
@@ -72,8 +73,8 @@ def _evaluate(op: Op, operands: list[Constant]) -> Any:
         return operands[0].value
     if not isinstance(op, _ELEMENTWISE):
         return None
-    scalars = [np.asarray(each.value).astype(each.dtype.numpy) for each in operands]
+    scalars = [element(each.value, each.dtype) for each in operands]
     with np.errstate(all="ignore"):
         result = np.asarray(op.reference(*scalars))
-    wide = result.astype(np.float64) if op.result.tile.dtype.kind == "float" else result
-    return wide.item()
+    dtype = op.result.tile.dtype
+    return (exact(result, dtype) if is_float(dtype) else result).item()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.architecture.sources import PACKAGES, Module, modules
 
-_LEAF = frozenset({"errors", "config", "tile", "dtypes"})
+_LEAF = frozenset({"errors", "config", "tile", "dtypes", "conversion"})
 _BACKEND_FACE = frozenset({"backend.interface", "backend.registry"})  # data types, and which target a device is
 
 # Part of cutile -> the parts of cutile, or cuda_async, that it may import. A dotted name allows that module alone.
@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": frozenset({"errors"}),
     "tile": frozenset({"errors"}),
     "dtypes": frozenset({"errors", "tile"}),
+    "conversion": frozenset({"dtypes"}),
     "language": _LEAF,
     "ir": _LEAF,
     "ops": _LEAF | {"ir"},

@@ -18,6 +18,7 @@ from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.target import initialize, llvm, target_machine, workers
 from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Parameter
+from cutile.conversion import bits_of, element
 
 ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
 RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
@@ -40,13 +41,17 @@ def _c_type(spec: str) -> Any:
     return ctypes.c_void_p if spec.endswith("*") else _C_TYPES[spec]
 
 
-def _is_small_float(parameter: Parameter) -> bool:
-    return parameter.kind == "scalar" and parameter.dtype.kind == "float" and parameter.dtype.bits == 16
+def _travels_otherwise(parameter: Parameter) -> bool:
+    """Whether a scalar arrives as what ctypes does not make of it: a rounded f32, or bits."""
+    dtype = parameter.dtype
+    return parameter.kind == "scalar" and (dtype.kind == "storage" or (dtype.kind == "float" and dtype.bits == 16))
 
 
-def _rounded(parameter: Parameter, value: float) -> float:
-    """A 16-bit float, which travels as f32, rounded here; ctypes converts everything else."""
-    return float(np.asarray(value).astype(parameter.dtype.numpy))
+def _prepared(parameter: Parameter, value: float) -> float | int:
+    """A 16-bit float, which travels as f32, rounded; of a float that is only stored, the bits."""
+    if parameter.dtype.kind == "storage":
+        return bits_of(value, parameter.dtype)
+    return float(element(value, parameter.dtype))
 
 
 class CpuKernel:
@@ -56,7 +61,7 @@ class CpuKernel:
         initialize()
         facts = executable.facts
         self._parameters = executable.parameters
-        self._to_round = [at for at, each in enumerate(self._parameters) if _is_small_float(each)]
+        self._to_prepare = [at for at, each in enumerate(self._parameters) if _travels_otherwise(each)]
         self._coarse = tuple(int(factor) for factor in facts["coarse"])
         self._joined = int(facts["joined"])
         self._scratch_bytes = [int(size) for size in facts["scratch"]]
@@ -101,8 +106,8 @@ class CpuKernel:
         """Enqueue the kernel; never wait."""
         joins = self.joins(grid)
         plain = list(arguments)
-        for at in self._to_round:
-            plain[at] = _rounded(self._parameters[at], cast("float", plain[at]))
+        for at in self._to_prepare:
+            plain[at] = _prepared(self._parameters[at], cast("float", plain[at]))
         fixed = (*plain, *joins)
         functions, call, library = self._functions, self._call, self._blas
 

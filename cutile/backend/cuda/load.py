@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from cutile.backend.cuda.residency import Residency, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
 from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Loaded, Parameter, Place, Workspace
-from cutile.dtypes import DTypeLike, bf16, f16
+from cutile.conversion import bits_of
+from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
 _CODES: dict[str, str] = {
     "bool": "?",
@@ -32,7 +31,7 @@ _CODES: dict[str, str] = {
     "bf16": "H",
     "f32": "f",
     "f64": "d",
-}
+} | {each.name: "I" if each.bits == 32 else "B" for each in STORAGE_DTYPES}
 
 
 def _code(parameter: Parameter) -> str:
@@ -40,9 +39,9 @@ def _code(parameter: Parameter) -> str:
     return "Q" if parameter.kind in ("pointer", "workspace", "tensor_map") else _CODES[parameter.dtype.name]
 
 
-def _bits(dtype: DTypeLike, value: float) -> int:
-    """A 16-bit float as the integer with its bits."""
-    return int(np.asarray(value).astype(dtype.numpy).view(np.uint16))
+def _as_bits(dtype: DTypeLike) -> bool:
+    """Whether a value travels as the integer with its bits."""
+    return dtype in (f16, bf16) or dtype.kind == "storage"
 
 
 class CudaLoaded(Loaded):
@@ -52,9 +51,9 @@ class CudaLoaded(Loaded):
         self._executable = executable
         self._parameters = executable.parameters
         scalars = [(i, each) for i, each in enumerate(self._parameters) if each.kind == "scalar"]
-        self._halves = [i for i, each in scalars if each.dtype in (f16, bf16)]
         self._maps = [(i, TensorMaps(each)) for i, each in enumerate(self._parameters) if each.kind == "tensor_map"]
         self._workspaces = [i for i, each in enumerate(self._parameters) if each.kind == "workspace"]
+        self._encoded = [i for i, each in scalars if _as_bits(each.dtype)]
         self._packer = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters))
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
@@ -125,10 +124,10 @@ class CudaLoaded(Loaded):
         return plain, held
 
     def _pack(self, memory: Any, arguments: Sequence[Argument]) -> None:
-        if self._halves:
+        if self._encoded:
             arguments = list(arguments)
-            for i in self._halves:
-                arguments[i] = _bits(self._parameters[i].dtype, cast("float", arguments[i]))
+            for i in self._encoded:
+                arguments[i] = bits_of(cast("float", arguments[i]), self._parameters[i].dtype)
         self._packer.pack_into(memory, 0, *arguments)
 
     def _function(self, stream: LaunchStream) -> Any:
@@ -182,7 +181,7 @@ class CudaPreparedLaunch:
             self._held[position] = found
             return
         parameter = self._parameters[position]
-        value = _bits(parameter.dtype, cast("float", number)) if parameter.dtype in (f16, bf16) else number
+        value = bits_of(cast("float", number), parameter.dtype) if _as_bits(parameter.dtype) else number
         struct.pack_into("=" + _code(parameter), self._memory, 8 * position, value)
 
 

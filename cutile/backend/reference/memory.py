@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cutile.backend.interface import Argument, Parameter
+from cutile.conversion import element
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Function, Value
 from cutile.ir.types import TileType
@@ -46,7 +47,7 @@ def bind_parameters(
     bound: dict[Value, Array] = {}
     for position, value in enumerate(function.parameters):
         if isinstance(value.type, TileType):
-            bound[value] = np.asarray(facts[position, "scalar", 0]).astype(value.type.dtype.numpy)
+            bound[value] = element(facts[position, "scalar", 0], value.type.dtype)
             continue
         tensor = value.tensor
         shape = tuple(

@@ -10,7 +10,7 @@ import pytest
 
 from cutile.backend.cuda.load import load
 from cutile.backend.interface import Executable, Parameter, Target
-from cutile.dtypes import DTYPES, bf16, bool_, f16, f32, f64, i8, i32, i64, u64
+from cutile.dtypes import EVERY_DTYPE, bf16, bool_, f16, f32, f64, i8, i32, i64, u64
 from cutile.errors import LaunchError
 from tests.backend.cuda.recorder import Recorder
 
@@ -34,7 +34,7 @@ def test_values_are_packed_by_their_own_type() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", EVERY_DTYPE, ids=str)
 def test_every_dtype_can_be_an_argument(dtype: Any) -> None:
     stream = Recorder(sizes=(8, dtype.bits // 8))
     load(executable(dtype)).launch((1, 1, 1), [16, 1], stream)

@@ -103,6 +103,18 @@ def is_small_float(dtype: DTypeLike) -> bool:
     return dtype.kind == "float" and dtype.bits == 16
 
 
+def held(dtype: DTypeLike) -> str:
+    """The machine type of a value: small floats are f32, and floats that are only stored are their bits."""
+    if dtype.kind == "storage":
+        return f"u{dtype.bits}"
+    return "f32" if is_small_float(dtype) else "u8" if dtype.kind == "bool" else dtype.name
+
+
+def in_memory(dtype: DTypeLike) -> str:
+    """The machine type of an element of a tensor."""
+    return f"u{dtype.bits}" if is_small_float(dtype) else held(dtype)
+
+
 def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
     """A freshly computed value brought back to its dtype: 16-bit floats are rounded, small integers wrap."""
     if is_small_float(dtype):

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from cutile.backend.cpu.emit._text import UNARY, Expression, Printer, Text, call, is_small_float
+from cutile.backend.cpu.emit._text import UNARY, Expression, Printer, Text, call, held
+from cutile.conversion import bits_of
 from cutile.dtypes import DTypeLike
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op
@@ -14,6 +15,8 @@ from cutile.ir.core import Op
 
 def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
     """A literal of a dtype."""
+    if dtype.kind == "storage":
+        return call(printer, held(dtype), repr(bits_of(value, dtype)))
     if dtype.kind == "bool":
         return Text(repr(bool(value)))
     if dtype.kind != "float":
@@ -27,8 +30,7 @@ def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
         literal = ("-" if exact < 0 else "") + printer.use("inf")
     else:
         literal = repr(exact)
-    held = "f32" if is_small_float(dtype) else dtype.name
-    return call(printer, held, literal)
+    return call(printer, held(dtype), literal)
 
 
 def _constant(printer: Printer, op: Constant) -> Text:

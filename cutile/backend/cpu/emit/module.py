@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce
-from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, is_small_float
+from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, held, in_memory
 from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError
@@ -291,7 +291,7 @@ def emit_module(function: Function, target: Target) -> Source:
 
     signature = [(printer.known(each.name), _plain(each, own)) for each in parameters]
     signature += [(printer.name(value), "i64") for value in hidden[:3]]
-    signature += [(printer.name(op.result), f"{_held(op)}*") for op in scratch]
+    signature += [(printer.name(op.result), f"{held(op.dtype)}*") for op in scratch]
     signature += [(printer.known(name), kind) for name, kind in printer.extra.items()]
     signature += [(printer.name(value), "i64") for value in hidden[3:]]
 
@@ -304,7 +304,7 @@ def emit_module(function: Function, target: Target) -> Source:
     text = "\n".join([*top, *printer.lines]) + "\n"
     facts = {
         "signature": tuple(kind for _, kind in signature),
-        "scratch": tuple(op.size * BYTES[_held(op)] for op in scratch),
+        "scratch": tuple(op.size * BYTES[held(op.dtype)] for op in scratch),
         "blas": tuple(printer.extra),
         "coarse": tuple(function.facts["coarse"]),
         "joined": function.facts["joined"],
@@ -316,20 +316,15 @@ def emit_module(function: Function, target: Target) -> Source:
 BYTES = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "f32": 4, "u64": 8, "i64": 8, "f64": 8}
 
 
-def _held(op: Scratch) -> str:
-    """How scratch elements are stored."""
-    return "f32" if is_small_float(op.dtype) else "u8" if op.dtype.kind == "bool" else op.dtype.name
-
-
 def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
     """The machine type of one of the kernel's own parameters."""
     dtype = parameter.dtype
     if parameter.kind == "pointer":
         element = own[parameter.argument].tensor.dtype
-        return {"f16": "u16", "bf16": "u16", "bool": "u8"}.get(element.name, element.name) + "*"
+        return in_memory(element) + "*"
     if parameter.kind in ("extent", "grid"):
         return "i64"  # indices are i64 in generated code
-    return "f32" if is_small_float(dtype) else "u8" if dtype.kind == "bool" else dtype.name
+    return held(dtype)
 
 
 def _header(function: Function, kernel: Function, target: Target) -> list[str]:

@@ -238,7 +238,7 @@ class Kernel:
 
     def _constant(self, op: Constant, used_here: set[Value]) -> None:
         value, dtype = op.result, op.dtype
-        if value.tile.is_scalar and dtype not in (f16, bf16):
+        if value.tile.is_scalar and dtype not in (f16, bf16) and dtype.kind != "storage":
             self._inline[value] = self._number(op.value, dtype)
             return
         stem = "zeros" if op.value == 0 else "constant"
@@ -255,7 +255,7 @@ class Kernel:
     def _number(self, number: bool | int | float, dtype: DTypeLike) -> str:
         if dtype.kind == "bool":
             return str(bool(number))
-        if dtype.kind != "float":
+        if dtype.kind not in ("float", "storage"):
             return str(int(number))
         text = repr(float(number))
         if text.lstrip("-") in ("inf", "nan"):

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.llvm import const, ir, register_type
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import STORAGE_DTYPES, DTypeLike
 
 types: Any = importlib.import_module("numba.cuda").types
 _extending: Any = importlib.import_module("numba.cuda.extending")
@@ -37,7 +37,7 @@ _SCALARS: dict[str, Any] = {
     "bf16": types.uint16,
     "f32": types.float32,
     "f64": types.float64,
-}
+} | {each.name: types.uint32 if each.bits == 32 else types.uint8 for each in STORAGE_DTYPES}
 
 
 class Frag(types.Type):

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from cutile.conversion import bits_of
 from cutile.dtypes import DTypeLike, bf16, bool_, f16, f32, f64
 
 ir: Any = importlib.import_module("llvmlite.ir")
@@ -58,8 +59,8 @@ def i32c(value: int) -> Any:
 
 def number(dtype: DTypeLike, value: Any) -> Any:
     """The constant `value` as an element in a register."""
-    if dtype in HALVES:
-        return const(I16, int.from_bytes(dtype.numpy.type(value).tobytes(), "little"))
+    if dtype in HALVES or dtype.kind == "storage":
+        return const(register_type(dtype), bits_of(value, dtype))
     if dtype in (f32, f64):
         return const(register_type(dtype), float(dtype.numpy.type(value)))
     if dtype is bool_:

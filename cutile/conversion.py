@@ -1,0 +1,140 @@
+"""What a conversion between element types means, on NumPy arrays. Every backend gives these results, bit by bit.
+
+To a float: the value is rounded once, to nearest even unless told otherwise. Beyond the range f16, bf16, tf32, f32 and
+f64 give infinity (or their largest number, where the rounding points to zero); the 8- and 4-bit floats saturate, also
+for infinities. NaN stays NaN where there is one.
+To an integer: from a float, truncated, saturated, NaN gives 0; from an integer or a bool, the low bits: it wraps.
+To bool: whether it is not 0; NaN is not.
+
+A leaf, so that constants, launch arguments and host arrays are converted as kernels convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fnx2, f16, f32, f64, tf32
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+NEAREST_EVEN: Final = "nearest_even"
+POSITIVE_INF: Final = "positive_inf"
+NEGATIVE_INF: Final = "negative_inf"
+ZERO: Final = "zero"
+
+ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
+    NEAREST_EVEN: np.rint,
+    POSITIVE_INF: np.ceil,
+    NEGATIVE_INF: np.floor,
+    ZERO: np.trunc,
+}
+"""By the word that stands in the IR: what brings a number to a whole one."""
+
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_TF32_BITS = np.uint32(0xFFFFE000)
+
+
+def is_float(dtype: DTypeLike) -> bool:
+    """Whether the elements are floats, computed with or only stored."""
+    return dtype.format is not None
+
+
+def exact(x: Any, source: DTypeLike) -> Array:
+    """The numbers in a type that holds each exactly: float64, or long double for integers of 64 bits."""
+    array = np.asarray(x)
+    if source is tf32:
+        array = (array.view(np.uint32) & _TF32_BITS).view(np.float32)
+    wide = np.longdouble if source.kind in ("int", "uint") and source.bits == 64 else np.float64
+    return array.astype(wide)
+
+
+def _beyond(x: Array, format: FloatFormat, rounding: str) -> Array:
+    """What numbers beyond the largest become, their sign kept."""
+    if format.saturates or rounding == ZERO:
+        return np.copysign(format.largest, x)
+    if rounding == NEAREST_EVEN:
+        return np.copysign(np.inf, x)
+    away = x > 0 if rounding == POSITIVE_INF else x < 0
+    return np.where(away, np.copysign(np.inf, x), np.copysign(format.largest, x))
+
+
+def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array:
+    """Numbers of float64 or long double as elements of a float type, each rounded once."""
+    format = target.format
+    assert format is not None
+    if rounding == NEAREST_EVEN and x.dtype == np.float64 and target in (f16, f32, f64):
+        return x.astype(target.numpy)
+    nan = np.isnan(x)
+    finite = np.where(np.isfinite(x), x, 0)
+    _, exponent = np.frexp(finite)
+    quantum_exponent = np.maximum(exponent - 1, format.least_exponent) - format.mantissa
+    # in units of the last bit, where rounding is rounding to whole numbers; both scalings are exact
+    whole = ROUNDINGS[rounding](np.ldexp(finite, -quantum_exponent))
+    rounded = np.copysign(np.ldexp(whole, quantum_exponent), x)
+    if format.positive:
+        rounded = np.maximum(rounded, 2.0**format.least_exponent)
+        nan = nan | (x < 0)
+    over = (np.abs(rounded) > format.largest) & np.isfinite(x)
+    rounded = np.where(over, _beyond(x, format, rounding), rounded)
+    rounded = np.where(np.isinf(x), np.copysign(format.largest, x) if format.saturates else x, rounded)
+    made = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
+    if format.nan is None:
+        return np.where(nan, np.asarray(format.largest).astype(target.numpy), made)  # pyright: ignore[reportUnknownVariableType]
+    bits = made.view(_UNSIGNED[target.bits // 8])
+    return np.where(nan, bits.dtype.type(format.nan), bits).view(target.numpy)
+
+
+def _to_int(x: Array, target: DTypeLike, rounding: str) -> Array:
+    info = np.iinfo(target.numpy)
+    whole = ROUNDINGS[rounding](np.where(np.isnan(x), 0, x))
+    low, high = whole <= float(info.min), whole >= float(info.max)  # 2**63 - 1 rounds up to 2**63: still right with >=
+    made = np.where(low | high, 0, whole).astype(target.numpy)
+    return np.where(high, target.numpy.type(info.max), np.where(low, target.numpy.type(info.min), made))
+
+
+def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None = None) -> Array:
+    """Elements of one type as another.
+
+    Args:
+        x: an array of `source.numpy`.
+        rounding: of `ROUNDINGS`; None is truncation to integers and nearest even to floats.
+
+    Example:
+        >>> from cutile.dtypes import f32, f8e4m3fn, i8
+        >>> convert(np.float32([0.3, 1000, -1000]), f32, f8e4m3fn)
+        array([0.3125, 448, -448], dtype=float8_e4m3fn)
+        >>> convert(np.float32([2.9, 300, float("nan")]), f32, i8)
+        array([  2, 127,   0], dtype=int8)
+    """
+    array = np.asarray(x)
+    if f4e2m1fnx2 in (source, target) and source is not target:
+        raise TypeError("f4e2m1fnx2 holds pairs: pack and unpack convert them, not convert")
+    if source is target:
+        return array
+    with np.errstate(all="ignore"):
+        if target.kind == "bool":
+            return exact(array, source) != 0
+        if is_float(target):
+            return round_to(exact(array, source), target, rounding or NEAREST_EVEN)
+        if is_float(source):
+            return _to_int(exact(array, source), target, rounding or ZERO)
+        return array.astype(target.numpy)
+
+
+def element(value: Any, dtype: DTypeLike) -> Array:
+    """A Python number as an element: an array of no axes."""
+    if dtype is f4e2m1fnx2:
+        return np.asarray(value).astype(np.uint8)
+    if not is_float(dtype):
+        return np.asarray(value).astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        return round_to(np.asarray(value, np.float64), dtype)
+
+
+def bits_of(value: Any, dtype: DTypeLike) -> int:
+    """The bits of a number as an element."""
+    made = element(value, dtype)
+    return int(made.view(_UNSIGNED[made.dtype.itemsize]))
