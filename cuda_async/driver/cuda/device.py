@@ -149,7 +149,7 @@ class CudaDriver(Driver):
         box: Sequence[int],
         swizzle: int,
     ) -> bytes:
-        return encode_tensor_map(element, address, extents, strides, box, swizzle)
+        return encode_tensor_map(self.context, element, address, extents, strides, box, swizzle)
 
     def load_module(self, image: bytes) -> DriverModule:
         return CudaModule.load(self, image)

@@ -6,7 +6,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from cuda_async.driver.cuda.api import check, cu
+from cuda_async.driver.cuda.api import cu
+from cuda_async.driver.cuda.context import PrimaryContext
 
 __all__ = ("encode_tensor_map",)
 
@@ -27,24 +28,27 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 def encode_tensor_map(
-    element: str, address: int, extents: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int
+    context: PrimaryContext,
+    element: str,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    swizzle: int,
 ) -> bytes:
     """See `Driver.encode_tensor_map`. Lines of 256 bytes go to L2; beyond the edges are zeros."""
-    encode: Any = cu.cuTensorMapEncodeTiled
-    made = check(
-        encode(
-            getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_ELEMENTS[element]}"),
-            len(extents),
-            address,
-            [cu.cuuint64_t(each) for each in extents],
-            [cu.cuuint64_t(each) for each in strides],
-            [cu.cuuint32_t(each) for each in box],
-            [cu.cuuint32_t(1)] * len(extents),
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
-        encode,
+    made: Any = context.call(
+        cu.cuTensorMapEncodeTiled,
+        getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_ELEMENTS[element]}"),
+        len(extents),
+        address,
+        [cu.cuuint64_t(each) for each in extents],
+        [cu.cuuint64_t(each) for each in strides],
+        [cu.cuuint32_t(each) for each in box],
+        [cu.cuuint32_t(1)] * len(extents),
+        cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
+        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     return ctypes.string_at(int(made.getPtr()), _BYTES)

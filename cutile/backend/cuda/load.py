@@ -151,7 +151,7 @@ class CudaLoaded(Loaded):
 
 
 class CudaPreparedLaunch:
-    """A launch with a block of packed values of its own, which the driver copies at each launch."""
+    """A launch with a block of packed values of its own, which the driver copies at each launch: hold it meanwhile."""
 
     def __init__(
         self,

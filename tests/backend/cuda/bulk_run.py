@@ -99,7 +99,8 @@ class Count(DeviceOp[None]):
         self._out.use(context.stream, write=True)
         grid = (self._grid, 1, 1)
         self._loaded.launch(grid, [self._out.address, 0, self._grid], context.stream)
-        self._loaded.prepare(grid, [self._out.address, 0, self._grid], context.stream).launch()
+        prepared = self._loaded.prepare(grid, [self._out.address, 0, self._grid], context.stream)
+        prepared.launch()
         context.keep(self._loaded)
 
 
