@@ -94,6 +94,11 @@ class Kernel:
             op.discard()
 
     @property
+    def cache(self) -> KernelCache:
+        """Its source, its signature, and what was compiled of it."""
+        return self._cache
+
+    @property
     def specializations(self) -> int:
         """How many specializations are in memory."""
         return len(self._cache)

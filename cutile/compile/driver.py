@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cutile import config
-from cutile.backend.interface import CompileOptions, Executable, Loaded, Target
+from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Source, Target
 from cutile.backend.registry import backend
 from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
@@ -22,6 +22,7 @@ from cutile.compile.store import DiskStore
 from cutile.errors import KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
+from cutile.installation import advice, smells_of_installation
 from cutile.ir.core import Function
 from cutile.ir.effects import Effect
 from cutile.ir.verify import verify
@@ -140,7 +141,7 @@ def compile_kernel(request: Request) -> Compiled:
         if executable is None:
             source = made_by.emit(lowered, request.target, request.options)
             clock.lap("emit")
-            executable = made_by.build(source, request.target)
+            executable = _build(made_by, source, request.target)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
@@ -150,6 +151,16 @@ def compile_kernel(request: Request) -> Compiled:
     loaded = made_by.load(executable)
     clock.lap("load")
     return Compiled(loaded, executable, program, key, from_disk, clock.seconds)
+
+
+def _build(made_by: Backend, source: Source, target: Target) -> Executable:
+    """Machine code; a failure for want of something installed says what."""
+    try:
+        return made_by.build(source, target)
+    except Exception as error:
+        if smells_of_installation(error):
+            error.add_note(advice(made_by.name))
+        raise
 
 
 def render(request: Request, stage: str) -> str:
@@ -173,4 +184,4 @@ def render(request: Request, stage: str) -> str:
         return print_function(lowered)
     made_by = backend(request.target.backend)
     source = made_by.emit(lowered, request.target, request.options)
-    return source.text if stage == "source" else made_by.build(source, request.target).log
+    return source.text if stage == "source" else _build(made_by, source, request.target).log

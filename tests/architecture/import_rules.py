@@ -25,9 +25,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "passes": _LEAF | {"ir", "ops"},
     "backend": _LEAF | {"ir", "ops", "passes"},
     "interpreter": _LEAF | {"ir", "ops", "frontend", "backend"},
-    "compile": _LEAF | {"ir", "ops", "frontend", "passes", "backend", "interpreter"},
+    "compile": _LEAF | {"installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
     "launch": _LEAF | _BACKEND_FACE | {"frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
+    "installation": frozenset(),
+    "command": _LEAF
+    | {"language", "ir", "ops", "frontend.signature", "backend", "compile", "launch", "entry", "host", "installation"}
+    | {"cuda_async"},
+    "__main__": frozenset({"command"}),
     "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
 }
 

@@ -1,0 +1,137 @@
+"""Everything that a kernel may call or write, collected from where it is defined: the language's functions and methods
+for how it is written, the operations' classes for dtypes, accuracy and effect."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cutile import language
+from cutile.backend.registry import BACKENDS
+from cutile.dtypes import DTYPES, DTypeLike, f32
+from cutile.ir.core import Op
+from cutile.ir.effects import Effect
+from cutile.ir.types import TensorType
+from cutile.ops import OPS
+from cutile.ops.registry import family
+from cutile.tile import Tile
+
+OWNERS: tuple[type, ...] = (Tile, *(each for each in vars(language).values() if inspect.isclass(each)))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing to write in a kernel.
+
+    Attributes:
+        name: "exp2", "Tile.reshape", or an operator as "x + y".
+        family: the file of its operations, or "language" where it becomes none of its own.
+        signature: how it is called; "" for operators.
+        text: its documentation, without the example.
+        example: lines that run, "" if there are none.
+        operations: the names of the operations that it becomes.
+        dtypes: element types that the first operand may have.
+        accuracy: the largest error in units in the last place, by dtype; empty where nothing rounds.
+        effect: "pure", "reads" or "writes".
+        backends: where it works; the others say why not when asked.
+    """
+
+    name: str
+    family: str
+    signature: str
+    text: str
+    example: str
+    operations: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    accuracy: dict[str, float]
+    effect: str
+    backends: tuple[str, ...]
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every entry: functions by name, then methods, then operators."""
+    return (*_functions(), *_methods(), *_operators())
+
+
+def _functions() -> Iterator[Entry]:
+    for name in sorted(language.__all__):
+        function = getattr(language, name)
+        if hasattr(function, "__cutile__"):
+            yield _entry(name, function, _spelled(name))
+
+
+def _methods() -> Iterator[Entry]:
+    seen: set[str] = set()
+    for owner in OWNERS:
+        for name, member in sorted(vars(owner).items()):
+            function = member.fget if isinstance(member, property) else member
+            if name.startswith("_") or not inspect.isfunction(function) or f"{owner.__name__}.{name}" in seen:
+                continue
+            seen.add(f"{owner.__name__}.{name}")
+            yield _entry(f"{owner.__name__}.{name}", function, _spelled(f".{name}"), isinstance(member, property))
+
+
+def _operators() -> Iterator[Entry]:
+    written = {form: op for op in OPS.values() for form in op.spelled if not form.lstrip(".").isidentifier()}
+    for form, op in sorted(written.items()):
+        yield _entry(form, op, (op,), plain=True)
+
+
+def _spelled(form: str) -> tuple[type[Op], ...]:
+    return tuple(op for op in OPS.values() if form in op.spelled)
+
+
+def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = False) -> Entry:
+    text, example = _split(inspect.getdoc(documented) or "")
+    if not example:
+        written = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b") if name.isidentifier() else re.compile("")
+        examples = (_split(inspect.getdoc(op) or "")[1] for op in ops)
+        example = next((each for each in examples if each and written.search(each)), "")
+    dtypes: dict[DTypeLike, None] = {}
+    for op in ops:
+        dtypes.update(dict.fromkeys(_dtypes(op)))
+    accuracy = {
+        dtype.name: max(op.accuracy.of(dtype.name) for op in ops)
+        for dtype in dtypes
+        if any(op.accuracy.of(dtype.name) for op in ops)
+    }
+    effect = max((op.effect_of for op in ops), default=Effect.NONE)
+    return Entry(
+        name=name,
+        family=family(ops[0]) if ops else "language",
+        signature="" if plain else _signature(documented),
+        text=text,
+        example=example,
+        operations=tuple(op.name for op in ops),
+        dtypes=tuple(dtype.name for dtype in dtypes),
+        accuracy=accuracy,
+        effect={Effect.NONE: "pure", Effect.READ: "reads"}.get(effect, "writes"),
+        backends=tuple(BACKENDS),
+    )
+
+
+def _dtypes(op: type[Op]) -> tuple[DTypeLike, ...]:
+    """The element types that an operation works on: a tensor's, where it has one, rather than an index's."""
+    constraints = [each.constraint for each in op.fields.values() if each.kind == "operand"]
+    if any(each is not None and each.accepts(TensorType(f32, (None,), (None,), 4)) for each in constraints):
+        return DTYPES
+    return () if family(op) == "grid" else op.dtypes()
+
+
+def _signature(function: Any) -> str:
+    """How a function is called, without the quotes that stand around annotations."""
+    text = str(inspect.signature(function))
+    return text.replace("'", "").replace("(self, ", "(").replace("(self)", "()")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """A docstring's prose, and the code of its example."""
+    for heading in ("Examples:", "Example:"):
+        before, found, after = text.partition(heading)
+        if found:
+            lines = [line.strip() for line in after.strip("\n").splitlines() if line.strip()]
+            return before.strip(), "\n".join(lines)
+    return text.strip(), ""

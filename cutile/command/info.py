@@ -1,0 +1,127 @@
+"""`python -m cutile info`: devices, versions, settings, and for each backend whether it works and if not, why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+from cuda_async import Device, device_count
+from cutile import config
+from cutile.backend.registry import BACKENDS
+from cutile.compile.driver import disk_store
+from cutile.entry import entry
+from cutile.host import api
+from cutile.installation import NEEDS, advice, smells_of_installation
+from cutile.language import Mut
+from cutile.launch.target import use_backend
+
+COMPILED_WITHOUT_A_GPU = "sm_90a"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of trying a backend: compile a kernel, and run it where there is a device."""
+
+    backend: str
+    works: bool
+    says: str
+
+
+def add(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "info", help="devices, versions, and which backends work", description=__doc__
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report; 1 where a backend that this machine could use does not work."""
+    facts = collect()
+    print(json.dumps(facts, indent=1) if options.json else _text(facts))
+    return 0 if all(each["works"] for each in facts["backends"]) else 1
+
+
+def collect() -> dict[str, Any]:
+    """Everything there is to say, as plain data."""
+    names = {each.distribution for needs in NEEDS.values() for each in needs}
+    found = {each.distribution: each.version for needs in NEEDS.values() for each in needs}
+    return {
+        "cutile": version("cutile"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found[name] for name in sorted(names)},
+        "devices": [_device(each) for each in _devices()],
+        "cache": str(disk_store(config.load().cache_directory).folder),
+        "backends": [asdict(trial(name)) for name in BACKENDS],
+    }
+
+
+def _devices() -> list[Device]:
+    return [Device.host(), *(Device(i) for i in range(device_count()))]
+
+
+def _device(device: Device) -> dict[str, Any]:
+    what = device.properties
+    return {
+        "device": str(device),
+        "name": what.name,
+        "arch": what.arch,
+        "processors": device.multiprocessor_count,
+        "memory_bytes": what.total_memory_bytes,
+    }
+
+
+@entry
+def increment(y: Mut) -> None:
+    """The kernel that backends are tried with."""
+    y.store(y.load() + 1)
+
+
+def trial(backend: str) -> Trial:
+    """Try a backend; what went wrong, and what to do."""
+    start = time.perf_counter()
+    try:
+        if backend == "cuda" and device_count() == 0:
+            increment.inspect(_zeros(Device.host()), stage="log", arch=COMPILED_WITHOUT_A_GPU)
+            return Trial(backend, True, f"compiles for {COMPILED_WITHOUT_A_GPU} in {_since(start)}; no GPU here")
+        device = Device(0) if backend == "cuda" else Device.host()
+        with device, use_backend(backend):
+            increment.inspect(_zeros(device), stage="log")  # builds, whatever the disk cache holds
+            compiled = _since(start)
+            result = increment(_zeros(device)).first().unpartition().sync().to_numpy().sync()
+        if result.tolist() != [1.0] * 8:
+            return Trial(backend, False, f"computes {result.tolist()} in place of ones")
+        return Trial(backend, True, f"compiles in {compiled} and runs on {device}")
+    except Exception as error:  # whatever it is, it is the answer
+        hint = f"\n{advice(backend)}" if smells_of_installation(error) else ""
+        return Trial(backend, False, f"{type(error).__name__}: {error}{hint}")
+
+
+def _zeros(device: Device) -> Any:
+    with device:
+        return api.zeros((8,)).sync().partition((4,))
+
+
+def _since(start: float) -> str:
+    return f"{time.perf_counter() - start:.2f} s"
+
+
+def _text(facts: dict[str, Any]) -> str:
+    lines = [f"cutile {facts['cutile']}, Python {facts['python']}, {facts['platform']}", ""]
+    for each in facts["devices"]:
+        size = f", {each['memory_bytes'] / 2**30:.0f} GiB" if each["memory_bytes"] else ""
+        lines.append(f"  {each['device']:8} {each['name']} ({each['arch']}), {each['processors']} processors{size}")
+    lines += ["", *(f"  {name:18} {found or 'not installed'}" for name, found in facts["packages"].items()), ""]
+    lines += [f"  compiled kernels are kept in {facts['cache']}", ""]
+    for each in facts["backends"]:
+        first, *rest = each["says"].splitlines()
+        lines.append(f"  {each['backend']:10} {'works: ' if each['works'] else 'DOES NOT WORK: '}{first}")
+        lines += [f"             {line}" for line in rest]
+    return "\n".join(lines)

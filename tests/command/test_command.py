@@ -1,0 +1,141 @@
+"""`python -m cutile`: each command, typed as a user would, and mistakes made on purpose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutile.backend.registry import BACKENDS
+from cutile.command.catalogue import catalogue
+from cutile.command.line import main
+from cutile.command.page import page
+from cutile.ops import OPS
+from tests.support.golden import Golden
+
+ROOT = Path(__file__).parents[2]
+GEMM = [
+    "compile", str(ROOT / "kernels" / "gemm.py"), "gemm", "--generic", "BK=32",
+    "--arg", "z=f16[512,512]/(64,64)", "--arg", "x=f16[512,256]", "--arg", "y=f16[512,256].T",
+]  # fmt: skip
+
+
+def test_info_tries_every_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert {each["backend"]: each["works"] for each in facts["backends"]} == dict.fromkeys(BACKENDS, True)
+    assert facts["packages"]["numba"]
+    assert facts["devices"][0]["arch"] == "cpu"
+
+
+def test_info_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["info"])
+    text = capsys.readouterr().out
+    assert "cpu        works: compiles in" in text
+    assert "compiled kernels are kept in" in text
+
+
+def test_a_broken_backend_says_why_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("cutile.backend.cpu.build")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert main(["info"]) == 1
+    text = capsys.readouterr().out
+    assert "cpu        DOES NOT WORK: ModuleNotFoundError" in text
+    assert "What the backend 'cpu' needs:" in text
+    assert "llvmlite" in text
+
+
+def test_every_operation_that_kernels_write_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    named = {name for each in listed for name in each["operations"]}
+    written = {op.name for op in OPS.values() if op.spelled}
+    assert written - named == set()
+    assert all(each["text"] for each in listed)
+    assert main(["ops"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(listed) + 2
+
+
+def test_one_operation_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops", "exp2"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("exp2(")
+    assert "f32 2 ulp" in text
+    assert main(["ops", "no_such"]) == 1
+
+
+def test_the_page_of_the_language_is_what_the_definitions_say(pytestconfig: pytest.Config) -> None:
+    golden = Golden(ROOT / "docs" / "reference", bool(pytestconfig.getoption("--update-golden")))
+    golden("language.md", page(catalogue()))
+
+
+@pytest.mark.parametrize("arch", ["cpu", "reference", "sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(("stage", "holds"), [("ir", "mma("), ("passes", "mma("), ("lowered", "stage "), ("log", "")])
+def test_a_stage_of_a_kernel(arch: str, stage: str, holds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if (arch, stage) == ("reference", "lowered"):
+        holds = "mma("
+    assert main([*GEMM, "--arch", arch, "--stage", stage]) == 0
+    assert holds in capsys.readouterr().out
+
+
+def test_machine_code_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cubin = tmp_path / "gemm.cubin"
+    assert main([*GEMM, "--arch", "sm_90a", "--stage", "image"]) == 1
+    assert "say where it goes" in capsys.readouterr().err
+    assert main([*GEMM, "--arch", "sm_90a", "--stage", "image", "-o", str(cubin)]) == 0
+    assert cubin.read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (["--arg", "z=f16[512,512]"], "'z' takes a partition: add its tile, as in /(16,16)"),
+        (["--arg", "x=f16[512,256]/(1,1)"], "'x' takes a tensor, without a tile"),
+        (["--arg", "x=512"], "expected the form of x=f16[4096,4096] for a tensor"),
+        (["--arg", "x=f17[8]"], "f17"),
+        (["--arg", "w=f16[8]"], "gemm has no parameter 'w'; it has z, x, y"),
+        (["--arg", "x"], "--arg x: expected NAME=VALUE"),
+        (["--generic", "BQ=3"], "no generic 'BQ'"),
+        (["--arch", "sm_70"], "sm_70"),
+        (["--arch", "tpu"], "expected cpu, reference, or a GPU's architecture"),
+    ],
+)
+def test_mistakes_are_explained(changed: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GEMM, *changed]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_a_missing_argument_or_kernel_or_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(GEMM[:3]) == 1
+    assert "say what 'z' is, with --arg" in capsys.readouterr().err
+    assert main(["compile", str(ROOT / "kernels" / "gemm.py"), "gem"]) == 1
+    assert "has no kernel 'gem'; it has" in capsys.readouterr().err
+    assert main(["compile", str(tmp_path / "none.py"), "k"]) == 1
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_the_cache_is_listed_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
+    main([*GEMM, "--stage", "image", "-o", str(tmp_path / "gemm.o")])
+    assert main(["cache", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith("1 compiled kernels")
+    assert str(tmp_path) in listed
+    assert main(["cache", "--clear"]) == 0
+    assert "removed 1 compiled kernels" in capsys.readouterr().out
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out.startswith("0 compiled kernels")
+
+
+def test_it_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "cutile", "ops", "exp2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert "exp2" in done.stdout
