@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cutile.backend.cuda.emit import emit
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.lower import lower
+from cutile.backend.cuda.plans import lower
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.interface import CompileOptions, Executable, Loaded, Source, Target
 from cutile.ir.core import Function

@@ -365,6 +365,18 @@ def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
     return _with_warps(shape, register, lane, warps)
 
 
+def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
+    """Where `wgmma.m64nNk*` leaves its result: each of a group's four warps holds 16 rows, each group 64 in turn.
+
+    Example:
+        >>> print(group_accumulator((128, 208), groups=2))
+        128x208: 104 each of 256 threads, core 128x8
+    """
+    warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    return Layout(shape, ((0, 1), (8, 0)), lane, warp, _repeats(shape, (64 * groups, 8), (1, 0)))
+
+
 def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
     """Where `mma.sync.m16n8k16` (or k8) wants its left operand, a tile of M x K of 16-bit elements.
 

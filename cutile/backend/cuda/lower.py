@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, blocked, register_map
@@ -57,7 +58,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
-    made = _Lowering(function, warps, arch).run()
+    made = Lowering(function, warps, arch).run()
     shared = made.facts["shared_bytes"]
     if shared > arch.shared_bytes:
         raise KernelTypeError(
@@ -91,12 +92,14 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
 
 
-class _Lowering:
+class Lowering:
     """One walk over a function. `_map` leads from its values to the lowered ones."""
 
-    def __init__(self, function: Function, warps: int, arch: Architecture) -> None:
+    def __init__(
+        self, function: Function, warps: int, arch: Architecture, accumulators: Mapping[Op, Layout] | None = None
+    ) -> None:
         self._function = function
-        self._placement = Placement(function, warps)
+        self._placement = Placement(function, warps, accumulators)
         self._arch = arch
         self._shared_tensors = self._find_shared_tensors()
         self._uses = Counter(value for op in function.walk() for value in op.operands)
@@ -119,15 +122,21 @@ class _Lowering:
                 self._operation(op)
         made = Function(source.name, body, source.source, source.file, "cuda")
         self._arena.place()
-        made.facts = {
+        blocks = max((ring.blocks for ring in self._rings if ring.blocks > 1), default=0)
+        made.facts = self._facts(threads=self._warps * 32, min_blocks=blocks)
+        return made
+
+    def _facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:
+        """What was decided about the whole kernel."""
+        return {
             "warps": self._warps,
-            "threads": self._warps * 32,
-            "min_blocks": max((ring.blocks for ring in self._rings if ring.blocks > 1), default=0),
+            "threads": threads,
+            "min_blocks": min_blocks,
             "shared_bytes": self._arena.bytes,
             "noalias": True,  # arguments are lent: what a kernel writes, nothing else in the launch touches
+            **more,
             "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
         }
-        return made
 
     # Values and layouts.
 

@@ -8,21 +8,24 @@ the function's fact `layouts`.
 
 from __future__ import annotations
 
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, bool_, i32
+from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import (
     ANY_MUT,
     ANY_TENSOR,
     ANY_TILE,
     NUMBER_TILE,
     SCALAR_INT,
+    Block,
     Op,
     Value,
     attribute,
     operand,
     operands,
+    region,
 )
 from cutile.ir.effects import Effect
-from cutile.ir.types import Type
+from cutile.ir.types import TileType, Type
 
 
 class ConvertLayout(Op, name="cuda.convert_layout"):
@@ -91,6 +94,194 @@ class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
 
 class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
     """All threads of the block arrive, and see each other's stores."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+# Specialised warps: some warps load, the others multiply. What passes between them goes through a ring of slots in
+# shared memory with two barriers each: `full`, on which the loads of a turn arrive, and `empty`, on which its readers
+# do. Turn `t` uses slot `t % slots`, for the `t // slots`-th time, which tells the phase to wait for.
+
+
+class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
+    """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
+    All threads see them afterwards."""
+
+    slots: int = attribute()
+    readers: int = attribute()
+    offset: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Roles(Op, name="cuda.roles"):
+    """The last four warps run `load`, the `groups` times four before them `compute`."""
+
+    load: Block = region()
+    compute: Block = region()
+    groups: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Registers(Op, name="cuda.registers", effect=Effect.WRITE):
+    """Give up registers, or take more, to have `count` per thread."""
+
+    count: int = attribute()
+    grow: bool = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Elected(Op, name="cuda.elected"):
+    """Whether this is the one thread of the loading warps that does their work."""
+
+    groups: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(bool_),)
+
+
+class FirstTile(Op, name="cuda.first_tile"):
+    """The number of the first tile block that this thread block works on."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class TileStep(Op, name="cuda.tile_step"):
+    """From one tile block of a thread block to its next: how many thread blocks there are."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class TileIndex(Op, name="cuda.tile_index"):
+    """The index along `axis` of the grid of tile block `number`, in an order that keeps neighbours together.
+
+    Of the axes `(rows, columns)`, `group` rows at a time are gone through column by column, so that the tile blocks at
+    work at one time share what they load; the third axis is the slowest.
+    """
+
+    number: Value = operand(SCALAR_INT)
+    axis: int = attribute()
+    rows: int = attribute()
+    columns: int = attribute()
+    group: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class RingAcquire(Op, name="cuda.ring_acquire", effect=Effect.WRITE):
+    """Wait until the slot of a turn is empty, and announce the `nbytes` that will arrive in it."""
+
+    turn: Value = operand(SCALAR_INT)
+    slots: int = attribute()
+    offset: int = attribute()
+    nbytes: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
+    """Begin to load the tile at a tile index into the slot of a turn; zeros past the edges. It arrives on `full`.
+
+    The tile lies there as `panels` one after the other, each as wide as the swizzle along the contiguous `axis`, and
+    one copy loads one panel (`box` of it at a time where it is longer than a copy may be).
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    turn: Value = operand(SCALAR_INT)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    shape: tuple[int, ...] = attribute()
+    map: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class RingWait(Op, name="cuda.ring_wait", effect=Effect.WRITE):
+    """Wait until what a turn loads has arrived."""
+
+    turn: Value = operand(SCALAR_INT)
+    slots: int = attribute()
+    offset: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
+    """Begin to add the product of the operands in the slot of a turn to `acc`, by warp groups (`wgmma`).
+
+    The result may be read after a `GroupWait` alone, and the slot be given up likewise.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    turn: Value = operand(SCALAR_INT)
+    dtype: DTypeLike = attribute()
+    depth: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class GroupWait(Op, name="cuda.group_wait", effect=Effect.WRITE):
+    """Wait until at most `pending` products are under way; with 0, the result may be read."""
+
+    acc: Value = operand(NUMBER_TILE)
+    pending: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class RingRelease(Op, name="cuda.ring_release", effect=Effect.WRITE):
+    """Where `condition` holds, say that the slot of a turn has been read by this warp group."""
+
+    turn: Value = operand(SCALAR_INT)
+    condition: Value = operand(SCALAR_BOOL)
+    slots: int = attribute()
+    readers: int = attribute()
+    offset: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):
+    """The same tile, whose elements the compiler does not know: an accumulator that is not to be made anew."""
+
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
+    """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
+
+    Each warp writes its own rows, `span` columns at a time, into `buffers` places in turn, and has the copy engine
+    store them; it waits only before it writes to a place again.
+    """
+
+    x: Value = operand(ANY_MUT)
+    value: Value = operand(ANY_TILE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    map: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
+    """Wait until the copy engine has read all that is to be stored: shared memory outlives that."""
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -66,9 +66,10 @@ class Arena:
         self._shares.append((op, place))
 
     def place(self) -> None:
-        """Give every use its offset: the large place first, then the small ones, then the reserved ones."""
-        for each in self._uses:
-            each.op.attributes["offset"] = each.offset if each.large else self._large + each.offset
+        """Give every use its offset: the reserved places first, which want the widest alignment, then the large place,
+        then the small ones."""
         for op, place in self._shares:
-            op.attributes["offset"] = self._large + self._small + place
+            op.attributes["offset"] = place
+        for each in self._uses:
+            each.op.attributes["offset"] = self._own + (each.offset if each.large else self._large + each.offset)
         self.bytes = self._large + self._small + self._own

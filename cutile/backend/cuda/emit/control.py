@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.text import Call, Expression
+from cutile.backend.cuda.ops import Roles
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Value
 
@@ -134,4 +135,12 @@ def if_(op: If, kernel: Kernel) -> None:
         kernel.name(result, name)
 
 
-EMITTERS: dict[Any, Any] = {For: for_, While: while_, If: if_}
+def roles(op: Roles, kernel: Kernel) -> None:
+    """`if loads():`, what the loading warps do, `else:`, what the others do."""
+    kernel.body.write("if ", Call(kernel.bind("loads", "roles.loads", str(op.groups)), ()), ":")
+    _nested(op.load, kernel, (), ())
+    kernel.body.write("else:")
+    _nested(op.compute, kernel, (), ())
+
+
+EMITTERS: dict[Any, Any] = {For: for_, While: while_, If: if_, Roles: roles}

@@ -12,11 +12,12 @@ from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lower import layouts_of
-from cutile.backend.interface import CompileOptions, Source, Target
+from cutile.backend.cuda.panels import Panels
+from cutile.backend.interface import CompileOptions, Parameter, Source, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
-from cutile.ir.control import For, If, While, Yield
+from cutile.ir.control import Yield
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.compare import Select
@@ -24,6 +25,9 @@ from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
+
+IN_THE_DUMP = ("layouts", "tensor_maps", "refused")
+"""Facts that are for readers, or stand in the text in another form."""
 
 INLINE = ("arith", "math", "compare", "cast", "create")
 """Families whose calls may stand inside another call: they touch neither memory nor other threads."""
@@ -67,6 +71,13 @@ def _defined(block: Block) -> Iterator[Value]:
         yield from op.results
 
 
+def _tensor_maps(function: Function) -> Iterator[Parameter]:
+    """The parameters through which the copy engine sees tensors."""
+    for name, position, box, swizzle, order in function.facts.get("tensor_maps", ()):
+        dtype = function.parameters[position].tensor.dtype
+        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order))
+
+
 class Kernel:
     """The file being written. Emitters ask it for names, bind intrinsics, and render operands.
 
@@ -81,7 +92,7 @@ class Kernel:
         self._target = target
         self.layouts = layouts_of(function)
         self.body = Body(function.source)
-        self.parameters = kernel_parameters(function)
+        self.parameters = (*kernel_parameters(function), *_tensor_maps(function))
         users = {value.name for op in function.walk() for value in op.results if value.name}
         self.names = Names(users | {each.name for each in self.parameters} | {function.name})
         self._uses = Counter(value for op in function.walk() for value in op.operands)
@@ -96,6 +107,7 @@ class Kernel:
         self._dtypes: set[str] = set()
         self._math: set[str] = set()
         self._layout_names: dict[str, str] = {}
+        self._panels = False
 
     # What emitters use.
 
@@ -114,6 +126,11 @@ class Kernel:
         if name not in self._layout_names:
             self._layout_names[name] = self.names.invented(name)
         return self._layout_names[name]
+
+    def panels(self, panels: Panels) -> str:
+        """How an operand lies in shared memory, in the file."""
+        self._panels = True
+        return repr(panels)
 
     def count(self, op: Op) -> int:
         """Elements per thread of an operation's result; 0 for a scalar."""
@@ -194,7 +211,7 @@ class Kernel:
 
     def _operation(self, op: Op, used_here: set[Value]) -> None:
         line = op.location.line if op.location else None
-        if isinstance(op, For | While | If):
+        if type(op) in control.EMITTERS:
             self.body.at(line)
             control.EMITTERS[type(op)](op, self)
             self._computed.update(op.results)
@@ -282,7 +299,7 @@ class Kernel:
         head += ["", "", *wrap("", signature, ":", "")]
         lines = {len(head) + i + 1: at for i, at in enumerate(self.body.origin) if at is not None}
         text = "\n".join([*head, *self.body.lines]) + "\n"
-        facts = {key: value for key, value in function.facts.items() if key != "layouts"}
+        facts = {key: value for key, value in function.facts.items() if key not in IN_THE_DUMP}
         return Source(text, entry, self.parameters, lines, facts)
 
     def _header(self) -> list[str]:
@@ -304,6 +321,8 @@ class Kernel:
             made += _import("cutile.backend.cuda.intrinsics", self._modules)
         if self._layout_names:
             made.append("from cutile.backend.cuda.layout import Layout")
+        if self._panels:
+            made.append("from cutile.backend.cuda.panels import Panels")
         if self._dtypes:
             made += _import("cutile.dtypes", self._dtypes)
         return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cutile.backend.cuda.emit import arith, cast, compare, create, grid, math, matmul, memory, reduce, shape
+from cutile.backend.cuda.emit import arith, cast, compare, create, grid, math, matmul, memory, reduce, roles, shape
 from cutile.ir.core import Op
 
 Emitter = Callable[[Any, Any], Any]
@@ -20,5 +20,6 @@ EMITTERS: dict[type[Op], Emitter] = {
     **matmul.EMITTERS,
     **memory.EMITTERS,
     **reduce.EMITTERS,
+    **roles.EMITTERS,
     **shape.EMITTERS,
 }

@@ -1,0 +1,143 @@
+"""Specialised warps: the ring's barriers, bulk copies, products by warp groups, and who does what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutile.backend.common.abi import GRID_NAMES
+from cutile.backend.cuda import ops
+from cutile.backend.cuda.emit.text import Call
+from cutile.backend.cuda.panels import GROUP, Panels
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.emit.kernel import Kernel
+    from cutile.ir.core import Op
+
+
+def _numbers(op: Op, *names: str) -> list[str]:
+    return [f"{each}={op.attributes[each]!r}" for each in names]
+
+
+def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
+    """`start()`."""
+    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset")), ())
+
+
+def registers(op: ops.Registers, kernel: Kernel) -> Call:
+    """`take_registers()`, or `give_registers()`."""
+    name = "take_registers" if op.grow else "give_registers"
+    return Call(kernel.bind(name, "roles.registers", *_numbers(op, "count", "grow")), ())
+
+
+def elected(op: ops.Elected, kernel: Kernel) -> Call:
+    """`elected()`."""
+    return Call(kernel.bind("elected", "roles.elected", str(op.groups)), ())
+
+
+def first_tile(op: ops.FirstTile, kernel: Kernel) -> Call:
+    """`first_tile()`."""
+    return Call(kernel.bind("first_tile", "roles.first_tile"), ())
+
+
+def tile_step(op: ops.TileStep, kernel: Kernel) -> Call:
+    """`tile_step()`."""
+    return Call(kernel.bind("tile_step", "roles.tile_step"), ())
+
+
+def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
+    """`tile_index_0(tile, grid_x, grid_y, grid_z)`."""
+    made = kernel.bind(
+        f"tile_index_{op.axis}", "roles.tile_index", str(op.axis), *_numbers(op, "rows", "columns", "group")
+    )
+    return Call(made, (kernel.use(op.number), *GRID_NAMES))
+
+
+def acquire(op: ops.RingAcquire, kernel: Kernel) -> Call:
+    """`acquire(turn)`."""
+    return Call(kernel.bind("acquire", "ring.acquire", *_numbers(op, "slots", "offset", "nbytes")), (kernel.use(op.turn),))
+
+
+def bulk_load(op: ops.BulkLoad, kernel: Kernel) -> Call:
+    """`load_x(x_map, i, k, turn)`."""
+    made = kernel.bind(
+        f"load_{op.x.name}",
+        "bulk.load",
+        kernel.panels(Panels(*op.attributes["panels"])),
+        *_numbers(op, "shape", "axis", "slots", "slot_bytes", "place", "offset"),
+    )
+    return Call(made, (op.map, *map(kernel.use, op.index), kernel.use(op.turn)))
+
+
+def wait(op: ops.RingWait, kernel: Kernel) -> Call:
+    """`wait(turn)`."""
+    return Call(kernel.bind("wait", "ring.wait", *_numbers(op, "slots", "offset")), (kernel.use(op.turn),))
+
+
+def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
+    """`multiply(acc, turn)`."""
+    made = kernel.bind(
+        "multiply",
+        "group.multiply",
+        kernel.dtype(op.dtype),
+        kernel.dtype(op.acc.tile.dtype),
+        kernel.layout(op.attributes["layout"]),
+        kernel.panels(Panels(*op.attributes["left"])),
+        kernel.panels(Panels(*op.attributes["right"])),
+        *_numbers(op, "depth", "slots", "slot_bytes", "place"),
+    )
+    return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
+
+
+def group_wait(op: ops.GroupWait, kernel: Kernel) -> Call:
+    """`finished(acc)`: all products are; `finished_but_1(acc)`: one may be under way."""
+    name = f"finished_but_{op.pending}" if op.pending else "finished"
+    made = kernel.bind(name, "group.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), str(op.pending))
+    return Call(made, (kernel.use(op.acc),))
+
+
+def release(op: ops.RingRelease, kernel: Kernel) -> Call:
+    """`release(turn, condition)`."""
+    made = kernel.bind("release", "ring.release", *_numbers(op, "slots", "offset"), f"group={GROUP}")
+    return Call(made, (kernel.use(op.turn), kernel.use(op.condition)))
+
+
+def opaque(op: ops.Opaque, kernel: Kernel) -> Call:
+    """`opaque(x)`."""
+    made = kernel.bind("opaque", "group.opaque", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
+    return Call(made, (kernel.use(op.x),))
+
+
+def bulk_store(op: ops.BulkStore, kernel: Kernel) -> Call:
+    """`store_z(tile, z_map, i, j)`."""
+    made = kernel.bind(
+        f"store_{op.x.name}",
+        "bulk.store",
+        kernel.dtype(op.value.tile.dtype),
+        kernel.layout(op.attributes["layout"]),
+        *_numbers(op, "span", "buffers", "place"),
+    )
+    return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
+
+
+def drain(op: ops.BulkDrain, kernel: Kernel) -> Call:
+    """`drain()`."""
+    return Call(kernel.bind("drain", "bulk.drain"), ())
+
+
+EMITTERS = {
+    ops.RingStart: ring_start,
+    ops.Registers: registers,
+    ops.Elected: elected,
+    ops.FirstTile: first_tile,
+    ops.TileStep: tile_step,
+    ops.TileIndex: tile_index,
+    ops.RingAcquire: acquire,
+    ops.BulkLoad: bulk_load,
+    ops.RingWait: wait,
+    ops.GroupMma: multiply,
+    ops.GroupWait: group_wait,
+    ops.RingRelease: release,
+    ops.Opaque: opaque,
+    ops.BulkStore: bulk_store,
+    ops.BulkDrain: drain,
+}

@@ -1,0 +1,141 @@
+"""Tiles between global and shared memory by the copy engine (`cp.async.bulk.tensor`), one thread for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, i32c, thread
+from cutile.backend.cuda.intrinsics.ring import INTEGER, address, full_barrier, slot_of
+from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
+from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.panels import Panels
+from cutile.dtypes import DTypeLike, bf16
+
+WARP_ROWS = 16
+"""Rows of a product by warp groups that one warp holds."""
+
+
+@cache
+def load(
+    panels: Panels, shape: tuple[int, ...], axis: int, *, slots: int, slot_bytes: int, place: int, offset: int
+) -> Any:
+    """`f(map, *tile index, turn)`: begin to load a tile into the slot of a turn; its bytes arrive on `full`.
+
+    Args:
+        panels: how the tile lies in shared memory.
+        shape: the tile's extents, in the tensor's order of axes.
+        axis: the contiguous one.
+        slots: of the ring.
+        slot_bytes: from slot to slot.
+        place: where the tile lies in slot 0, in bytes.
+        offset: where the ring's barriers are.
+    """
+    order = [axis, *(each for each in reversed(range(len(shape))) if each != axis)]
+
+    def generate(b: Any, values: list[Any]) -> None:
+        map_, *index, turn = values
+        first = b.add(address(b, place), b.mul(slot_of(b, turn, slots), i32c(slot_bytes)))
+        full = full_barrier(b, turn, slots, offset)
+        origin = [b.mul(at, i32c(extent)) for at, extent in zip(index, shape, strict=True)]
+        places = ", ".join(f"${2 + i}" for i in range(len(shape)))
+        text = (
+            f"cp.async.bulk.tensor.{len(shape)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            f"[$0], [$1, {{{places}}}], [${2 + len(shape)}];"
+        )
+        constraints = ",".join(["r", "l", *["r"] * (len(shape) + 1), "~{memory}"])
+        for panel in range(panels.count):
+            target = b.add(first, i32c(panel * panels.panel_bytes))
+            start = [b.add(origin[a], i32c(panel * panels.span)) if a == axis else origin[a] for a in order]
+            asm(b, VOID, [target, map_address(b, map_), *start, full], text, constraints, effect=True)
+
+    return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
+
+
+def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
+    """16-bit elements, two to a 32-bit register."""
+    made: list[Any] = []
+    for low, high in zip(elements[::2], elements[1::2], strict=True):
+        made.append(b.or_(b.zext(low, I32), b.shl(b.zext(high, I32), i32c(16))))
+    return made
+
+
+@cache
+def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int) -> Any:
+    """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
+
+    Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has them stored, and so on in turn over
+    `buffers` places; a place is written again when what was there has been read.
+
+    Args:
+        layout: of the tile: a `group_accumulator`.
+        span: columns at a time.
+        buffers: places per warp.
+        place: where the places are in shared memory, in bytes.
+    """
+    rows, columns = layout.shape
+    panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
+    tall = rows // (WARP_ROWS * layout.warps)
+
+    def generate(b: Any, values: list[Any]) -> None:
+        tile, map_, *index = values
+        elements = unpack(b, tile, layout.registers)
+        number = thread(b)
+        lane, warp = b.and_(number, i32c(31)), b.lshr(number, i32c(5))
+        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * panels.nbytes)))
+        # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
+        row = b.and_(lane, i32c(15))
+        unit = b.lshr(lane, i32c(4))
+        bits = panels.swizzle.bit_length() - 5  # of the piece's number in a row
+        # the pieces of a row are permuted by the row's number, of which narrow swizzles skip the low bits
+        mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
+        at_row = b.add(mine, b.mul(row, i32c(panels.swizzle)))
+        first = b.icmp_unsigned("==", lane, i32c(0))
+        origin_row = b.add(b.mul(index[0], i32c(rows)), b.mul(warp, i32c(WARP_ROWS)))
+        origin_column = b.mul(index[1], i32c(columns))
+        buffer = 0
+        for m in range(tall):
+            for column in range(0, columns, span):
+                with b.if_then(first):
+                    text = f"cp.async.bulk.wait_group.read {buffers - 1};"
+                    asm(b, VOID, [], text, "~{memory}", effect=True)
+                _synchronize_warp(b)
+                base = b.add(at_row, i32c(buffer * panels.nbytes))
+                for part in range(0, span, 16):
+                    piece = b.xor(b.add(unit, i32c(part // 8)), mask)
+                    where = b.add(base, b.shl(piece, i32c(4)))
+                    at = (m * columns + column + part) // 8 * 4
+                    words = _pairs(b, dtype, elements[at : at + 8])
+                    text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+                    asm(b, VOID, [where, *words], text, "r,r,r,r,r,~{memory}", effect=True, convergent=True)
+                asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
+                _synchronize_warp(b)
+                with b.if_then(first):
+                    source = b.add(mine, i32c(buffer * panels.nbytes))
+                    x = b.add(origin_column, i32c(column))
+                    y = b.add(origin_row, i32c(m * WARP_ROWS * layout.warps))
+                    text = (
+                        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1]; "
+                        "cp.async.bulk.commit_group;"
+                    )
+                    asm(b, VOID, [map_address(b, map_), source, x, y], text, "l,r,r,r,~{memory}", effect=True)
+                buffer = (buffer + 1) % buffers
+
+    return intrinsic("store", None, [frag(dtype, layout.registers), TENSOR_MAP, INTEGER, INTEGER], generate)
+
+
+def _synchronize_warp(b: Any) -> None:
+    asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
+
+
+@cache
+def drain() -> Any:
+    """`f()`: wait until the copy engine has read all that this thread had stored."""
+
+    def generate(b: Any, _: list[Any]) -> None:
+        asm(b, VOID, [], "cp.async.bulk.wait_group.read 0;", "~{memory}", effect=True)
+
+    return intrinsic("drain", None, [], generate)

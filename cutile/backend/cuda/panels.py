@@ -1,0 +1,100 @@
+"""How the operand of a product by warp groups lies in shared memory: swizzled panels, and the descriptor of a part.
+
+The copy engine writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes)
+along the axis that is contiguous in memory, and as long as the tile along the other; 16-byte pieces of a row are
+permuted by its number, so that eight neighbouring rows meet no bank twice. `wgmma` reads that form directly, whichever
+of its two axes is the contiguous one (PTX ISA, "Shared Memory Matrix Layout").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutile.backend.interface import Swizzle
+
+GROUP = 128
+"""Threads of a warp group."""
+ROWS = 64
+"""Rows of one instruction's left operand and result."""
+STEP_BYTES = 32
+"""Bytes along K that one instruction takes."""
+ALIGNMENT = 1024
+"""Bytes at a multiple of which panels begin: eight rows of the widest swizzle."""
+
+_MODES: dict[int, int] = {128: 1, 64: 2, 32: 3}
+"""The swizzle in a descriptor's bits 62 and 63."""
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A tile in panels.
+
+    Attributes:
+        width: elements along the axis that is contiguous in memory.
+        length: elements along the other axis.
+        size: bytes of an element.
+        k_major: whether the contiguous axis is the product's K.
+
+    Example:
+        >>> panels = Panels(width=256, length=64, size=2, k_major=False)
+        >>> panels.swizzle, panels.span, panels.count, panels.nbytes
+        (128, 64, 4, 32768)
+    """
+
+    width: int
+    length: int
+    size: int
+    k_major: bool
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """Bytes of a panel's row."""
+        for each in (128, 64, 32):
+            if self.width * self.size % each == 0:
+                return each  # type: ignore[return-value]
+        raise ValueError(f"rows of {self.width * self.size} bytes are no whole number of swizzled pieces")
+
+    @property
+    def span(self) -> int:
+        """Elements of a panel along the contiguous axis."""
+        return self.swizzle // self.size
+
+    @property
+    def count(self) -> int:
+        """The number of panels."""
+        return self.width // self.span
+
+    @property
+    def panel_bytes(self) -> int:
+        """From panel to panel."""
+        return self.length * self.swizzle
+
+    @property
+    def nbytes(self) -> int:
+        """What arrives."""
+        return self.count * self.panel_bytes
+
+    @property
+    def place_bytes(self) -> int:
+        """What it takes up."""
+        return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+
+    def offset(self, mn: int, k: int) -> int:
+        """Bytes from the tile's begin to the part of a product that starts at row (or column) `mn` and depth `k`."""
+        along, across = (k, mn) if self.k_major else (mn, k)
+        panel, rest = divmod(along, self.span)
+        if not self.k_major and rest:
+            raise ValueError(f"a part along the contiguous axis begins at a panel, not {rest} elements into one")
+        return panel * self.panel_bytes + across * self.swizzle + rest * self.size
+
+    @property
+    def descriptor(self) -> int:
+        """A part's descriptor but for its address: strides between groups of 8 rows, between panels, the swizzle."""
+        rows = 8 * self.swizzle >> 4
+        panels = 1 if self.k_major else self.panel_bytes >> 4
+        return panels << 16 | rows << 32 | _MODES[self.swizzle] << 62
+
+
+def panels_fit(width: int, length: int, size: int) -> bool:
+    """Whether a tile has a form in panels that one copy each can load."""
+    return width * size % 32 == 0 and length % 8 == 0 and 0 < length <= 256

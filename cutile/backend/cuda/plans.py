@@ -1,0 +1,32 @@
+"""The ladder of plans: specialised warps with bulk copies, one group with a ring of copies, plain.
+
+Which step a kernel gets is decided by rules on its IR. What the steps above it lacked stands in the fact `refused` of
+the lowered function, and so in the dump.
+"""
+
+from __future__ import annotations
+
+from cutile.backend.cuda.lower import lower as lower_for_one_group
+from cutile.backend.cuda.roles import RoleLowering
+from cutile.backend.cuda.specialise import Specialised, plan
+from cutile.backend.cuda.target import architecture
+from cutile.backend.interface import CompileOptions, Target
+from cutile.ir.core import Function
+from cutile.ops.matmul import Mma
+
+
+def lower(function: Function, target: Target, options: CompileOptions) -> Function:
+    """The function with every decision for `target` in it.
+
+    Raises:
+        KernelTypeError: a tile needs more shared memory than a block may have.
+    """
+    arch = architecture(target.arch)
+    if not any(isinstance(op, Mma) for op in function.walk()):
+        return lower_for_one_group(function, target, options)
+    found = plan(function, arch, options)
+    if isinstance(found, Specialised):
+        return RoleLowering(function, found, arch).run()
+    made = lower_for_one_group(function, target, options)
+    made.facts["refused"] = (("specialised warps", found),)
+    return made

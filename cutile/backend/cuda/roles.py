@@ -1,0 +1,272 @@
+"""Lowering to specialised warps: the plan of `specialise.py`, carried out.
+
+    cuda.ring_start() {slots = 4, readers = 2}
+    cuda.roles() {groups = 2} {
+      cuda.registers() {count = 40}
+      if elected: for tile in first..all by step: for k in 0..n: acquire(turn); load x, y; turn += 1
+    } {
+      cuda.registers() {count = 232}
+      for tile in first..all by step:
+        for k in 0..n: wait(turn); acc = group_mma(acc, turn); release(turn - 1); turn += 1
+        ... the rest of the kernel, with the sums in registers
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutile.backend.cuda.lower import Lowering
+from cutile.backend.cuda.ops import (
+    BulkDrain,
+    BulkLoad,
+    BulkStore,
+    Elected,
+    FirstTile,
+    GroupMma,
+    GroupWait,
+    Opaque,
+    Registers,
+    RingAcquire,
+    RingRelease,
+    RingStart,
+    RingWait,
+    Roles,
+    TileIndex,
+    TileStep,
+)
+from cutile.backend.cuda.panels import GROUP, Panels
+from cutile.backend.cuda.specialise import BARRIER_BYTES, GROUPED_ROWS, REGISTERS, Operand, Specialised
+from cutile.backend.cuda.target import Architecture
+from cutile.ir.control import For, If
+from cutile.ir.core import Function, Op, Value
+from cutile.ops.arith import Add, Mul, Sub
+from cutile.ops.compare import Lt, Ne
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import StoreMut
+
+
+class RoleLowering(Lowering):
+    """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
+
+    def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
+        super().__init__(function, 4 * plan.groups, arch, {plan.product: plan.accumulator})
+        self._plan = plan
+        self._ring = self._arena.reserve(plan.slots * plan.slot_bytes)
+        self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
+        self._barriers = self._arena.reserve(2 * plan.slots * BARRIER_BYTES)
+        self._maps: dict[tuple[Value, tuple[int, ...], int, tuple[int, ...]], str] = {}
+        self._turn: Value | None = None
+
+    @property
+    def _store_panels(self) -> Panels:
+        """What one warp stores at a time, as a tile in panels: its 16 rows of the result."""
+        columns = self._plan.product.acc.tile.shape[1]
+        panels = Panels(columns, 16, 2, k_major=False)
+        return Panels(panels.span, 16, 2, k_major=False)
+
+    def run(self) -> Function:
+        """The lowered function."""
+        source, plan, builder = self._function, self._plan, self._builder
+        shrunk, grown = REGISTERS[plan.groups]
+        with builder.block(*(self._copy(value) for value in source.parameters)) as body:
+            ring = {"slots": plan.slots, "readers": plan.groups, "offset": self._barriers}
+            builder.add(RingStart(**ring))
+            with builder.block() as load:
+                if shrunk:
+                    builder.add(Registers(count=shrunk, grow=False))
+                elected = builder.value(Elected(groups=plan.groups))
+                with builder.block() as then:
+                    self._tiles(self._load_tile)
+                    builder.yield_()
+                with builder.block() as orelse:
+                    builder.yield_()
+                builder.add(If(condition=elected, then=then, orelse=orelse))
+                builder.yield_()
+            with builder.block() as compute:
+                if grown:
+                    builder.add(Registers(count=grown, grow=True))
+                self._tiles(self._compute_tile)
+                if plan.store is not None:
+                    builder.add(BulkDrain())
+                builder.yield_()
+            builder.add(Roles(load=load, compute=compute, groups=plan.groups))
+        made = Function(source.name, body, source.source, source.file, "cuda")
+        self._arena.place()
+        made.facts = self._facts(
+            threads=plan.threads,
+            min_blocks=1,
+            persistent=True,
+            computing=GROUP * plan.groups,
+            tensor_maps=tuple(
+                (name, source.parameters.index(value), box, swizzle, order)
+                for (value, box, swizzle, order), name in self._maps.items()
+            ),
+        )
+        return made
+
+    # The tile blocks of a thread block.
+
+    def _tiles(self, one: Callable[[], None]) -> None:
+        """`for tile in first..all by step`, carrying the number of turns so far."""
+        builder = self._builder
+        counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
+        total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
+        first, step = builder.value(FirstTile()), builder.value(TileStep())
+        turns = builder.constant(0)
+        number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
+        with builder.block(number, turn) as body:
+            self._turn = turn
+            self._tile_indices(number)
+            one()
+            builder.location = None
+            assert self._turn is not None
+            builder.yield_(self._turn)
+        builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body))
+
+    def _tile_indices(self, number: Value) -> None:
+        """The index of the tile block, by the user's names."""
+        asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
+        stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut)]
+        self._block_ids = {}
+        for axis in sorted(asked.keys() | set(range(max(stored, default=0)))):
+            self._builder.location = asked[axis].location if axis in asked else None
+            index = TileIndex(number=number, axis=axis, rows=0, columns=1, group=GROUPED_ROWS)
+            name = asked[axis].result.name if axis in asked else f"block_{axis}"
+            self._block_ids[axis] = self._builder.value(index, name)
+        self._builder.location = None
+
+    # The loading warps.
+
+    def _load_tile(self) -> None:
+        loop = self._plan.loop
+        for op in self._function.body.operations:
+            if op is loop:
+                break
+            if op in self._plan.needed:
+                self._operation(op)
+        turn = Value(self._current_turn.type, "turn")
+        with self._builder.block(self._copy(loop.induction), turn) as body:
+            for op in loop.body.operations:
+                if op in self._plan.needed:
+                    self._operation(op)
+            self._builder.location = self._plan.product.location
+            nbytes = self._plan.left.panels.nbytes + self._plan.right.panels.nbytes
+            slots = self._plan.slots
+            self._builder.add(RingAcquire(turn=turn, slots=slots, offset=self._barriers, nbytes=nbytes))
+            self._load_operand(self._plan.left, turn, self._ring)
+            self._load_operand(self._plan.right, turn, self._ring + self._plan.left.panels.place_bytes)
+            self._builder.yield_(self._after(turn, 1))
+        self._builder.location = loop.location
+        bounds = [self._map[value] for value in (loop.start, loop.stop, loop.step)]
+        made = For(start=bounds[0], stop=bounds[1], step=bounds[2], carried=(self._current_turn,), body=body)
+        self._builder.add(made)
+        (self._turn,) = made.results
+
+    @property
+    def _current_turn(self) -> Value:
+        assert self._turn is not None
+        return self._turn
+
+    def _after(self, turn: Value, count: int) -> Value:
+        step = self._builder.constant(abs(count))
+        return self._builder.value(Add(x=turn, y=step) if count > 0 else Sub(x=turn, y=step))
+
+    def _load_operand(self, operand: Operand, turn: Value, place: int) -> None:
+        load, panels = operand.load, operand.panels
+        self._builder.location = load.location
+        index = tuple(self._map[value] for value in load.index)
+        name = self._map_name(load.x, operand.box, panels.swizzle, (1 - operand.axis, operand.axis))
+        made = BulkLoad(x=self._map[load.x], turn=turn, index=index, shape=load.shape, map=name)
+        self._add(
+            made,
+            panels=panels_fact(panels),
+            axis=operand.axis,
+            slots=self._plan.slots,
+            slot_bytes=self._plan.slot_bytes,
+            place=place,
+            offset=self._barriers,
+        )
+
+    def _map_name(self, tensor: Value, box: tuple[int, ...], swizzle: int, order: tuple[int, ...]) -> str:
+        """The name of the parameter with a tensor's map."""
+        key = (tensor, box, swizzle, order)
+        if key not in self._maps:
+            taken = sum(each[0] is tensor for each in self._maps)
+            self._maps[key] = f"{tensor.name}_map" + (f"_{taken}" if taken else "")
+        return self._maps[key]
+
+    # The computing warps.
+
+    def _compute_tile(self) -> None:
+        for op in self._function.body.operations:
+            self._operation(op)
+
+    def _operation(self, op: Op) -> None:
+        if op is self._plan.loop:
+            self._multiply(self._plan.loop)
+        elif op is self._plan.store:
+            self._bulk_store(self._plan.store)
+        else:
+            super()._operation(op)
+
+    def _multiply(self, loop: For) -> None:
+        """The loop of products. A slot is given up once the product after its own has begun."""
+        builder, plan, product = self._builder, self._plan, self._plan.product
+        builder.location = loop.location
+        layout = self._name(plan.accumulator)
+        sums = self._converted(self._map[loop.carried[0]], self._placement[loop.results[0]], plan.accumulator)
+        sums = self._add(Opaque(x=sums), layout=layout).result
+        sums.name = loop.results[0].name
+        turn = Value(self._current_turn.type, "turn")
+        acc = self._copy(loop.body.arguments[1])
+        ring = {"slots": plan.slots, "offset": self._barriers}
+        with builder.block(self._copy(loop.induction), acc, turn) as body:
+            builder.location = product.location
+            builder.add(RingWait(turn=turn, **ring))
+            made = GroupMma(acc=acc, turn=turn, dtype=product.a.tile.dtype, depth=product.a.tile.shape[1])
+            self._add(
+                made,
+                layout=layout,
+                left=panels_fact(plan.left.panels),
+                right=panels_fact(plan.right.panels),
+                slots=plan.slots,
+                slot_bytes=plan.slot_bytes,
+                place=self._ring,
+            )
+            waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
+            later = builder.value(Ne(x=self._map[loop.induction], y=self._map[loop.start]))
+            builder.add(RingRelease(turn=self._after(turn, -1), condition=later, readers=plan.groups, **ring))
+            builder.yield_(waited, self._after(turn, 1))
+        builder.location = loop.location
+        start, stop, step = (self._map[value] for value in (loop.start, loop.stop, loop.step))
+        carried = (sums, self._current_turn)
+        made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
+        self._turn = made.results[1]
+        done = self._add(GroupWait(acc=made.results[0], pending=0), layout=layout).result
+        ran = builder.value(Lt(x=start, y=stop))
+        last = self._after(self._turn, -1)
+        builder.add(RingRelease(turn=last, condition=ran, readers=plan.groups, **ring))
+        self._place(loop.results[0], done, plan.accumulator)
+
+    def _bulk_store(self, op: StoreMut) -> None:
+        self._builder.location = op.location
+        source = self._placement[op.value]
+        value = self._converted(self._map[op.value], source, self._plan.accumulator)
+        panels = self._store_panels
+        box = (16, panels.span)
+        name = self._map_name(op.x, box, panels.swizzle, (0, 1))
+        made = BulkStore(x=self._map[op.x], value=value, index=self._own_index(op.x.mut), map=name)
+        self._add(
+            made,
+            layout=self._name(self._plan.accumulator),
+            span=panels.span,
+            buffers=self._plan.buffers,
+            place=self._staging,
+        )
+
+
+def panels_fact(panels: Panels) -> tuple[Any, ...]:
+    """Panels as plain data, which IR prints and parses."""
+    return (panels.width, panels.length, panels.size, panels.k_major)

@@ -1,0 +1,251 @@
+"""Which kernels are lowered to specialised warps: some load by the copy engine, the others multiply (sm_90a).
+
+    for each tile block of this thread block:           the last four warps      |  the groups of four before them
+        acc = zeros                                     for each tile block:     |  for each tile block:
+        for k in 0..n:                                    for k in 0..n:         |    for k in 0..n:
+            acc = mma(x[i, k], y[k, j], acc)     -->        acquire; load x, y   |      wait; multiply; release
+        z[i, j] = convert(acc)                                                   |    z[i, j] = convert(acc)
+
+The loading warps run what the loads' indices and the loop's bounds need, and no more. They run ahead by the ring's
+slots, also into the next tile block while the others still write the last one. The rules are in the order of the
+tests in `plan`; the first that does not hold is the answer, and stands in the lowered IR.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
+from cutile.backend.cuda.target import Architecture
+from cutile.backend.interface import CompileOptions
+from cutile.dtypes import bf16, f16, f32
+from cutile.ir.constant import Constant
+from cutile.ir.control import For
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.effects import Effect
+from cutile.ir.types import TensorType, TileType
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.registry import family
+
+MOST_SLOTS = 8
+MOST_COLUMNS = 256
+"""Columns of one instruction."""
+MOST_SUMS = 128
+"""Accumulator registers of a thread that leave room for the rest."""
+GROUPED_ROWS = 8
+"""Rows of tile blocks that are gone through together."""
+BARRIER_BYTES = 8
+REGISTERS = {1: (0, 0), 2: (40, 232)}
+"""Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
+
+_SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of the product.
+
+    Attributes:
+        load: where it comes from.
+        panels: how it lies in shared memory.
+        axis: the axis of the load's tile that is contiguous in memory.
+    """
+
+    load: LoadTile
+    panels: Panels
+    axis: int
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Extents of one copy, in the tensor's order of axes."""
+        return tuple(self.panels.span if axis == self.axis else e for axis, e in enumerate(self.load.shape))
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A kernel that is lowered to specialised warps.
+
+    Attributes:
+        loop: the loop of products.
+        product: the one product in it.
+        left: its left operand.
+        right: its right operand.
+        groups: warp groups that multiply.
+        slots: of the ring.
+        accumulator: the layout of the sums.
+        store: the store that the copy engine does; None where threads do it themselves.
+        buffers: places per warp in which the store's columns wait.
+        needed: the scalar operations that the loading warps need.
+    """
+
+    loop: For
+    product: Mma
+    left: Operand
+    right: Operand
+    groups: int
+    slots: int
+    accumulator: Layout
+    store: StoreMut | None
+    buffers: int
+    needed: frozenset[Op]
+
+    @property
+    def slot_bytes(self) -> int:
+        """From slot to slot."""
+        return self.left.panels.place_bytes + self.right.panels.place_bytes
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return GROUP * (self.groups + 1)
+
+
+class _Refused(Exception):
+    """A rule does not hold; the text is the reason."""
+
+
+def plan(function: Function, arch: Architecture, options: CompileOptions) -> Specialised | str:
+    """The plan for a kernel, or the reason why there is none."""
+    try:
+        return _plan(function, arch, options)
+    except _Refused as reason:
+        return str(reason)
+
+
+def _require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise _Refused(reason)
+
+
+def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Specialised:
+    _require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warp group products (sm_90a has)")
+    loop, product = _loop_of_products(function)
+    rows, columns = product.acc.tile.shape
+    depth = product.a.tile.shape[1]
+    dtype, acc = product.a.tile.dtype, product.acc.tile.dtype
+    _require(dtype in (f16, bf16) and acc is f32, f"products of {dtype} that add up in {acc} keep to a warp")
+    groups = _groups(rows, columns)
+    _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
+    _check_effects(function)
+    definitions = {value: op for op in function.walk() for value in op.results}
+    uses = Counter(value for op in function.walk() for value in op.operands)
+    left = _operand(product.a, 1, loop, definitions, uses)
+    right = _operand(product.b, 0, loop, definitions, uses)
+    others = [op for op in loop.body.operations[:-1] if op not in (product, left.load, right.load)]
+    for op in others:
+        _require(_is_scalar_work(op), f"the loop does more than multiply: {op.name}")
+    _require(loop.body.terminator.operands == (product.result,), "the loop carries more than the sums")
+    _require(product.acc is loop.body.arguments[1], "what is added to is not what the loop carries")
+    _require(uses[product.result] == 1, "the sums are used within the loop")
+    step = definitions.get(loop.step)
+    _require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
+    wanted = [loop.start, loop.stop, loop.step, *left.load.index, *right.load.index]
+    needed = _scalar_slice(wanted, definitions, loop)
+    accumulator = group_accumulator((rows, columns), groups)
+    store = _bulk_store(function)
+    warps = 4 * groups
+    span_bytes = _store_span(columns) * 16 * 2
+    slot_bytes = left.panels.place_bytes + right.panels.place_bytes
+    for buffers in (2, 1) if store is not None else (0,):
+        spare = arch.shared_bytes - ALIGNMENT - buffers * warps * span_bytes
+        slots = min(MOST_SLOTS, spare // slot_bytes)
+        if slots >= 3 or (buffers <= 1 and slots >= 2):
+            return Specialised(
+                loop, product, left, right, groups, slots, accumulator, store, buffers, frozenset(needed)
+            )
+    raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
+
+
+def _loop_of_products(function: Function) -> tuple[For, Mma]:
+    products = [op for op in function.walk() if isinstance(op, Mma)]
+    _require(len(products) == 1, f"the kernel has {len(products)} products, not one")
+    (product,) = products
+    loops = [op for op in function.body.operations if isinstance(op, For) and product in op.body.operations]
+    _require(len(loops) == 1, "the product is not in a loop of the kernel's own")
+    return loops[0], product
+
+
+def _groups(rows: int, columns: int) -> int:
+    """The warp groups that share a tile's rows."""
+    _require(rows % ROWS == 0, f"a tile of {rows} rows is no whole number of {ROWS}")
+    _require(columns % 8 == 0 and columns <= MOST_COLUMNS, f"{columns} columns: a multiple of 8 up to 256 is wanted")
+    groups = 1 if rows == ROWS else 2
+    _require(rows % (ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
+    sums = rows * columns // (GROUP * groups)
+    _require(sums <= MOST_SUMS, f"a thread would hold {sums} sums, and has registers for {MOST_SUMS}")
+    return groups
+
+
+def _check_effects(function: Function) -> None:
+    """Tile blocks may run in any order, several one after the other in one thread block."""
+    for op in function.walk():
+        plain = isinstance(op, LoadTile | LoadMut | StoreMut) or op.effect_of is Effect.NONE
+        _require(plain, f"tile blocks keep their order and their thread block: {op.name}")
+
+
+def _operand(
+    value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]
+) -> Operand:
+    side = "left" if k_axis == 1 else "right"
+    load = definitions.get(value)
+    if not isinstance(load, LoadTile) or load not in loop.body.operations:
+        raise _Refused(f"the {side} operand is not loaded in the loop")
+    _require(uses[value] == 1, f"the {side} operand is used twice")
+    tensor = load.x.type
+    if not isinstance(tensor, TensorType):
+        raise _Refused(f"the {side} operand is a tensor that this launch writes")
+    axis = tensor.unit_axis
+    if axis is None:
+        raise _Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
+    _require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
+    width, length = load.shape[axis], load.shape[1 - axis]
+    size = tensor.dtype.bits // 8
+    _require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
+    return Operand(load, Panels(width, length, size, axis == k_axis), axis)
+
+
+def _is_scalar_work(op: Op) -> bool:
+    """Whether an operation only computes with numbers."""
+    known = isinstance(op, TensorDim) or family(type(op)) in _SCALAR_FAMILIES
+    return known and all(isinstance(each.type, TileType) and each.type.is_scalar for each in op.results)
+
+
+def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop: For) -> set[Op]:
+    """The operations that make the wanted numbers."""
+    needed: set[Op] = set()
+    pending = list(wanted)
+    while pending:
+        value = pending.pop()
+        op = definitions.get(value)
+        if op is None:
+            _require(value not in loop.body.arguments[1:], "an index of a load depends on the sums")
+            continue
+        if op in needed:
+            continue
+        _require(_is_scalar_work(op), f"an index of a load depends on more than numbers: {op.name}")
+        needed.add(op)
+        pending += [each for each in op.operands if isinstance(each.type, TileType)]
+    return needed
+
+
+def _store_span(columns: int) -> int:
+    """Columns of a 16-bit result that a warp stores at a time."""
+    return Panels(columns, 16, 2, k_major=False).span if columns % 16 == 0 else 0
+
+
+def _bulk_store(function: Function) -> StoreMut | None:
+    """The one store that the copy engine can do: of 16-bit rows, to a tensor that the kernel does not read."""
+    stores = [op for op in function.walk() if isinstance(op, StoreMut)]
+    if len(stores) != 1 or stores[0] not in function.body.operations:
+        return None
+    (store,) = stores
+    mut = store.x.mut
+    read = any(isinstance(op, LoadMut | LoadTile) and op.operands[0] is store.x for op in function.walk())
+    rows = mut.tensor.rank == 2 and mut.tensor.unit_axis == 1 and mut.tensor.alignment == 16
+    fits = rows and mut.dtype in (f16, bf16) and mut.tile[1] % 16 == 0
+    return store if fits and not read else None
+
