@@ -10,7 +10,7 @@ FAMILIES = frozenset(
     | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
-_EMITTERS = frozenset({"kernel", "module", "table", "text"})
+_EMITTERS = frozenset({"kernel", "module", "roles", "table", "text"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "op"}),
     "cutile/backend/cpu/emit": _EMITTERS,

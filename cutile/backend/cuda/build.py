@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, types
-from cutile.backend.cuda.intrinsics.llvm import I32, ir
+from cutile.backend.cuda.intrinsics.llvm import I32, ir, threads_at_barriers
 from cutile.backend.cuda.intrinsics.tensor_map import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
@@ -85,7 +85,7 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     """
     name = source.entry
     try:
-        with _NUMBA:
+        with _NUMBA, threads_at_barriers(facts.get("computing", 0)):
             compiled = _compiler.compile_cuda(
                 _define(source),
                 types.void,

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, blocked, register_map
@@ -96,7 +96,7 @@ class Lowering:
     """One walk over a function. `_map` leads from its values to the lowered ones."""
 
     def __init__(
-        self, function: Function, warps: int, arch: Architecture, accumulators: Mapping[Op, Layout] | None = None
+        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Mma, Layout]] = ()
     ) -> None:
         self._function = function
         self._placement = Placement(function, warps, accumulators)

@@ -8,7 +8,7 @@ meet in other ways, `lower.py` converts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from cutile.backend.cuda.layout import Layout, blocked, mma_accumulator, outer_accumulator, round_up
 from cutile.backend.cuda.staging import tensor_cores
@@ -107,9 +107,9 @@ class Placement:
         warps: per block.
     """
 
-    def __init__(self, function: Function, warps: int, accumulators: Mapping[Op, Layout] | None = None) -> None:
+    def __init__(self, function: Function, warps: int, accumulators: Sequence[tuple[Mma, Layout]] = ()) -> None:
         self.warps = warps
-        self._accumulators = accumulators or {}
+        self._accumulators = {id(op): layout for op, layout in accumulators}
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
@@ -148,8 +148,8 @@ class Placement:
 
     def accumulator(self, op: Mma) -> Layout:
         """The layout in which a product adds up."""
-        if op in self._accumulators:
-            return self._accumulators[op]
+        if id(op) in self._accumulators:
+            return self._accumulators[id(op)]
         shape = op.acc.tile.shape
         make = mma_accumulator if tensor_cores(op.a.tile.dtype) else outer_accumulator
         return make((shape[0], shape[1]), self.warps)

@@ -1,15 +1,15 @@
 """Lowering to specialised warps: the plan of `specialise.py`, carried out.
 
-    cuda.ring_start() {slots = 4, readers = 2}
-    cuda.roles() {groups = 2} {
-      cuda.registers() {count = 40}
-      if elected: for tile in first..all by step: for k in 0..n: acquire(turn); load x, y; turn += 1
-    } {
-      cuda.registers() {count = 232}
-      for tile in first..all by step:
-        for k in 0..n: wait(turn); acc = group_mma(acc, turn); release(turn - 1); turn += 1
-        ... the rest of the kernel, with the sums in registers
-    }
+cuda.ring_start() {slots = 4, readers = 2}
+cuda.roles() {groups = 2} {
+  cuda.registers() {count = 40}
+  if elected: for tile in first..all by step: for k in 0..n: acquire(turn); load x, y; turn += 1
+} {
+  cuda.registers() {count = 232}
+  for tile in first..all by step:
+    for k in 0..n: wait(turn); acc = group_mma(acc, turn); release(turn - 1); turn += 1
+    ... the rest of the kernel, with the sums in registers
+}
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class RoleLowering(Lowering):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        super().__init__(function, 4 * plan.groups, arch, {plan.product: plan.accumulator})
+        super().__init__(function, 4 * plan.groups, arch, ((plan.product, plan.accumulator),))
         self._plan = plan
-        self._ring = self._arena.reserve(plan.slots * plan.slot_bytes)
+        self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
         self._barriers = self._arena.reserve(2 * plan.slots * BARRIER_BYTES)
         self._maps: dict[tuple[Value, tuple[int, ...], int, tuple[int, ...]], str] = {}
@@ -155,8 +155,8 @@ class RoleLowering(Lowering):
             nbytes = self._plan.left.panels.nbytes + self._plan.right.panels.nbytes
             slots = self._plan.slots
             self._builder.add(RingAcquire(turn=turn, slots=slots, offset=self._barriers, nbytes=nbytes))
-            self._load_operand(self._plan.left, turn, self._ring)
-            self._load_operand(self._plan.right, turn, self._ring + self._plan.left.panels.place_bytes)
+            self._load_operand(self._plan.left, turn, self._slots_at)
+            self._load_operand(self._plan.right, turn, self._slots_at + self._plan.left.panels.place_bytes)
             self._builder.yield_(self._after(turn, 1))
         self._builder.location = loop.location
         bounds = [self._map[value] for value in (loop.start, loop.stop, loop.step)]
@@ -206,8 +206,8 @@ class RoleLowering(Lowering):
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:
             self._multiply(self._plan.loop)
-        elif op is self._plan.store:
-            self._bulk_store(self._plan.store)
+        elif isinstance(op, StoreMut) and op is self._plan.store:
+            self._bulk_store(op)
         else:
             super()._operation(op)
 
@@ -233,7 +233,7 @@ class RoleLowering(Lowering):
                 right=panels_fact(plan.right.panels),
                 slots=plan.slots,
                 slot_bytes=plan.slot_bytes,
-                place=self._ring,
+                place=self._slots_at,
             )
             waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
             later = builder.value(Ne(x=self._map[loop.induction], y=self._map[loop.start]))

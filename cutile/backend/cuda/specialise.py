@@ -25,11 +25,11 @@ from cutile.dtypes import bf16, f16, f32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType, TileType
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
+from cutile.passes.reorder import why_linear
 
 MOST_SLOTS = 8
 MOST_COLUMNS = 256
@@ -130,7 +130,12 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     _require(dtype in (f16, bf16) and acc is f32, f"products of {dtype} that add up in {acc} keep to a warp")
     groups = _groups(rows, columns)
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
-    _check_effects(function)
+    _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
+    wanted_warps = options.num_worker_warps or 4 * groups
+    _require(
+        wanted_warps == 4 * groups, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}"
+    )
+    _require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
     definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = _operand(product.a, 1, loop, definitions, uses)
@@ -180,16 +185,7 @@ def _groups(rows: int, columns: int) -> int:
     return groups
 
 
-def _check_effects(function: Function) -> None:
-    """Tile blocks may run in any order, several one after the other in one thread block."""
-    for op in function.walk():
-        plain = isinstance(op, LoadTile | LoadMut | StoreMut) or op.effect_of is Effect.NONE
-        _require(plain, f"tile blocks keep their order and their thread block: {op.name}")
-
-
-def _operand(
-    value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]
-) -> Operand:
+def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:
     side = "left" if k_axis == 1 else "right"
     load = definitions.get(value)
     if not isinstance(load, LoadTile) or load not in loop.body.operations:
@@ -248,4 +244,3 @@ def _bulk_store(function: Function) -> StoreMut | None:
     rows = mut.tensor.rank == 2 and mut.tensor.unit_axis == 1 and mut.tensor.alignment == 16
     fits = rows and mut.dtype in (f16, bf16) and mut.tile[1] % 16 == 0
     return store if fits and not read else None
-

@@ -26,6 +26,8 @@ from kernels.vector_add import vector_add
 from tests.support.programs import mut, program, scalar, tensor
 
 HOPPER = Target("cuda", "sm_90a")
+AMPERE = Target("cuda", "sm_80")
+BLACKWELL = Target("cuda", "sm_100a")
 
 
 def shipped(kernel: Any, parameters: dict[str, Type], **generics: Any) -> Function:

@@ -66,7 +66,7 @@ def test_each_source_line_is_quoted_once_above_its_code(name: str) -> None:
     lines = made.text.splitlines()
     used = {function.source[line].strip() for line in made.lines.values()}
     for quoted in used:
-        assert lines.count(f"    # {quoted}") + lines.count(f"        # {quoted}") == 1
+        assert sum(line.strip() == f"# {quoted}" for line in lines) == 1
 
 
 def test_the_line_map_leads_to_the_users_lines() -> None:

@@ -23,6 +23,8 @@ from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.reduce import Reduce
 from tests.backend.cuda.programs import (
+    AMPERE,
+    BLACKWELL,
     gemm_program,
     lowered,
     row_min_program,
@@ -153,7 +155,7 @@ def test_operands_through_registers_wait_before_their_place_is_used_again() -> N
 
 
 def test_operands_are_copied_turns_ahead_of_their_product() -> None:
-    made = lowered(gemm_program(bf16, (128, 128), 64))
+    made = lowered(gemm_program(bf16, (128, 128), 64), BLACKWELL)
     assert count(made, LoadTile) == count(made, Mma) == 0
     loop = only(made, For)
     before = made.body.operations[: made.body.operations.index(loop)]
@@ -179,7 +181,7 @@ def test_operands_are_copied_turns_ahead_of_their_product() -> None:
 def test_other_loops_keep_to_registers(why: str, depth: int, alignment: int, text: str) -> None:
     x = tensor(2, bf16, alignment)
     types = {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}
-    made = lowered(written(text.replace("BK", str(depth)), types))
+    made = lowered(written(text.replace("BK", str(depth)), types), AMPERE)
     assert count(made, StagedMma) == 0, why
     assert count(made, Mma) == 1
 
@@ -187,7 +189,7 @@ def test_other_loops_keep_to_registers(why: str, depth: int, alignment: int, tex
 def test_the_loop_that_the_others_differ_from_runs_ahead() -> None:
     x = tensor(2, bf16)
     types = {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}
-    assert count(lowered(written(GEMM.replace("BK", "32"), types)), StagedMma) == 1
+    assert count(lowered(written(GEMM.replace("BK", "32"), types), AMPERE), StagedMma) == 1
 
 
 def test_a_ring_in_a_loop_waits_for_the_ring_before() -> None:
@@ -205,8 +207,8 @@ def test_a_ring_in_a_loop_waits_for_the_ring_before() -> None:
 
 
 def test_two_blocks_share_a_multiprocessor_where_both_fit() -> None:
-    assert lowered(gemm_program(bf16, (128, 128), 64)).facts["min_blocks"] == 2
-    assert lowered(gemm_program(bf16, (128, 256), 64)).facts["min_blocks"] == 0
+    assert lowered(gemm_program(bf16, (128, 128), 64), AMPERE).facts["min_blocks"] == 2
+    assert lowered(gemm_program(bf16, (128, 256), 64), AMPERE).facts["min_blocks"] == 0
     assert lowered(gemm_program(f32, (128, 128), 32)).facts["min_blocks"] == 2
     assert lowered(gemm_program(f32, (128, 128), 64)).facts["min_blocks"] == 0
     assert lowered(saxpy_program(1024)).facts["min_blocks"] == 0

@@ -13,7 +13,7 @@ from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression,
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.interface import CompileOptions, Parameter, Source, Target, TensorMap
+from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -73,7 +73,10 @@ def _defined(block: Block) -> Iterator[Value]:
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
     """The parameters through which the copy engine sees tensors."""
-    for name, position, box, swizzle, order in function.facts.get("tensor_maps", ()):
+    wanted: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...]], ...] = function.facts.get(
+        "tensor_maps", ()
+    )
+    for name, position, box, swizzle, order in wanted:
         dtype = function.parameters[position].tensor.dtype
         yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order))
 

@@ -54,7 +54,8 @@ def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
 
 def acquire(op: ops.RingAcquire, kernel: Kernel) -> Call:
     """`acquire(turn)`."""
-    return Call(kernel.bind("acquire", "ring.acquire", *_numbers(op, "slots", "offset", "nbytes")), (kernel.use(op.turn),))
+    made = kernel.bind("acquire", "ring.acquire", *_numbers(op, "slots", "offset", "nbytes"))
+    return Call(made, (kernel.use(op.turn),))
 
 
 def bulk_load(op: ops.BulkLoad, kernel: Kernel) -> Call:

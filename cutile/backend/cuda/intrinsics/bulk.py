@@ -13,7 +13,7 @@ from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
-from cutile.dtypes import DTypeLike, bf16
+from cutile.dtypes import DTypeLike
 
 WARP_ROWS = 16
 """Rows of a product by warp groups that one warp holds."""

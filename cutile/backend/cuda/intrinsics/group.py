@@ -74,9 +74,7 @@ def multiply(
     kind = f"m64n{columns}k{step}.f32.{dtype.name}.{dtype.name}"
     sums = ", ".join(f"${i}" for i in range(per_part))
     turned = f"{int(not left.k_major)}, {int(not right.k_major)}"
-    text = (
-        f"wgmma.mma_async.sync.aligned.{kind} {{{sums}}}, ${2 * per_part}, ${2 * per_part + 1}, 1, 1, 1, {turned};"
-    )
+    text = f"wgmma.mma_async.sync.aligned.{kind} {{{sums}}}, ${2 * per_part}, ${2 * per_part + 1}, 1, 1, 1, {turned};"
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)

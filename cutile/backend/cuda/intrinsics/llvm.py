@@ -9,7 +9,9 @@ and a recent LLVM from there on. f16 and bf16 are therefore 16 bits of integer i
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from cutile.conversion import bits_of
@@ -96,8 +98,24 @@ def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent:
     return b.call(made, operands, attrs=("convergent",) if convergent else ())
 
 
+_AT_BARRIERS: ContextVar[int] = ContextVar("threads at barriers", default=0)
+
+
+@contextmanager
+def threads_at_barriers(count: int) -> Generator[None]:
+    """While this lasts, code is made for a block whose first `count` threads alone compute and meet; 0 means all."""
+    token = _AT_BARRIERS.set(count)
+    try:
+        yield
+    finally:
+        _AT_BARRIERS.reset(token)
+
+
 def barrier(b: Any) -> None:
-    """All threads of the block arrive, and see each other's shared and global memory."""
+    """All threads that compute arrive, and see each other's shared and global memory."""
+    if count := _AT_BARRIERS.get():
+        asm(b, VOID, [], f"bar.sync 1, {count};", "~{memory}", effect=True, convergent=True)
+        return
     call(b, "llvm.nvvm.barrier0", VOID, [], convergent=True)
 
 

@@ -41,9 +41,7 @@ def _parity(b: Any, turn: Any, slots: int) -> Any:
 
 def wait_parity(b: Any, barrier: Any, parity: Any) -> None:
     """Wait until the phase of this parity is complete."""
-    text = (
-        "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
-    )
+    text = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True)
 
 

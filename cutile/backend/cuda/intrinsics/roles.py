@@ -16,17 +16,13 @@ from cutile.dtypes import bool_
 @cache
 def loads(groups: int) -> Any:
     """`f()`: whether this warp is one of those that load, behind `groups` warp groups that compute."""
-    return intrinsic(
-        "loads", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups))
-    )
+    return intrinsic("loads", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups)))
 
 
 @cache
 def elected(groups: int) -> Any:
     """`f()`: whether this is the one thread that loads."""
-    return intrinsic(
-        "elected", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", thread(b), i32c(groups * GROUP))
-    )
+    return intrinsic("elected", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", thread(b), i32c(groups * GROUP)))
 
 
 @cache

@@ -1,0 +1,95 @@
+"""The model of rings: the plans of shipped kernels pass, and each way to break a protocol is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, check, check_function, protocol
+from cutile.dtypes import bf16, f16, f32
+from cutile.ir.core import Function
+from tests.backend.cuda.programs import AMPERE, gemm_program, lowered
+
+TILES = ((64, 64), (64, 256), (128, 128), (128, 192), (128, 208), (128, 256), (256, 128))
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_no_plan_of_a_product_deadlocks_or_overwrites(tile: tuple[int, int]) -> None:
+    for dtype, depth in ((bf16, 64), (f16, 32), (bf16, 128)):
+        assert check_function(lowered(gemm_program(dtype, tile, depth))) > 50
+
+
+def test_a_kernel_without_a_ring_has_nothing_to_check() -> None:
+    assert check_function(lowered(gemm_program(f32, (64, 64), 32))) == 0
+    assert check_function(lowered(gemm_program(bf16, (128, 128), 32), AMPERE)) == 0
+
+
+def example(tiles: int = 1, turns: int = 9) -> Protocol:
+    made = protocol(_gemm(), tiles, turns)
+    assert made is not None
+    return made
+
+
+def _gemm() -> Function:
+    return lowered(gemm_program(bf16, (128, 256), 64))
+
+
+def test_the_protocol_is_what_the_lowered_kernel_does() -> None:
+    made = example(tiles=2, turns=2)
+    assert (made.slots, made.arrivals, made.readers) == (4, 2, 2)
+    assert [each.what for each in made.loads] == ["acquire", "load", "load"] * 4
+    one_tile = ["wait", "begin", "finish", "wait", "begin", "finish", "release", "finish", "release"]
+    assert [each.what for each in made.reads] == one_tile * 2
+    assert [each.count for each in made.reads if each.what == "release"] == [0, 1, 2, 3]
+
+
+def test_too_many_arrivals_expected_are_found() -> None:
+    with pytest.raises(ProtocolError, match="2 groups read, `empty` waits for 3"):
+        check(replace(example(), arrivals=3))
+
+
+def test_a_slot_never_given_up_is_found() -> None:
+    made = example()
+    with pytest.raises(ProtocolError, match="are given up, 9 are loaded"):
+        check(replace(made, reads=tuple(each for each in made.reads if each != Event("release", 3))))
+
+
+def test_a_slot_given_up_too_early_is_found() -> None:
+    made = example()
+    early = tuple(Event("finish", 2) if each == Event("finish", 1) else each for each in made.reads)
+    with pytest.raises(ProtocolError, match="given up while its product is under way"):
+        check(replace(made, reads=early))
+
+
+def test_a_product_that_does_not_wait_is_found() -> None:
+    made = example()
+    with pytest.raises(ProtocolError, match="turn 2 is read without having been waited for"):
+        check(replace(made, reads=tuple(each for each in made.reads if each != Event("wait", 2))))
+
+
+def test_bytes_that_do_not_arrive_are_found() -> None:
+    made = example()
+    more = tuple(replace(each, nbytes=each.nbytes + 16) if each.what == "acquire" else each for each in made.loads)
+    with pytest.raises(ProtocolError, match="announced are"):
+        check(replace(made, loads=more))
+
+
+def test_a_ring_in_which_readers_wait_for_one_another_is_found() -> None:
+    """A reader that gives nothing up until it has seen more turns than there are slots."""
+    made = example()
+    waits = [each for each in made.reads if each.what in ("wait", "begin")]
+    rest = [each for each in made.reads if each.what in ("finish", "release")]
+    with pytest.raises(ProtocolError, match="deadlock"):
+        check(replace(made, reads=(*waits, Event("finish", 0), *(each for each in rest if each.what == "release"))))
+
+
+def test_a_ring_of_other_size_on_one_side_is_found() -> None:
+    """Were a slot used again a turn too early, its bytes would be loaded over those being read."""
+    made = example()
+    given = tuple(replace(each, count=each.count) for each in made.reads)
+    swapped = tuple(
+        Event("release", {0: 4, 4: 0}.get(each.count, each.count)) if each.what == "release" else each for each in given
+    )
+    with pytest.raises(ProtocolError, match=r"under way|still being read|deadlock"):
+        check(replace(made, reads=swapped))

@@ -1,0 +1,202 @@
+"""Which kernels get specialised warps, why others do not, and what stands in their lowered IR."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutile.backend.cuda.layout import group_accumulator
+from cutile.backend.cuda.lower import layouts_of
+from cutile.backend.cuda.ops import (
+    BulkLoad,
+    BulkStore,
+    ConvertLayout,
+    GroupMma,
+    Registers,
+    RingStart,
+    Store,
+)
+from cutile.backend.cuda.panels import Panels
+from cutile.backend.interface import TensorMap
+from cutile.dtypes import DTypeLike, bf16, f16, f32, i32
+from cutile.ir.core import Function
+from cutile.ir.text import print_function
+from cutile.ir.types import MutType, TensorType, Type
+from cutile.ir.verify import verify
+from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
+from tests.support.programs import mut, scalar, tensor
+
+GEMM = """
+def f(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, ct.f32)
+    for k in range(n):
+        a, b = ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j))
+        acc = ct.mma(a, b, acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+SUM_OF_A = "ct.reduce_sum(ct.convert_tile(a, ct.f32), 1).reshape((128, 1))"
+
+
+def column_major(dtype: DTypeLike = bf16) -> TensorType:
+    """A transposed view."""
+    return TensorType(dtype, (None, None), (1, None), 16)
+
+
+def types(tile: tuple[int, int] = (128, 128), **others: Type) -> dict[str, Type]:
+    x = tensor(2, bf16)
+    return {"z": mut(*tile, dtype=bf16), "x": x, "y": x, "n": scalar(i32)} | others
+
+
+def refusal(function: Function, **options: Any) -> str:
+    """Why a kernel has no specialised warps; empty if it has."""
+    made = lowered(function, **options)
+    return dict(made.facts.get("refused", ())).get("specialised warps", "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "others"),
+    [
+        ("the left operand is used twice", GEMM.replace("acc)\n", f"acc) + {SUM_OF_A}\n", 1), {}),
+        ("the left operand is not loaded in the loop", GEMM.replace("mma(a", "mma(a + a"), {}),
+        ("rows of the left operand's tensor do not begin at multiples of 16 bytes", GEMM, {"x": tensor(2, bf16, 8)}),
+        ("a tile of 96 rows is no whole number of 64", GEMM, {"z": mut(96, 128, dtype=bf16)}),
+        ("100 columns: a multiple of 8 up to 256 is wanted", GEMM, {"z": mut(128, 100, dtype=bf16)}),
+        ("a thread would hold 256 sums", GEMM, {"z": mut(256, 256, dtype=bf16)}),
+        (
+            "the kernel has 2 products, not one",
+            GEMM.replace("acc)\n", "acc)\n        acc = ct.mma(a, b, acc)\n", 1),
+            {},
+        ),
+        ("the loop's step is no positive constant", GEMM.replace("range(n)", "range(0, n, n)"), {}),
+    ],
+)
+def test_a_refusal_says_why(reason: str, text: str, others: dict[str, Type]) -> None:
+    tile = (128, 256) if "256 sums" in reason else (128, 128)
+    assert reason in refusal(written(text, types(tile, **others)))
+
+
+def test_a_loop_that_does_more_than_multiply_is_refused() -> None:
+    text = GEMM.replace("acc)\n", "acc)\n        acc = acc * 0.5\n", 1)
+    assert "the loop does more than multiply: " in refusal(written(text, types()))
+
+
+def test_other_architectures_and_dtypes_are_refused() -> None:
+    made = lowered(gemm_program(bf16, (128, 128), 64), AMPERE)
+    assert made.facts["refused"] == (("specialised warps", "sm_80 has no warp group products (sm_90a has)"),)
+    assert "keep to a warp" in refusal(gemm_program(f32, (128, 128), 32))
+
+
+def test_options_that_contradict_the_plan_are_obeyed() -> None:
+    function = gemm_program(bf16, (128, 128), 64)
+    assert "4 worker warps are asked for" in refusal(function, num_worker_warps=4)
+    assert "2 blocks to a multiprocessor are asked for" in refusal(function, occupancy=2)
+    assert refusal(function, num_worker_warps=8, occupancy=1) == ""
+
+
+def test_the_reason_is_in_the_dump() -> None:
+    assert "refused = [['specialised warps', 'a tile of 96 rows" in print_function(
+        lowered(gemm_program(bf16, (96, 128), 64))
+    )
+
+
+@pytest.mark.parametrize("tile", [(64, 64), (64, 256), (128, 192), (128, 208), (128, 256), (256, 128)], ids=str)
+def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
+    made = lowered(gemm_program(bf16, tile, 64))
+    verify(made)
+    (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    groups = 1 if tile[0] == 64 else 2
+    assert ring.readers == groups
+    assert made.facts["threads"] == 128 * (groups + 1)
+    assert layouts_of(made)[product.attributes["layout"]] == group_accumulator(tile, groups)
+    slot = 64 * sum(tile) * 2
+    assert ring.slots == 8 or made.facts["shared_bytes"] + slot > 232448
+    registers = [op.count for op in made.walk() if isinstance(op, Registers)]
+    assert 128 * (registers[0] + groups * registers[1]) <= 65536 if registers else groups == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "boxes"),
+    [
+        (tensor(2, bf16), tensor(2, bf16), [((128, 64), (0, 1)), ((64, 64), (0, 1))]),
+        (tensor(2, bf16), column_major(), [((128, 64), (0, 1)), ((64, 256), (1, 0))]),
+        (column_major(), tensor(2, bf16), [((64, 64), (1, 0)), ((64, 64), (0, 1))]),
+    ],
+)
+def test_operands_are_loaded_as_they_lie(
+    x: TensorType, y: TensorType, boxes: list[tuple[tuple[int, int], tuple[int, int]]]
+) -> None:
+    function = written(GEMM, types((128, 256), x=x, y=y))
+    made = source(function)
+    maps = [each.map for each in made.parameters if each.kind == "tensor_map"]
+    assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
+    assert maps[2] == TensorMap((16, 64), 128, (0, 1))
+    product = next(op for op in lowered(function).walk() if isinstance(op, GroupMma))
+    assert Panels(*product.attributes["left"]).k_major == (x.unit_axis == 1)
+    assert Panels(*product.attributes["right"]).k_major == (y.unit_axis == 0)
+
+
+@pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])
+def test_panels_are_as_wide_as_divides_the_tile(columns: int, swizzle: int) -> None:
+    panels = Panels(columns, 64, 2, k_major=False)
+    assert (panels.swizzle, panels.count * panels.span) == (swizzle, columns)
+    assert panels.nbytes == 64 * columns * 2
+
+
+def test_a_part_of_an_operand_begins_where_the_copy_put_it() -> None:
+    deep = Panels(128, 256, 2, k_major=True)
+    assert [deep.offset(0, k) for k in (0, 16, 48, 64, 80)] == [0, 32, 96, 256 * 128, 256 * 128 + 32]
+    assert deep.offset(64, 0) == 64 * 128
+    wide = Panels(256, 64, 2, k_major=False)
+    assert [wide.offset(mn, k) for mn, k in ((0, 16), (64, 0), (128, 16))] == [2048, 8192, 2 * 8192 + 2048]
+    with pytest.raises(ValueError, match="begins at a panel"):
+        wide.offset(32, 0)
+
+
+def test_what_the_copy_engine_cannot_store_threads_do() -> None:
+    for z in (mut(128, 128), MutType(column_major(), (128, 128)), MutType(tensor(2, bf16, 8), (128, 128))):
+        made = lowered(written(GEMM, types(z=z)))
+        assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
+
+
+FUSED = """
+def f(z: Mut, x: Tensor, y: Tensor, bias: Tensor, more: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, ct.f32)
+    for k in range(ct.num_tiles(x.partition((z.shape[0], 64)), 1)):
+        acc = ct.mma(ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j)), acc)
+    row = ct.convert_tile(ct.load_tile(bias, (1, z.shape[1]), (0, j)), ct.f32)
+    acc = max(acc + row, 0.0) + ct.convert_tile(ct.load_tile_like(more, z), ct.f32)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+def test_bias_activation_and_residual_are_part_of_the_kernel(tmp_path: Path) -> None:
+    x = tensor(2, bf16)
+    others = {"y": x, "bias": x, "more": x}
+    function = written(FUSED, {"z": mut(128, 128, dtype=bf16), "x": x, **others})
+    made = lowered(function)
+    assert sum(isinstance(op, BulkLoad) for op in made.walk()) == 2
+    moves = [op for op in made.walk() if isinstance(op, ConvertLayout) and op.attributes["how"] == "move"]
+    assert [op.x.tile.shape for op in moves] in ([], [(1, 128)])
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    found = instructions(built, tmp_path)
+    assert all(any(each.startswith(start) for each in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
+
+
+def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
+    text = textwrap.dedent(source(written(FUSED, {"z": mut(128, 128, dtype=f16), **fused_types()})).text)
+    loading, computing = text.split("    else:\n")
+    assert "load_bias" not in loading.split("if loads():")[1]
+    assert "load_bias" in computing
+
+
+def fused_types() -> dict[str, Type]:
+    x = tensor(2, f16)
+    return {"x": x, "y": x, "bias": x, "more": x}
