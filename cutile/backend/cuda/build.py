@@ -85,7 +85,7 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     """
     name = source.entry
     try:
-        with _NUMBA, threads_at_barriers(facts.get("computing", 0)):
+        with _NUMBA, threads_at_barriers(source.facts.get("computing", 0)):
             compiled = _compiler.compile_cuda(
                 _define(source),
                 types.void,

@@ -97,7 +97,7 @@ class RoleLowering(Lowering):
         made.facts = self._facts(
             threads=plan.threads,
             min_blocks=1,
-            persistent=True,
+            persistent=1,
             computing=GROUP * plan.groups,
             tensor_maps=tuple(
                 (name, source.parameters.index(value), box, swizzle, order)
