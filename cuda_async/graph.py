@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverGraph
 from cuda_async.errors import ContextError, NotReadyError
-from cuda_async.lease import Lease, Use, lend
+from cuda_async.lease import GuardLease, Lease, Use, lend
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
@@ -92,10 +92,9 @@ class CudaGraph(Generic[T]):
         for storage in recorder.allocated:
             storage.error = self._unlaunched
         uses = [Use("an operand of the graph", storage, False) for storage, _ in self._uses]
-        self._leases: list[Lease] = lend(uses, self, site, allies={run, *run.allies, self})
+        self._leases: list[Lease] = lend(uses, self, site, allies={run, *run.allies, self}, kind=GuardLease)
         for lease in self._leases:
             lease.run = self
-            lease.guards = True
 
     # -- capture ------------------------------------------------------------------------------
 

@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from cuda_async.errors import OwnershipError
 from cuda_async.site import Site, format_site
 
 __all__ = (
+    "ExportLease",
+    "GuardLease",
     "Holder",
     "Lease",
     "Lendable",
+    "PlainUse",
     "Settling",
     "Use",
     "check_guards",
     "current_holder",
+    "end",
     "lend",
     "refuse_conflicts",
     "set_current_holder",
@@ -74,6 +78,10 @@ class Use(NamedTuple):
     stop: int | None = None
 
 
+PlainUse = tuple[str, Lendable, bool, int, "int | None"]
+"""A `Use` as a plain tuple, which costs less to make."""
+
+
 class _Nothing:
     """What a lease that has ended is on."""
 
@@ -90,22 +98,26 @@ _NOTHING = _Nothing()
 class Lease:
     """Bytes [start, stop) of a storage, held by an operation (`owner`), and by its run once it runs."""
 
-    __slots__ = (
-        "active", "argument", "exported", "guard", "guards", "owner", "run", "site", "start", "stop", "storage",
-        "write",
-    )  # fmt: skip
+    __slots__ = ("active", "argument", "guard", "owner", "run", "site", "start", "stop", "storage", "write")
 
-    def __init__(self, storage: Lendable, use: tuple[str, bool, int, int], owner: object, site: Site) -> None:
+    exported: ClassVar[bool] = False
+    """Whether it is another library's, over DLPack: no operation that could be waited for."""
+
+    guards: ClassVar[bool] = False
+    """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
+
+    def __init__(
+        self, argument: str, storage: Lendable, write: bool, start: int, stop: int, owner: object, site: Site
+    ) -> None:
+        self.argument = argument
         self.storage: Lendable = storage
-        self.argument, self.write, self.start, self.stop = use
+        self.write = write
+        self.start = start
+        self.stop = stop
         self.owner = owner
         self.site = site
         self.run: object | None = None
         self.active = True
-        self.exported = False
-        """Whether it is another library's, over DLPack: no operation that could be waited for."""
-        self.guards = False
-        """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
         self.guard: Lease | None = None
         """The graph's lease that this one was built in conflict with."""
 
@@ -118,7 +130,24 @@ class Lease:
     def __repr__(self) -> str:
         kind = "write" if self.write else "read"
         state = "" if self.active else ", given back"
-        return f"<Lease {self.argument!r} {kind} [{self.start}, {self.stop}) of {format_site(self.site)}{state}>"
+        what = f"{type(self).__name__} {self.argument!r} {kind} [{self.start}, {self.stop})"
+        return f"<{what} of {format_site(self.site)}{state}>"
+
+
+class ExportLease(Lease):
+    """A tensor that was given to another library."""
+
+    __slots__ = ()
+
+    exported = True
+
+
+class GuardLease(Lease):
+    """An operand of a graph."""
+
+    __slots__ = ()
+
+    guards = True
 
 
 _lock = threading.Lock()
@@ -143,7 +172,14 @@ def set_current_holder(run: Holder | None) -> Holder | None:
     return before
 
 
-def lend(uses: Iterable[Use], owner: object, site: Site, *, allies: Set[object] = frozenset()) -> list[Lease]:
+def lend(
+    uses: Sequence[Use | PlainUse],
+    owner: object,
+    site: Site,
+    *,
+    allies: Set[object] = frozenset(),
+    kind: type[Lease] = Lease,
+) -> list[Lease]:
     """Lend all of `uses` to `owner`, or nothing.
 
     Args:
@@ -152,6 +188,7 @@ def lend(uses: Iterable[Use], owner: object, site: Site, *, allies: Set[object] 
             its own uses conflict like anybody's.
         site: the user's line, named in the error of whoever conflicts later.
         allies: holders of leases that do not conflict, beside the run that this thread submits.
+        kind: what to make: an operation's leases, an export's or a graph's.
 
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
@@ -159,39 +196,45 @@ def lend(uses: Iterable[Use], owner: object, site: Site, *, allies: Set[object] 
     run = _holder.run
     if run is not None:
         allies = {run, *run.allies, *allies}
-    wanted = list(uses)
     while True:
-        taken, refused = _try(wanted, owner, site, allies)
+        taken: list[Lease] = []
+        refused = _try(uses, taken, owner, site, allies, kind)
         if refused is None:
-            if run is not None:
-                try:
-                    check_guards(taken, run)
-                except OwnershipError:
-                    for lease in taken:
-                        lease.give_back()
-                    raise
-            return taken
+            break
         use, conflict = refused
         # The device may be done with the run that holds it, and nobody has noticed yet.
         holder = conflict.run
         if not isinstance(holder, Settling) or not holder.settle():
             raise _refusal(use, conflict, same_operation=conflict.owner is owner)
+    if run is not None:
+        try:
+            check_guards(taken, run)
+        except OwnershipError:
+            end(taken)
+            raise
+    return taken
 
 
 def _try(
-    uses: Sequence[Use], owner: object, site: Site, allies: Set[object]
-) -> tuple[list[Lease], tuple[Use, Lease] | None]:
-    taken: list[Lease] = []
+    uses: Sequence[Use | PlainUse],
+    taken: list[Lease],
+    owner: object,
+    site: Site,
+    allies: Set[object],
+    kind: type[Lease],
+) -> tuple[Use, Lease] | None:
+    """Take leases of all the uses, or none; then the use and the lease that conflict."""
     with _lock:
         for use in uses:
-            storage = use.storage
-            stop = storage.nbytes if use.stop is None else use.stop
+            argument, storage, write, start, stop = use
+            if stop is None:
+                stop = storage.nbytes
             held = storage.leases
             guard: Lease | None = None
-            if held:
+            if held:  # else, and mostly, nobody holds anything of it
                 held[:] = [lease for lease in held if lease.active]
                 for other in held:
-                    if not (use.write or other.write) or use.start >= other.stop or other.start >= stop:
+                    if not (write or other.write) or start >= other.stop or other.start >= stop:
                         continue
                     if other.owner is not owner and other.run is not None and other.run in allies:
                         continue
@@ -200,12 +243,28 @@ def _try(
                         continue
                     for lease in taken:
                         lease.give_back()
-                    return taken, (use, other)
-            lease = Lease(storage, (use.argument, use.write, use.start, stop), owner, site)
+                    return Use(*use), other
+            lease = kind(argument, storage, write, start, stop, owner, site)
             lease.guard = guard
             held.append(lease)
             taken.append(lease)
-    return taken, None
+    return None
+
+
+def end(leases: Iterable[Lease]) -> None:
+    """End leases, and have their storages forget them now: the next lending finds nothing to look at.
+
+    Takes a lock; a finalizer gives each lease back instead.
+    """
+    with _lock:
+        for lease in leases:
+            try:
+                lease.storage.leases.remove(lease)
+            except ValueError:
+                continue  # it was given back before
+            lease.active = False
+            lease.run = lease.guard = None
+            lease.storage = _NOTHING
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:
@@ -214,24 +273,22 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
-    taken = lend(uses, owner, site)
-    with _lock:
-        for lease in taken:
-            lease.active = False
-        for use in uses:  # what is left is empty, so that the next look at it costs nothing
-            held = use.storage.leases
-            held[:] = [lease for lease in held if lease.active]
+    end(lend(uses, owner, site))
 
 
-def check_guards(leases: Iterable[Lease], run: Holder) -> None:
+def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
     """Refuse to run what writes an operand of a graph, unless the graph does it (`graph.update`).
+
+    Args:
+        leases: what the operation holds.
+        run: its run; None for an operation that needs none.
 
     Raises:
         OwnershipError: the graph is not an ally of the run.
     """
     for lease in leases:
         guard = lease.guard
-        if guard is not None and guard.active and guard.run not in run.allies:
+        if guard is not None and guard.active and (run is None or guard.run not in run.allies):
             raise OwnershipError(
                 f"argument {lease.argument!r} would be written, but the graph captured at "
                 f"{format_site(guard.site)} uses the same memory at each launch. Pass the operation to "

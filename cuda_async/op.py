@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from cuda_async.compat import OldMethods
 from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
-from cuda_async.lease import Lease, Use, lend
+from cuda_async.lease import Lease, PlainUse, Use, lend
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Site, format_site, user_site
 
@@ -53,7 +53,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
-_BUILT, _COMPOSED, _RUN, _DISCARDED = range(4)
+_BUILT, _COMPOSED, _RUN, _DISCARDED = range(4)  # in this order: `_RUN` and beyond, nothing is left to be done
 _STATES = ("built", "composed", "run", "discarded")
 
 
@@ -81,8 +81,8 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
     arity: int | None = None
     """The length of the tuple that the operation yields, where it is known before it runs."""
 
-    def __init__(self) -> None:
-        self.site: Site = user_site(self)
+    def __init__(self, site: Site | None = None) -> None:
+        self.site: Site = user_site(self) if site is None else site
         self._leases: list[Lease] = []
         self._token = object()
         self._state = _BUILT
@@ -94,7 +94,15 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
     def execute(self, context: ExecutionContext) -> T_co:
         """Enqueue the work on `context.stream` and return what it yields. Never waits."""
 
-    def lend(self, *uses: Use) -> None:
+    def straight(self) -> Callable[[Stream], T_co] | None:
+        """What does the same as `execute` on a stream that it is given, for a run of this operation alone.
+
+        For an operation that has no parts and needs nothing of a run's books: it makes no memory, brings nothing to
+        the host and has nothing kept, so that it can be run without them. None, as here, is always right.
+        """
+        return None
+
+    def lend(self, *uses: Use | PlainUse) -> None:
         """Borrow arguments until the operation has finished or is discarded: all of them, or none.
 
         Raises:
@@ -152,10 +160,10 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
         self._state = _COMPOSED
         self._used = user_site()
 
-    def begin(self, *, composed: bool) -> list[Lease]:
+    def begin(self, *, composed: bool, site: Site | None = None) -> list[Lease]:
         """Mark the operation as run and hand out the list of its leases, which `execute` may extend.
 
-        For `ExecutionContext` (`composed`) and `Run`.
+        For `ExecutionContext` (`composed`) and whoever runs it as a whole, at `site` of the user's code.
 
         Raises:
             OwnershipError: it was used before.
@@ -163,7 +171,7 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
         if self._state != _BUILT and not (composed and self._state == _COMPOSED):
             self._refuse()
         if not composed:
-            self._used = user_site()
+            self._used = user_site() if site is None else site
         self._state = _RUN
         return self._leases
 
@@ -196,7 +204,7 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
 
     def __del__(self) -> None:
         state = getattr(self, "_state", _RUN)  # absent where __init__ failed
-        if state in (_RUN, _DISCARDED):
+        if state >= _RUN:
             return
         self._give_back()
         if state == _BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:

@@ -25,8 +25,8 @@ from cuda_async.op import DeviceOp
 from cuda_async.pending import resolve
 from cuda_async.policy import default_stream
 from cuda_async.reactor import reactor
-from cuda_async.site import format_site
 from cuda_async.storage import Storage
+from cuda_async.straight import add_path
 from cuda_async.stream import Stream
 
 __all__ = ("Run", "allow_nested", "refuse_nested", "sync", "sync_on")
@@ -163,7 +163,7 @@ class Run(Generic[T]):
             self._result = op.execute(ExecutionContext(stream, self))
         except BaseException as error:
             self._error = error
-            _add_path(error, [op, *reversed(self.trail)], stream)
+            add_path(error, [op, *reversed(self.trail)], stream)
 
     def _mark_end(self) -> DriverEvent:
         stream = self.stream
@@ -199,7 +199,7 @@ class Run(Generic[T]):
             context, recorder = ExecutionContext(self.stream, self), self.stream.recorder
             return op.execute(context) if recorder is None else recorder.execute(op, context)
         except BaseException as error:
-            _add_path(error, [op, *reversed(self.trail)], self.stream)
+            add_path(error, [op, *reversed(self.trail)], self.stream)
             raise
         finally:
             self.adopt(self._own)
@@ -389,11 +389,6 @@ class _StreamIdle(DriverEvent):
 
     def close(self) -> None:
         pass
-
-
-def _add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) -> None:
-    steps = " > ".join(f"{op.label()} ({format_site(op.site)})" for op in path)
-    error.add_note(f"while submitting {steps} on {stream}")
 
 
 class _Nesting(threading.local):

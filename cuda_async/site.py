@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-__all__ = ("Site", "format_site", "register_internal_package", "user_site")
+__all__ = ("Site", "format_site", "register_internal_package", "site_of", "user_site")
 
 Site = tuple[str, int]
 """File name and line number."""
@@ -33,21 +33,35 @@ def user_site(made: object = None) -> Site:
         made: an object in the making: the `__init__` of a user's own subclass is not where it was made.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while True:
+    internal = _files.get
+    outer: FrameType | None = frame
+    while outer is not None:
+        frame = outer
         code = frame.f_code
-        internal = _files.get(code.co_filename)
-        if internal is None:
-            name = frame.f_globals.get("__name__", "")
-            internal = name.partition(".")[0] in _internal
-            if not code.co_filename.startswith("<"):  # "<string>" is the name of many files
-                _files[code.co_filename] = internal
-        if not internal and (made is None or code.co_name != "__init__" or not _is_init_of(frame, made)):
+        if not internal(code.co_filename) and not (
+            _is_internal(frame) or (made is not None and code.co_name == "__init__" and _is_init_of(frame, made))
+        ):
             break
         outer = frame.f_back
-        if outer is None:
-            break
-        frame = outer
     return (frame.f_code.co_filename, frame.f_lineno)
+
+
+def site_of(frame: FrameType) -> Site:
+    """The site of a frame that is most likely the user's: of the caller of a function that only users call."""
+    file = frame.f_code.co_filename
+    if _files.get(file) is False:  # else it is one of ours, or was not asked about before
+        return (file, frame.f_lineno)
+    return user_site()
+
+
+def _is_internal(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    known = _files.get(file)
+    if known is None:
+        known = frame.f_globals.get("__name__", "").partition(".")[0] in _internal
+        if not file.startswith("<"):  # "<string>" is the name of many files
+            _files[file] = known
+    return known
 
 
 def _is_init_of(frame: FrameType, made: object) -> bool:

@@ -11,6 +11,7 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import KernelCache
 from cutile.errors import ArgumentError
 from cutile.launch.arguments import give_back
+from cutile.launch.form import Form
 from cutile.launch.kernel_op import KernelOp
 
 _NO_GENERICS: Mapping[str, Any] = {}
@@ -32,15 +33,15 @@ class Kernel:
         self._cache = KernelCache(function, unsafe=unsafe)
         self._options = options
         names = self._cache.signature.names
-        self._result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
+        result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
+        self._form = Form(self._cache, result)
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
         """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
-        signature = self._cache.signature
-        names = signature.names
-        if len(arguments) == len(names) and not named:
-            return KernelOp(self._cache, self._result, arguments, _NO_GENERICS, self._options)
+        form = self._form
+        if len(arguments) == len(form.checks) and not named:
+            return KernelOp(form, arguments, _NO_GENERICS, self._options)
         try:
             return self._call_with_names(arguments, named)
         except ArgumentError:
@@ -66,7 +67,7 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
             )
         generics = self._cache.generics(None, named)
-        return KernelOp(self._cache, self._result, tuple(given[name] for name in names), generics, self._options)
+        return KernelOp(self._form, tuple(given[name] for name in names), generics, self._options)
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
         """The text of one stage of the compilation for these arguments.

@@ -121,6 +121,11 @@ class DriverStream(ABC):
     def end_run(self) -> None:
         """The run has enqueued what it had to, on the thread that began it."""
 
+    def begin_alone(self) -> None:
+        """A run of one piece of work begins, which is enqueued next; there is no `end_run`. Raises as `begin_run`."""
+        self.begin_run()
+        self.end_run()
+
     @abstractmethod
     def record(self, event: DriverEvent) -> None:
         """Make `event` complete when all work enqueued so far has."""

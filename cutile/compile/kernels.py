@@ -75,6 +75,11 @@ class KernelCache:
         function: the Python function.
         unsafe: whether it may use raw pointers.
 
+    Attributes:
+        by_layout: whether the signature declares no extents, so that layout classes alone tell plans apart.
+        plans: what was specialized. Without generics and options, and `by_layout`, the key is the tuple of the
+            tensors' layout classes.
+
     Raises:
         KernelError: its source or signature cannot be understood.
     """
@@ -86,7 +91,8 @@ class KernelCache:
         self.signature = read_signature(function, self.source)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)
         self._declaring = declaring if any(declaring) else ()
-        self._plans: dict[Hashable, Plan] = {}
+        self.by_layout = not self._declaring
+        self.plans: dict[Hashable, Plan] = {}
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
         """Check and name the generics that a caller gave."""
@@ -105,15 +111,15 @@ class KernelCache:
                 if fact is not None
             ]
         else:
-            classes = [fact[0] for fact in facts if fact is not None]
+            classes = [fact.layout for fact in facts if fact is not None]
         if generics or options is not DEFAULT_OPTIONS:
             classes += [*generics.items(), options]
         key = tuple(classes)
-        found = self._plans.get(key)
+        found = self.plans.get(key)
         if found is None:
             specialization = specialize(self.signature, facts, generics, options.max_divisibility)
-            found = self._plans.setdefault(key, Plan(self, specialization, options))
+            found = self.plans.setdefault(key, Plan(self, specialization, options))
         return found
 
     def __len__(self) -> int:
-        return sum(len(plan) for plan in self._plans.values())
+        return sum(len(plan) for plan in self.plans.values())

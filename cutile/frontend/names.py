@@ -21,11 +21,16 @@ _CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enu
 
 @dataclass(frozen=True)
 class Capture:
-    """A name from outside the kernel, with the value that was compiled in."""
+    """A name from outside the kernel, with the value that was compiled in.
+
+    Attributes:
+        scope: the module's variables, where the name is one of them: a launch looks there first.
+    """
 
     function: Callable[..., Any]
     name: str
     value: Any
+    scope: dict[str, Any] | None = None
 
     def unchanged(self) -> bool:
         """Whether the name still means the same value."""
@@ -45,11 +50,18 @@ class Captures:
 
     def record(self, function: Callable[..., Any], name: str, value: Any) -> None:
         """Remember one."""
-        self.found.setdefault((id(function), name), Capture(function, name, value))
+        scope: dict[str, Any] = function.__globals__  # type: ignore[attr-defined]
+        free = name in function.__code__.co_freevars  # type: ignore[attr-defined]
+        capture = Capture(function, name, value, None if free or name not in scope else scope)
+        self.found.setdefault((id(function), name), capture)
 
     def unchanged(self) -> bool:
         """Whether every captured name still means what it meant."""
-        return all(each.unchanged() for each in self.found.values())
+        for each in self.found.values():
+            scope = each.scope
+            if (scope is None or scope.get(each.name, MISSING) is not each.value) and not each.unchanged():
+                return False
+        return True
 
 
 def lookup(function: Callable[..., Any], name: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 from cuda_async import Device, Use
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
-from cuda_async.lease import Lease, lend
+from cuda_async.lease import ExportLease, Lease, lend
 from cuda_async.site import register_internal_package, user_site
 from cuda_async.stream import Stream
 from cutile.errors import ArgumentTypeError
@@ -126,9 +126,7 @@ class _Export:
         self._view = view
         self._consumer: Stream | None = None
         use = Use("the tensor given to another library", view.storage, write, *view.byte_range)
-        self._leases: list[Lease] = lend((use,), object(), user_site())
-        for lease in self._leases:
-            lease.exported = True
+        self._leases: list[Lease] = lend((use,), object(), user_site(), kind=ExportLease)
 
     def order(self, consumer: Stream, *, write: bool) -> None:
         """Have the consumer's stream wait for the data."""

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
-from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Storage, Stream, Use, register_internal_package
+from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Stream, Use, register_internal_package
+from cuda_async.lease import lend
+from cuda_async.site import site_of
 from cutile.backend.interface import CompileOptions
-from cutile.compile.facts import Fact
-from cutile.compile.kernels import KernelCache, Plan
+from cutile.compile.kernels import Plan
 from cutile.errors import LaunchError
-from cutile.launch.arguments import Checked, check_argument, give_back
+from cutile.launch.arguments import Checked, check_argument, give_back, is_op
 from cutile.launch.bound import BoundLaunch
-from cutile.launch.grid import Grid, check_grid, launch_grid
+from cutile.launch.form import Form, ViewUse
+from cutile.launch.grid import Grid, check_grid
 from cutile.launch.numbers import numbers_of
-from cutile.launch.scalars import plain_scalar
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
-from cutile.launch.views import TiledView
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
-
-
-_op_types: dict[type, bool] = {}
-
-
-def _is_op(argument: Any) -> bool:
-    """Whether an argument is an op that has yet to run. Remembers the answer by type: `isinstance` asks an ABC."""
-    kind = cast("type[Any]", type(argument))
-    known = _op_types.get(kind)
-    if known is None:
-        known = _op_types[kind] = issubclass(kind, DeviceOp)
-    return known
 
 
 class KernelOp(DeviceOp[Any]):
@@ -40,52 +29,64 @@ class KernelOp(DeviceOp[Any]):
     Made by calling a kernel; configured by the methods below, each of which returns the op itself.
     """
 
+    __slots__ = (
+        "_arguments", "_backend", "_checked", "_checks", "_form", "_generics", "_given_grid", "_grid", "_lazy", "_options",
+        "_plan", "_uses",
+    )  # fmt: skip
+
     has_effects = True
 
     def __init__(
         self,
-        kernel: KernelCache,
-        result: Any,
+        form: Form,
         arguments: tuple[Any, ...],
         generics: Mapping[str, Any],
         options: CompileOptions,
     ) -> None:
-        super().__init__()
-        self._kernel = kernel
-        self._result = result
+        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # of who called the kernel
+        self._form = form
+        self._arguments = arguments
         self._generics = generics
         self._options = options
-        self._grid: Grid | None = None
-        self._known_grid: Grid | None = None
         self._backend = chosen_backend()
         self._checks = True
-        self._arguments = arguments
-        self._lazy: tuple[DeviceOp[Any], ...] = ()
-        self._checked: list[Checked] = [None] * len(arguments)
-        self._facts: list[Fact] = [None] * len(arguments)
-        self._uses: list[Use] = []
-        self._outputs: list[tuple[str, TiledView]] = []
+        self._given_grid: Grid | None = None
+        self._grid: Grid | None = None
         self._plan: Plan | None = None
-        self.arity = len(arguments)
+        self._lazy: tuple[DeviceOp[Any], ...] = ()
         try:
-            for position, argument in enumerate(arguments):
-                if _is_op(argument):
-                    self._lazy += (cast("DeviceOp[Any]", argument),)
-                else:
-                    self._take(position, argument)
-            self._check_known()
-            for each in self._lazy:
-                each.claim()
+            checked = [check(argument) for check, argument in zip(form.checks, arguments, strict=True)]
+            self._checked: list[Checked] = checked
+            self._uses: list[ViewUse] = form.uses(checked)
+            if None in checked:
+                self._compose()
+            else:
+                self._check_known()
             if self._uses:
-                self.lend(*self._uses)
+                self._leases = lend(self._uses, self._token, self.site)
         except BaseException:
             self.discard()
+            for each in arguments:
+                if is_op(each) and each.state == "built":
+                    each.discard()
             raise
+
+    @property
+    def arity(self) -> int:  # type: ignore[override]
+        """How many arguments it yields."""
+        return len(self._arguments)
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]
         """Whether a graph may record it: it allocates nothing, since no argument is an op that has yet to run."""
         return not self._lazy
+
+    def _compose(self) -> None:
+        """Make the arguments that have yet to run part of this."""
+        for each in self._arguments:
+            if is_op(each):
+                each.claim()
+                self._lazy = (*self._lazy, each)
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
@@ -101,7 +102,7 @@ class KernelOp(DeviceOp[Any]):
         give_back(getattr(self, "_arguments", ()))  # absent where __init__ failed
 
     def label(self) -> str:
-        return self._kernel.signature.name
+        return self._form.name
 
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return self._lazy
@@ -115,7 +116,7 @@ class KernelOp(DeviceOp[Any]):
             GenericsError: the number or kind of values is wrong, or they contradict the partitions.
         """
         with self._giving_back():
-            self._generics = self._kernel.generics(values, {})
+            self._generics = self._form.kernel.generics(values, {})
             self._check_known()
         return self
 
@@ -126,7 +127,7 @@ class KernelOp(DeviceOp[Any]):
             LaunchError: it is empty, no grid, or not what the partitions say.
         """
         with self._giving_back():
-            self._grid = check_grid(self.label(), grid)
+            self._given_grid = check_grid(self.label(), grid)
             self._check_known()
         return self
 
@@ -168,80 +169,77 @@ class KernelOp(DeviceOp[Any]):
     # -- checks -------------------------------------------------------------------------------
 
     def _check_known(self) -> None:
-        """Check what is known before lazy arguments have run: the signature, the generics, the grid."""
+        """Check what can be, before lazy arguments have run: the signature, the generics, the grid."""
         if not self._lazy:
-            self._plan = self._specialize()
-            self._known_grid = self._launch_grid()
+            self._specialize()
 
-    def _specialize(self) -> Plan:
-        """The specialization; scalars whose dtype is a generic can be checked now that it is known."""
-        plan = self._kernel.plan(self._facts, self._generics, self._options)
-        signature = self._kernel.signature
-        for position in signature.generic_scalars:
-            parameter = signature.parameters[position]
-            dtype = plan.specialization.generics[str(parameter.dtype)]
-            self._checked[position] = plain_scalar(self._checked[position], dtype, signature.name, parameter.name)
-        return plan
+    def _specialize(self) -> tuple[Plan, Grid]:
+        form, checked = self._form, self._checked
+        plan = self._plan = form.plan(checked, self._generics, self._options)
+        grid = self._grid = form.grid(checked, self._given_grid)
+        return plan, grid
 
-    def _take(self, position: int, argument: Any) -> None:
-        """Check one argument and note what the launch does to its memory."""
-        signature = self._kernel.signature
-        parameter = signature.parameters[position]
-        checked: Any = check_argument(signature.name, parameter, argument)
-        self._checked[position] = checked
-        if parameter.kind != "scalar":
-            self._facts[position] = checked.facts
-            start, stop = checked.byte_range
-            self._uses.append(Use(parameter.name, checked.storage, checked.writes, start, stop))
-            if checked.writes:
-                self._outputs.append((parameter.name, checked))
-
-    def _launch_grid(self) -> Grid:
-        return launch_grid(self.label(), self._grid, self._outputs)
+    def _known(self) -> tuple[Plan, Grid]:
+        plan, grid = self._plan, self._grid
+        return self._specialize() if plan is None or grid is None else (plan, grid)
 
     # -- running ------------------------------------------------------------------------------
 
+    def straight(self) -> Callable[[Stream], Any] | None:
+        """What enqueues the launch on a stream, unless arguments have to run first or it is interpreted."""
+        return None if self._lazy or self._backend == INTERPRET else self._enqueue
+
     def execute(self, context: ExecutionContext) -> Any:
         """Run lazy arguments from left to right, compile if need be, enqueue the launch."""
-        arguments = self._arguments
         if self._lazy:
-            arguments = self._run_lazy(context)
-        self._check_device(context.device)
-        plan = self._plan or self._specialize()
-        grid = self._known_grid or self._launch_grid()
+            self._run_lazy(context)
         if self._backend == INTERPRET:
-            from cutile.launch.interpreted import run_interpreted
+            return self._interpret(context)
+        return self._enqueue(context.stream)
 
-            run_interpreted(context, plan, self._checked, self._uses, grid, self._checks)
-            return self._result(*arguments)
-        compiled = plan.compiled(target_of(context.device, self._backend))
-        numbers = numbers_of(compiled)(self._checked, grid)
-        stream = context.stream
+    def _interpret(self, context: ExecutionContext) -> Any:
+        from cutile.launch.interpreted import run_interpreted
+
+        plan, grid = self._known()
+        self._check_device(context.device)
+        run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, self._checks)
+        return self._form.result(*self._arguments)
+
+    def _enqueue(self, stream: Stream) -> Any:
+        plan, grid = self._known()
+        device = stream.device
         for use in self._uses:
-            cast("Storage", use.storage).use(stream, write=use.write)
-        compiled.loaded.launch(grid, numbers, stream)
-        context.hold_code(compiled.loaded)
-        return self._result(*arguments)
+            if use[1].device is not device:
+                self._check_device(device)
+        compiled = plan.compiled(target_of(device, self._backend))
+        numbers = numbers_of(compiled)(self._checked, grid)
+        for _, storage, write, _, _ in self._uses:
+            storage.use(stream, write=write)
+        loaded = compiled.loaded
+        loaded.launch(grid, numbers, stream)
+        stream.hold(loaded)
+        return self._form.result(*self._arguments)
 
-    def _run_lazy(self, context: ExecutionContext) -> tuple[Any, ...]:
-        """The arguments, with what the lazy ones yield; those are checked and lent now."""
-        arguments = list(self._arguments)
-        known = len(self._uses)
+    def _run_lazy(self, context: ExecutionContext) -> None:
+        """Put what the lazy arguments yield in their places; it is checked and lent now."""
+        form, arguments, checked = self._form, list(self._arguments), self._checked
+        parameters = form.kernel.signature.parameters
         for position, argument in enumerate(self._arguments):
-            if _is_op(argument):
-                arguments[position] = context.execute(cast("DeviceOp[Any]", argument))
-                self._take(position, arguments[position])
-        if len(self._uses) > known:
-            self.lend(*self._uses[known:])
-        return tuple(arguments)
+            if is_op(argument):
+                arguments[position] = context.execute(argument)
+                checked[position] = check_argument(form.name, parameters[position], arguments[position])
+        self._arguments = tuple(arguments)
+        known, self._uses = {use[0] for use in self._uses}, form.uses(checked)
+        late = [use for use in self._uses if use[0] not in known]
+        if late:
+            self.lend(*late)
 
     def _check_device(self, device: Device) -> None:
-        for use in self._uses:
-            storage = cast("Storage", use.storage)
+        for argument, storage, *_ in self._uses:
             if storage.device is not device:
                 raise ContextError(
                     device.ordinal,
-                    f"{self.label()}: argument {use.argument!r} is on {storage.device}, the launch on {device}; "
+                    f"{self.label()}: argument {argument!r} is on {storage.device}, the launch on {device}; "
                     "run the op on a stream of that device, or copy the argument",
                 )
 
@@ -264,14 +262,14 @@ class KernelOp(DeviceOp[Any]):
             ContextError: an argument is on another device than the stream.
         """
         with self._giving_back():
-            if self._plan is None or self._known_grid is None:
+            if self._plan is None or self._grid is None:
                 raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
             if self._backend == INTERPRET:
                 raise LaunchError(f"{self.label()}: an interpreted launch cannot be bound; run it with .sync()")
             self._check_device(stream.device)
             compiled = self._plan.compiled(target_of(stream.device, self._backend))
             bound = BoundLaunch(
-                self._kernel, self._plan, compiled, self._arguments, self._checked, self._known_grid, stream
+                self._form.kernel, self._plan, compiled, self._arguments, self._checked, self._grid, stream
             )
         self.discard()
         return bound
@@ -287,5 +285,5 @@ class KernelOp(DeviceOp[Any]):
         """
         if self._plan is None:
             raise LaunchError(f"{self.label()}: to inspect it, pass tensors rather than ops that have not run")
-        device = cast("Storage", self._uses[0].storage).device
+        device = self._uses[0][1].device
         return self._plan.render(target_of(device, self._backend, arch), stage)

@@ -15,7 +15,7 @@ INTERPRET = "interpret"
 """In place of a backend's name: the kernel's function runs as plain Python."""
 
 _chosen: ContextVar[str | None] = ContextVar("cutile_backend", default=INTERPRET if config.load().interpret else None)
-_targets: dict[tuple[Device, str | None], Target] = {}
+_targets: dict[str | None, dict[Device, Target]] = {None: {}}
 
 
 @contextmanager
@@ -71,8 +71,8 @@ def target_of(device: Device, backend: str | None, arch: str | None = None) -> T
     """
     if arch is not None:
         return target_for("cuda" if arch.startswith("sm_") else "host", arch, 0)
-    found = _targets.get((device, backend))
+    found = _targets.setdefault(backend, {}).get(device) if backend else _targets[None].get(device)
     if found is None:
         found = target_for(device.kind, device.arch, device.multiprocessor_count, backend)
-        _targets[device, backend] = found
+        _targets[backend][device] = found
     return found

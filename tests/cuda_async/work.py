@@ -107,9 +107,15 @@ class Affine(DeviceOp[Storage]):
         self.lend(Use("x", storage, write=True))
 
     def execute(self, context: ExecutionContext) -> Storage:
+        return self._enqueue(context.stream)
+
+    def straight(self) -> Callable[[Stream], Storage]:
+        return self._enqueue
+
+    def _enqueue(self, stream: Stream) -> Storage:
         storage = self._storage
-        storage.use(context.stream, write=True)
-        launch_affine(context.stream, storage.address, storage.nbytes // 4, self._factor, self._addend)
+        storage.use(stream, write=True)
+        launch_affine(stream, storage.address, storage.nbytes // 4, self._factor, self._addend)
         return storage
 
 

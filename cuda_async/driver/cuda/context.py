@@ -16,6 +16,7 @@ from cuda_async.errors import ContextError, DeviceLostError
 __all__ = ("BorrowedContext", "PrimaryContext")
 
 _forked = False
+_current_context = cu.cuCtxGetCurrent
 
 
 def _after_fork() -> None:
@@ -69,6 +70,10 @@ class PrimaryContext:
         if self.lost is not None:
             raise self.lost.with_traceback(None)
 
+    def is_current(self) -> bool:
+        """Whether calls on this thread reach the context as it is, and the context can be used."""
+        return self.lost is None and not _forked and int(_current_context()[1] or 0) == self.number
+
     def enter(self) -> None:
         """Make the context current on this thread, until `leave`."""
         self.check()
@@ -95,10 +100,10 @@ class PrimaryContext:
             DriverError: it failed. A failure that the context does not survive is kept as `lost`.
         """
         if _current.top is self:
-            return self._checked(function, function(*arguments))
+            return self.checked(function, function(*arguments))
         self.enter()
         try:
-            return self._checked(function, function(*arguments))
+            return self.checked(function, function(*arguments))
         finally:
             self.leave()
 
@@ -112,7 +117,8 @@ class PrimaryContext:
         finally:
             self.leave()
 
-    def _checked(self, function: Any, result: tuple[Any, ...]) -> Any:
+    def checked(self, function: Any, result: tuple[Any, ...]) -> Any:
+        """Return what a call of `function` yielded beside its code. Raises as `call` does."""
         try:
             return check(result, function)
         except DeviceLostError as error:

@@ -21,6 +21,9 @@ _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
 
+_launch = cu.cuLaunchKernel
+
+
 class RunErrors:
     """The first exception of a host function of one run; device errors come from the driver."""
 
@@ -151,6 +154,13 @@ class CudaStream(DriverStream):
         if self._driver.garbage:
             self._driver.collect()
 
+    def begin_alone(self) -> None:
+        # Each call makes the context current where it is not: there is nothing to be undone.
+        self._context.check()
+        self.errors = RunErrors()
+        if self._driver.garbage:
+            self._driver.collect()
+
     def end_run(self) -> None:
         self._context.leave()
 
@@ -218,7 +228,14 @@ class CudaStream(DriverStream):
     ) -> None:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
-        self._context.call(cu.cuLaunchKernel, function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
+        x, y, z = grid
+        i, j, k = block
+        context = self._context
+        if context.is_current():
+            result = _launch(function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
+            context.checked(_launch, result)
+        else:
+            context.call(_launch, function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
 
     def prepare_launch(
         self,
@@ -230,14 +247,17 @@ class CudaStream(DriverStream):
     ) -> Callable[[], None]:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"prepare_launch: expected what load_function returned, got {type(function).__name__}")
-        context, launch, success = self._context, cu.cuLaunchKernel, cu.CUresult.CUDA_SUCCESS
-        current, number = cu.cuCtxGetCurrent, context.number
+        context, launch, success = self._context, _launch, cu.CUresult.CUDA_SUCCESS
         arguments = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
 
         def go() -> None:
             # Most calls find the context current: then this is the driver's call and little else.
-            if int(current()[1] or 0) != number or context.lost is not None or launch(*arguments)[0] != success:
+            if not context.is_current():
                 context.call(launch, *arguments)
+                return
+            result = launch(*arguments)
+            if result[0] != success:
+                context.checked(launch, result)
 
         return go
 
