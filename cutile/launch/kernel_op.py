@@ -30,8 +30,8 @@ class KernelOp(DeviceOp[Any]):
     """
 
     __slots__ = (
-        "_arguments", "_backend", "_checked", "_checks", "_form", "_generics", "_given_grid", "_grid", "_lazy", "_options",
-        "_plan", "_uses",
+        "_arguments", "_backend", "_checked", "_checks", "_form", "_generics", "_given_grid", "_grid", "_lazy",
+        "_options", "_plan", "_uses",
     )  # fmt: skip
 
     has_effects = True
