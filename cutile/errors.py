@@ -55,18 +55,48 @@ class CutileError(Exception):
 
 
 class KernelError(CutileError):
-    """An error in a kernel's source: a message, the place, and a remedy."""
+    """An error in a kernel's source: a message, the place, and a remedy.
 
-    def __init__(self, message: str, location: Location | None = None, remedy: str = "") -> None:
+    Attributes:
+        message: what is wrong.
+        location: where.
+        remedy: what to do.
+        places: other places that the message speaks of, each with what is there.
+        errors: every error that was found; just this one where there is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        location: Location | None = None,
+        remedy: str = "",
+        places: tuple[tuple[str, Location], ...] = (),
+    ) -> None:
         self.message = message
         self.location = location
         self.remedy = remedy
+        self.places = places
+        self.errors: tuple[KernelError, ...] = (self,)
         parts = [message]
         if location is not None:
             parts.append(location.show())
+        for what, place in places:
+            parts += [f"{what}:", place.show()]
         if remedy:
             parts.append(remedy)
         super().__init__("\n".join(parts))
+
+    @staticmethod
+    def together(kernel: str, errors: tuple[KernelError, ...]) -> KernelError:
+        """One error that lists several; of their class where they share one."""
+        if len(errors) == 1:
+            return errors[0]
+        kinds = {type(each) for each in errors}
+        kind = kinds.pop() if len(kinds) == 1 else KernelError
+        listed = [f"{number}. {each}" for number, each in enumerate(errors, 1)]
+        made = kind("\n\n".join([f"kernel {kernel!r} has {len(errors)} errors", *listed]))
+        made.errors = errors
+        return made
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

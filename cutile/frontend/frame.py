@@ -1,21 +1,68 @@
-"""`Frame`: the state of compiling one function body. Inlined helpers get a frame of their own with the same builder."""
+"""`Frame`: the state of compiling one function body. Inlined helpers get a frame of their own in the same session."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
+from cutile.frontend.flow import Flow
 from cutile.frontend.names import MISSING, Captures, compile_time, lookup
+from cutile.frontend.report import Report, Suppressed
 from cutile.frontend.source import FunctionSource
-from cutile.frontend.values import Undefined
+from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
 
-NOT_RETURNED: Any = object()
+RETURNED = "return"
+"""The name that holds what a function has returned; no variable can have it."""
+
+
+class PassOn(Exception):
+    """A variable of a loop is used after it, and the loop can pass it on: compile again, and let it."""
+
+    def __init__(self, loop: ast.AST, name: str) -> None:
+        super().__init__(name)
+        self.key = (id(loop), name)
+
+
+@dataclass
+class Session:
+    """What the frames of one compilation share.
+
+    Attributes:
+        evaluate: compiles an expression; set by `build`, so that modules here need not import one another in a circle.
+        execute: compiles statements.
+        invoke: compiles a call of anything that can be called: `invoke(frame, function, args, kwargs, node)`.
+        report: the errors so far.
+        unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
+        passed_on: variables that loops pass on although they have no value before: (loop, name).
+    """
+
+    builder: Builder
+    captures: Captures
+    evaluate: Callable[[Frame, ast.expr], Any]
+    execute: Callable[[Frame, Sequence[ast.stmt]], None]
+    invoke: Callable[[Frame, Any, list[Any], dict[str, Any], ast.AST], Any]
+    unsafe: bool = False
+    report: Report = field(default_factory=Report)
+    passed_on: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+
+
+@dataclass
+class LoopState:
+    """The loop around the current statement.
+
+    Attributes:
+        carried: the variables that it carries from one turn to the next; None for an unrolled loop, which has them all.
+        at_break: the variables that have a value at every `break` so far; None before the first.
+    """
+
+    carried: frozenset[str] | None
+    at_break: dict[str, Any] | None = None
 
 
 @dataclass
@@ -25,34 +72,70 @@ class Frame:
     Attributes:
         function: the Python function, for its globals and closure.
         variables: what its local names mean now.
-        evaluate: compiles an expression; set by `build`, so that modules here need not import one another in a circle.
-        execute: compiles statements.
+        places: the syntax that assigned each of them last.
+        outer: the frame of the function that a nested function was defined in.
         active: the helpers being inlined, outermost first.
         dynamic_depth: how many loops and branches that are decided at run time enclose the current statement.
-        returned: what `return` gave, once it was reached.
-        unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
+        flow: where control goes after the statements so far.
+        loop: the loop around the current statement.
     """
 
     function: Callable[..., Any]
     source: FunctionSource
-    builder: Builder
-    captures: Captures
-    evaluate: Callable[[Frame, ast.expr], Any]
-    execute: Callable[[Frame, Sequence[ast.stmt]], None]
+    session: Session
     variables: dict[str, Any] = field(default_factory=dict[str, Any])
+    places: dict[str, ast.AST] = field(default_factory=dict[str, ast.AST])
     caller: Location | None = None
-    active: tuple[Callable[..., Any], ...] = ()
+    outer: Frame | None = None
+    active: tuple[Any, ...] = ()
     dynamic_depth: int = 0
-    returned: Any = NOT_RETURNED
+    flow: Flow = field(default_factory=Flow)
+    loop: LoopState | None = None
     is_entry: bool = False
-    unsafe: bool = False
+
+    @property
+    def builder(self) -> Builder:
+        """Where operations are appended."""
+        return self.session.builder
+
+    @property
+    def captures(self) -> Captures:
+        """The outside names that were read."""
+        return self.session.captures
+
+    @property
+    def report(self) -> Report:
+        """The errors so far."""
+        return self.session.report
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether the kernel may use what nothing checks."""
+        return self.session.unsafe
+
+    def evaluate(self, node: ast.expr) -> Any:
+        """What an expression means."""
+        return self.session.evaluate(self, node)
+
+    def execute(self, body: Sequence[ast.stmt]) -> None:
+        """Compile statements, up to one after which control does not go on."""
+        self.session.execute(self, body)
+
+    def invoke(self, function: Any, *args: Any, node: ast.AST, **kwargs: Any) -> Any:
+        """Call what a kernel may call: an operation, a function, a lambda, a method. `node` is for errors."""
+        return self.session.invoke(self, function, list(args), kwargs, node)
 
     def locate(self, node: ast.AST) -> Location:
         """The place of a node, with the chain of calls that led here."""
         return self.source.locate(node, self.caller)
 
+    def place_of(self, name: str) -> tuple[tuple[str, Location], ...]:
+        """Where a variable was assigned last, for the places of an error."""
+        node = self.places.get(name)
+        return (("it is assigned here", self.locate(node)),) if node is not None else ()
+
     @contextmanager
-    def at(self, node: ast.AST) -> Any:
+    def at(self, node: ast.AST) -> Iterator[None]:
         """Operations built inside come from `node`; errors raised inside without a place get this one."""
         before = self.builder.location
         self.builder.location = self.locate(node)
@@ -61,9 +144,18 @@ class Frame:
         except KernelError as error:
             if error.location is not None:
                 raise
-            raise type(error)(error.message, self.locate(node), error.remedy) from None
+            raise type(error)(error.message, self.locate(node), error.remedy, error.places) from None
         finally:
             self.builder.location = before
+
+    @contextmanager
+    def dynamic(self) -> Iterator[None]:
+        """What is compiled inside may not run, or run many times, as is decided at run time."""
+        self.dynamic_depth += 1
+        try:
+            yield
+        finally:
+            self.dynamic_depth -= 1
 
     def emit(self, op: Op, name: str = "") -> Value:
         """Append an operation and return its only result."""
@@ -86,27 +178,52 @@ class Frame:
         """Raise a KernelSyntaxError at `node`."""
         raise KernelSyntaxError(message, self.locate(node), remedy)
 
+    def local(self, name: str) -> Any:
+        """A local variable, or one of the functions around this one; MISSING if there is none."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.variables:
+                return frame.variables[name]
+            frame = frame.outer
+        return MISSING
+
     def name(self, node: ast.Name) -> Any:
         """What a name means here.
 
         Raises:
             KernelNameError: nothing, or a variable that only some paths define.
+            KernelTypeError: a variable that has another type on another path.
         """
         name = node.id
-        if name in self.variables:
-            value = self.variables[name]
-            if isinstance(value, Undefined):
-                raise KernelNameError(
-                    f"{name!r} may be undefined here: {value.why}",
-                    self.locate(node),
-                    f"Give {name!r} a value before.",
-                )
+        value = self.local(name)
+        if isinstance(value, Faulty):
+            raise Suppressed(f"{name!r} is faulty", self.locate(node))
+        if isinstance(value, Undefined):
+            self._refuse(node, value)
+        if value is not MISSING:
             return value
         found = lookup(self.function, name)
         if found is MISSING:
             raise KernelNameError(f"name {name!r} is not defined", self.locate(node), self._suggest(name))
         self.captures.record(self.function, name, found)
         return compile_time(found, name)
+
+    def _refuse(self, node: ast.Name, value: Undefined) -> NoReturn:
+        if value.late is not None:
+            raise PassOn(value.late, node.id)
+        if value.conflict:
+            raise KernelTypeError(
+                f"{node.id!r} has no one type here: {value.why}",
+                self.locate(node),
+                "Convert, reshape or broadcast one, so that both are of one dtype and shape; or use two names.",
+                value.places,
+            )
+        raise KernelNameError(
+            f"{node.id!r} may be undefined here: {value.why}",
+            self.locate(node),
+            f"Give {node.id!r} a value before.",
+            value.places,
+        )
 
     def _suggest(self, name: str) -> str:
         import difflib

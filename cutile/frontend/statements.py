@@ -6,24 +6,49 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cutile.errors import KernelError
 from cutile.frontend import operators
+from cutile.frontend.assertions import assert_statement
 from cutile.frontend.assign import assign
-from cutile.frontend.control import for_loop, if_statement, while_loop
+from cutile.frontend.branches import guarded, if_statement
+from cutile.frontend.closures import define
 from cutile.frontend.expressions import evaluate
-from cutile.frontend.frame import NOT_RETURNED, Frame
+from cutile.frontend.flow import Flow
+from cutile.frontend.for_loops import for_loop, while_loop
+from cutile.frontend.frame import Frame
+from cutile.frontend.jumps import break_statement, continue_statement, return_statement
+from cutile.frontend.patterns import match_statement
+from cutile.frontend.scan import assigned
 from cutile.frontend.syntax import refuse
+from cutile.frontend.values import FAULTY
 
 
 def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
-    """Compile statements in order, up to a return."""
-    for node in body:
-        if frame.returned is not NOT_RETURNED:
+    """Compile statements in order, up to one after which control does not go on.
+
+    A statement that fails is reported; what it would have assigned is faulty from there on, and the rest is read.
+    """
+    for position, node in enumerate(body):
+        if not frame.flow.falls:
             return
-        visit = _VISITORS.get(type(node))
-        if visit is None:
-            refuse(frame, node)
-        with frame.at(node):
-            visit(frame, node)
+        if frame.flow.taken:
+            guarded(frame, lambda: execute(frame, body[position:]), node)  # noqa: B023 (called at once)
+            return
+        before = dict(frame.variables)
+        try:
+            with frame.at(node):
+                _execute(frame, node)
+        except KernelError as error:
+            frame.report.add(error)
+            frame.variables = before | dict.fromkeys(assigned([node]), FAULTY)
+            frame.flow = Flow()
+
+
+def _execute(frame: Frame, node: ast.stmt) -> None:
+    visit = STATEMENTS.get(type(node))
+    if visit is None:
+        refuse(frame, node)
+    visit(frame, node)
 
 
 def _assignment(frame: Frame, node: ast.Assign) -> None:
@@ -39,42 +64,36 @@ def _annotated(frame: Frame, node: ast.AnnAssign) -> None:
 
 def _augmented(frame: Frame, node: ast.AugAssign) -> None:
     if not isinstance(node.target, ast.Name):
-        refuse(frame, node.target, "an assignment to an element or attribute")
+        assign(frame, node.target, None)
+        return
     old = frame.name(ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target))
     value = operators.binary(frame, type(node.op), old, evaluate(frame, node.value))
     assign(frame, node.target, value)
 
 
 def _expression(frame: Frame, node: ast.Expr) -> None:
-    if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+    if isinstance(node.value, ast.Constant) and (isinstance(node.value.value, str) or node.value.value is ...):
         return  # a docstring, or a string used as a comment
     evaluate(frame, node.value)
-
-
-def _return(frame: Frame, node: ast.Return) -> None:
-    if frame.is_entry and node.value is not None:
-        frame.syntax_error(node, "a kernel returns nothing", "Store results into a Mut parameter.")
-    if frame.dynamic_depth:
-        frame.syntax_error(
-            node,
-            "a return inside a loop or a branch that is decided when the kernel runs",
-            "Assign the result to a variable, and return it at the end of the function.",
-        )
-    frame.returned = None if node.value is None else evaluate(frame, node.value)
 
 
 def _pass(frame: Frame, node: ast.Pass) -> None:
     del frame, node
 
 
-_VISITORS: dict[type[ast.stmt], Callable[[Frame, Any], None]] = {
+STATEMENTS: dict[type[ast.stmt], Callable[[Frame, Any], None]] = {
     ast.Assign: _assignment,
     ast.AnnAssign: _annotated,
     ast.AugAssign: _augmented,
     ast.Expr: _expression,
-    ast.Return: _return,
     ast.Pass: _pass,
+    ast.If: if_statement,
     ast.For: for_loop,
     ast.While: while_loop,
-    ast.If: if_statement,
+    ast.Match: match_statement,
+    ast.Break: break_statement,
+    ast.Continue: continue_statement,
+    ast.Return: return_statement,
+    ast.FunctionDef: define,
+    ast.Assert: assert_statement,
 }

@@ -5,9 +5,12 @@ Compile-time values are plain Python objects: numbers, strings, tuples, dtypes, 
 
 from __future__ import annotations
 
+import ast
+import types
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from cutile.errors import Location
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
 
@@ -63,10 +66,37 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Record:
+    """An instance of a dataclass, with values of the front end in its fields."""
+
+    kind: type
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Undefined:
-    """A variable that only some paths define; `why` is for the error when it is used."""
+    """A variable that has no value here.
+
+    Attributes:
+        why: for the error when it is used.
+        conflict: it has a value on every path, of different types.
+        places: what was assigned where, for the same error.
+        late: the loop that could pass it on, if it is asked to.
+        hidden: what a loop carries for it all the same, for the paths on which it has a value.
+    """
 
     why: str
+    conflict: bool = False
+    places: tuple[tuple[str, Location], ...] = ()
+    late: ast.AST | None = None
+    hidden: Any = None
+
+
+class Faulty:
+    """A variable whose value could not be compiled. That was reported; what uses it is not."""
+
+
+FAULTY = Faulty()
 
 
 def items_of(value: Any) -> tuple[Any, ...]:
@@ -95,4 +125,12 @@ def describe(value: Any) -> str:
         return f"method {value.name!r}"
     if isinstance(value, Undefined):
         return "undefined variable"
+    if isinstance(value, Record):
+        return f"{value.kind.__name__}({', '.join(map(describe, value.items))})"
+    if isinstance(value, tuple) and any(isinstance(item, Value | Record | tuple) for item in items_of(value)):
+        return f"tuple ({', '.join(map(describe, items_of(value)))})"
+    if isinstance(value, types.FunctionType):
+        return f"function {value.__name__!r}"
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__!r}"
     return f"{type(value).__name__} {value!r}"

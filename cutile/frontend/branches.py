@@ -1,0 +1,348 @@
+"""Branches that are decided when the kernel runs: both sides are compiled, and what they leave behind is merged.
+
+A variable that both sides give the same type becomes a result of the `if`. One that they give different types, or
+that one side alone defines, has no value afterwards, and says so where it is used. A side that leaves by `break`,
+`continue` or `return` counts only for what is needed where it goes.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutile.dtypes import bool_, f32
+from cutile.errors import KernelTypeError
+from cutile.frontend import operators
+from cutile.frontend.flow import Exit, Flag, Flow
+from cutile.frontend.frame import RETURNED, Frame
+from cutile.frontend.operators import is_number, materialize, truth
+from cutile.frontend.structure import leaves, refill, same_structure
+from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.ir.constant import Constant
+from cutile.ir.control import If
+from cutile.ir.core import Block, Value
+from cutile.ir.types import TileType
+from cutile.ops.arith import Not, Or
+
+_VALUE = " value"  # the name under which the values of expressions are merged
+
+
+@dataclass
+class _Side:
+    """One side of a branch, compiled."""
+
+    block: Block
+    variables: dict[str, Any]
+    places: dict[str, ast.AST]
+    flow: Flow
+    yields: list[Value] = field(default_factory=list[Value])
+
+    def needs(self, name: str, frame: Frame) -> bool:
+        """Whether the variable's value on this side is needed after the branch."""
+        if name == RETURNED:
+            return Exit.RETURN in self.flow.taken
+        if self.flow.falls or Exit.ENDED in self.flow.taken:
+            return True
+        loop = frame.loop
+        if loop is None or not {Exit.BREAK, Exit.CONTINUE} & self.flow.taken.keys():
+            return False
+        return loop.carried is None or name in loop.carried
+
+
+def _compile_side(frame: Frame, action: Callable[[], Any]) -> _Side:
+    """Run `action` in a block of its own, and put the frame back as it was."""
+    before = frame.variables, frame.places, frame.flow
+    frame.variables, frame.places, frame.flow = dict(frame.variables), dict(frame.places), Flow()
+    try:
+        with frame.builder.block() as block, frame.dynamic():
+            value = action()
+        frame.variables[_VALUE] = value
+        return _Side(block, frame.variables, frame.places, frame.flow)
+    finally:
+        frame.variables, frame.places, frame.flow = before
+
+
+class _Merge:
+    """The two sides of a branch, and the results of the `if` to be."""
+
+    def __init__(self, frame: Frame, condition: Value, sides: tuple[_Side, _Side], node: ast.AST) -> None:
+        self.frame = frame
+        self.condition = condition
+        self.sides = sides
+        self.node = node
+        self.phis: list[tuple[TileType, str]] = []
+
+    def variables(self) -> dict[str, Any]:
+        """What each variable that the sides changed means afterwards; phis are `_Phi`s."""
+        left, right = self.sides
+        merged: dict[str, Any] = {}
+        for name in {**left.variables, **right.variables}:
+            a, b = left.variables.get(name, _ABSENT), right.variables.get(name, _ABSENT)
+            if a is b:
+                continue
+            wanted = left.needs(name, self.frame), right.needs(name, self.frame)
+            if wanted == (True, True) or (wanted == (False, False) and name == _VALUE):
+                merged[name] = self._both(name, a, b)
+            elif wanted[0]:
+                merged[name] = self._one(name, a, 0)
+            elif wanted[1]:
+                merged[name] = self._one(name, b, 1)
+            else:
+                merged[name] = Undefined(f"no path from line {self._line} comes here with a value")
+        return merged
+
+    @property
+    def _line(self) -> int:
+        return self.frame.locate(self.node).line
+
+    def _places(self, name: str) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for what, side in (("on one path", self.sides[0]), ("on the other", self.sides[1])):
+            node = side.places.get(name)
+            if node is not None:
+                found.append((what, self.frame.locate(node)))
+        return tuple(found)
+
+    def _both(self, name: str, a: Any, b: Any) -> Any:
+        """A variable that is needed from both sides."""
+        if isinstance(a, Faulty) or isinstance(b, Faulty):
+            return FAULTY
+        if isinstance(a, Undefined) or isinstance(b, Undefined):
+            loop = self.frame.loop
+            if loop is not None and loop.carried is not None and name in loop.carried:
+                return self._hidden(name, a, b)
+            if (a is _ABSENT or b is _ABSENT) and not (isinstance(a, Undefined) and isinstance(b, Undefined)):
+                one = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
+                return Undefined(one, places=self._places(name))
+            return b if a is _ABSENT or not isinstance(a, Undefined) else a
+        return self._joined(name, a, b)
+
+    def _joined(self, name: str, a: Any, b: Any) -> Any:
+        """Two values of one variable as one."""
+        if not same_structure(a, b):
+            return self._conflict(name, a, b)
+        mark = len(self.phis)
+        made: list[Any] = []
+        for x, y in zip(leaves(a), leaves(b), strict=True):
+            if same_constant(x, y):
+                made.append(x)
+                continue
+            wanted = _common(x, y)
+            if wanted is None:
+                self._forget(mark)
+                return self._conflict(name, a, b)
+            made.append(self._phi(name, wanted, x, y))
+        return refill(a, iter(made))
+
+    def _hidden(self, name: str, a: Any, b: Any) -> Any:
+        """A variable that a loop carries although a side gives it no value: it counts for the sides that do."""
+        pair = [each.hidden if isinstance(each, Undefined) else each for each in (a, b)]
+        if pair[0] is None or pair[1] is None:
+            made = self._one(name, pair[1], 1) if pair[0] is None else self._one(name, pair[0], 0)
+        else:
+            made = self._joined(name, *pair)
+        for value, side in zip((a, b), self.sides, strict=True):
+            if isinstance(value, Undefined) and side.flow.falls:
+                return Undefined(value.why, places=value.places, hidden=made)
+        return made
+
+    def _one(self, name: str, value: Any, side: int) -> Any:
+        """A variable whose value on the other side does not matter."""
+        if isinstance(value, Undefined | Faulty) or value is self.frame.variables.get(name):
+            return value
+        made: list[Any] = []
+        for leaf in leaves(value):
+            if not is_tile(leaf):
+                made.append(leaf)
+            else:
+                pair = (leaf, None) if side == 0 else (None, leaf)
+                made.append(self._phi(name, leaf.tile, *pair))
+        return refill(value, iter(made))
+
+    def _conflict(self, name: str, a: Any, b: Any) -> Any:
+        """No one type: an error at once for what is used at once."""
+        kinds = f"it is {describe(a)} on one path, {describe(b)} on the other"
+        if name == RETURNED:
+            raise KernelTypeError(
+                f"the function returns different types: {kinds}",
+                self.frame.locate(self.node),
+                "Every return must give the same dtype and shape.",
+                self._places(name),
+            )
+        if name == _VALUE:
+            raise KernelTypeError(
+                f"this expression has different types in the two branches: {describe(a)} and {describe(b)}",
+                self.frame.locate(self.node),
+                "Both branches must give the same dtype and shape; convert, reshape or broadcast one.",
+            )
+        return Undefined(kinds, conflict=True, places=self._places(name))
+
+    def _forget(self, mark: int) -> None:
+        del self.phis[mark:]
+        for side in self.sides:
+            del side.yields[mark:]
+
+    def _phi(self, name: str, wanted: TileType, x: Any, y: Any) -> _Phi:
+        """A result of the `if`; None stands for a value that is never used."""
+        builder = self.frame.builder
+        for value, side in zip((x, y), self.sides, strict=True):
+            if not is_tile(value):
+                with builder.within(side.block):
+                    if value is None:
+                        value = self.frame.emit(Constant(value=_zero(wanted), dtype=wanted.dtype, shape=wanted.shape))
+                    else:
+                        value = materialize(self.frame, value, wanted.dtype, wanted.shape)
+            side.yields.append(value)
+        self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name))
+        return _Phi(len(self.phis) - 1)
+
+    def flow(self, guarding: dict[Exit, Flag]) -> Flow:
+        """Where control goes afterwards. `guarding`: flags that are false wherever the first side runs."""
+        left, right = (side.flow for side in self.sides)
+        merged = Flow(left.falls or right.falls)
+        for exit in Exit:
+            a, b = left.taken.get(exit), right.taken.get(exit)
+            if a is None and b is None:
+                continue
+            if a is True and b is True:
+                merged.taken[exit] = True
+            elif a is None and b is not None and b is guarding.get(exit):
+                merged.taken[exit] = b
+            elif a is True and b is None:
+                merged.taken[exit] = self.condition
+            elif a is None and b is True:
+                merged.taken[exit] = self.frame.emit(Not(x=self.condition))
+            else:
+                phi: Any = self._phi(_VALUE, TileType(bool_), a or False, b or False)
+                merged.taken[exit] = phi
+        return merged
+
+    def emit(self, merged: dict[str, Any], flow: Flow) -> dict[str, Any]:
+        """Build the `if`; variables and flow with its results in them."""
+        builder = self.frame.builder
+        for side in self.sides:
+            with builder.within(side.block):
+                builder.yield_(*side.yields)
+        results: Sequence[Value] = ()
+        if self.phis or any(len(side.block.operations) > 1 for side in self.sides):
+            then, orelse = (side.block for side in self.sides)
+            results = builder.add(If(condition=self.condition, then=then, orelse=orelse)).results
+            for value, (_, name) in zip(results, self.phis, strict=True):
+                value.name = name
+        flow.taken = {exit: results[flag.at] if isinstance(flag, _Phi) else flag for exit, flag in flow.taken.items()}
+        return {name: _resolved(value, results) for name, value in merged.items()}
+
+
+@dataclass(frozen=True)
+class _Phi:
+    """Stands for a result of the `if` that is being made."""
+
+    at: int
+
+
+_ABSENT = Undefined("it is assigned nowhere before")
+
+
+def _resolved(value: Any, results: Sequence[Value]) -> Any:
+    """A merged value with the results of the `if` where phis stood for them."""
+    if isinstance(value, Undefined):
+        return value if value.hidden is None else dataclasses.replace(value, hidden=_resolved(value.hidden, results))
+    return refill(value, iter([results[leaf.at] if isinstance(leaf, _Phi) else leaf for leaf in leaves(value)]))
+
+
+def _word(node: ast.AST) -> str:
+    return {ast.Match: "match", ast.For: "for", ast.While: "while"}.get(type(node), "if")
+
+
+def _zero(type: TileType) -> bool | int | float:
+    return {"bool": False, "float": 0.0}.get(type.dtype.kind, 0)
+
+
+def same_constant(x: Any, y: Any) -> bool:
+    """Whether two leaves are one compile-time value."""
+    if is_tile(x) or is_tile(y):
+        return x is y
+    return x is y or (type(x) is type(y) and repr(x) == repr(y) and bool(x == y))
+
+
+def _common(x: Any, y: Any) -> TileType | None:
+    """The type that two leaves take: a tile's where there is one, else the wider of the numbers' defaults."""
+    if is_tile(x) and is_tile(y):
+        return x.tile if x.tile == y.tile else None
+    if is_tile(x) or is_tile(y):
+        tile, number = (x, y) if is_tile(x) else (y, x)
+        return tile.tile if is_number(number) and _fits(number, tile.tile) else None
+    if not is_number(x) or not is_number(y):
+        return None
+    if isinstance(x, bool) != isinstance(y, bool):
+        return None
+    if isinstance(x, float) or isinstance(y, float):
+        return TileType(f32)
+    return TileType(operators.default_dtype(max(x, y, key=abs)))
+
+
+def _fits(number: Any, tile: TileType) -> bool:
+    """Whether a compile-time number may stand for a tile of this type."""
+    kind = tile.dtype.kind
+    return kind == "float" or (isinstance(number, bool) if kind == "bool" else isinstance(number, int))
+
+
+def branch(
+    frame: Frame,
+    condition: Any,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
+    node: ast.AST,
+    guarding: dict[Exit, Flag] | None = None,
+) -> Any:
+    """Compile `then` or `orelse`, or both where `condition` is known only when the kernel runs; what they give."""
+    if isinstance(condition, bool):
+        return then() if condition else orelse()
+    sides = _compile_side(frame, then), _compile_side(frame, orelse)
+    merge = _Merge(frame, condition, sides, node)
+    merged = merge.variables()
+    flow = merge.flow(guarding or {})
+    results = merge.emit(merged, flow)
+    flow.settle()
+    value = results.pop(_VALUE, None)
+    places = {**sides[1].places, **sides[0].places}
+    frame.variables.update(results)
+    frame.places.update({name: places[name] for name in results if name in places})
+    frame.flow = flow
+    return value
+
+
+def guarded(frame: Frame, action: Callable[[], Any], node: ast.AST) -> None:
+    """Run `action` on the paths that fall through to here."""
+    flow = frame.flow
+    if not flow.falls:
+        return
+    if not flow.taken:
+        action()
+        return
+    flags = list(flow.taken.values())
+    exited = flags[0]
+    for flag in flags[1:]:
+        exited = frame.emit(Or(x=exited, y=flag))  # type: ignore[arg-type]
+    remaining = frame.emit(Not(x=exited))  # type: ignore[arg-type]
+    taken = dict(flow.taken)
+
+    def skip() -> None:
+        frame.flow = Flow(False, dict(taken))
+
+    branch(frame, remaining, action, skip, node, guarding=taken)
+
+
+def if_statement(frame: Frame, node: ast.If) -> None:
+    """`if`: decided now where the condition is constant, else a branch that yields what either side assigns."""
+    condition = truth(frame, frame.evaluate(node.test), node.test)
+    branch(frame, condition, lambda: frame.execute(node.body), lambda: frame.execute(node.orelse), node)
+
+
+def if_expression(frame: Frame, node: ast.IfExp) -> Any:
+    """`a if condition else b`: one side is compiled where the condition is constant, else both."""
+    condition = truth(frame, frame.evaluate(node.test), node.test)
+    return branch(frame, condition, lambda: frame.evaluate(node.body), lambda: frame.evaluate(node.orelse), node)

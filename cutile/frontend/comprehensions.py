@@ -1,0 +1,74 @@
+"""Comprehensions over what is known when the kernel is compiled: each item is compiled in place, the result is a tuple."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from cutile.frontend.assign import assign
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import truth
+from cutile.frontend.values import Range, describe, is_tile, items_of
+
+MAX_ITEMS = 1 << 16
+
+
+def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:
+    """`[f(x) for x in items if test(x)]`, as a tuple. Its variables are its own."""
+    before, places = dict(frame.variables), dict(frame.places)
+    items: list[Any] = []
+    try:
+        _generate(frame, node, node.generators, items)
+    finally:
+        frame.variables, frame.places = before, places
+    return tuple(items)
+
+
+def _generate(
+    frame: Frame, node: ast.ListComp | ast.GeneratorExp, generators: Sequence[ast.comprehension], items: list[Any]
+) -> None:
+    if not generators:
+        items.append(frame.evaluate(node.elt))
+        return
+    first, *rest = generators
+    if first.is_async:
+        frame.syntax_error(first.iter, "an async comprehension is not compiled in a kernel", "Use a plain one.")
+    for item in static_items(frame, frame.evaluate(first.iter), first.iter):
+        assign(frame, first.target, item)
+        if all(_holds(frame, test) for test in first.ifs):
+            _generate(frame, node, rest, items)
+
+
+def _holds(frame: Frame, test: ast.expr) -> bool:
+    decided = truth(frame, frame.evaluate(test), test)
+    if not isinstance(decided, bool):
+        frame.type_error(
+            "the condition of a comprehension must be known when the kernel is compiled",
+            test,
+            "The number of items is fixed: keep the item, and use ct.select to replace it.",
+        )
+    return decided
+
+
+def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a comprehension") -> tuple[Any, ...]:
+    """The items of a tuple, or of a range whose bounds are constants."""
+    if isinstance(value, tuple):
+        return items_of(value)
+    if isinstance(value, Range):
+        bounds = (value.start, value.stop, value.step)
+        if not any(map(is_tile, bounds)):
+            items = range(*bounds)
+            if len(items) <= MAX_ITEMS:
+                return tuple(items)
+            frame.type_error(f"{what} over {len(items)} items", node, f"At most {MAX_ITEMS}: use a loop.")
+        frame.type_error(
+            f"{what} over a range whose bounds are known only when the kernel runs",
+            node,
+            "The number of items is fixed when the kernel is compiled: use a constant or generic, or a for loop.",
+        )
+    frame.type_error(
+        f"{what} goes over a tuple or a constant range, not over {describe(value)}",
+        node,
+        "Loop over range(...), ct.static_range(...) or a tuple.",
+    )

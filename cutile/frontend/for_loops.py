@@ -1,0 +1,282 @@
+"""`for` and `while`: over a range on the device, over a tuple by compiling the body once per item."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from cutile.dtypes import bool_, i32, u8, u16, u32, u64
+from cutile.frontend.assign import assign
+from cutile.frontend.branches import guarded
+from cutile.frontend.flow import Exit
+from cutile.frontend.frame import Frame, LoopState
+from cutile.frontend.logic import conjunction
+from cutile.frontend.loops import Loop, exited
+from cutile.frontend.operators import binary, comparison, materialize, truth, unify
+from cutile.frontend.scan import leaves_loop
+from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, While
+from cutile.ir.core import Value
+from cutile.ops.arith import Add, And, Not, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Ne, Select
+
+UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
+
+
+def for_loop(frame: Frame, node: ast.For) -> None:
+    """`for i in range(...)`: a loop. `for x in <tuple>` (or `ct.static_range`): the body once per item."""
+    iterable = frame.evaluate(node.iter)
+    if isinstance(iterable, tuple):
+        _unrolled(frame, node, items_of(iterable))
+    elif isinstance(iterable, Range):
+        _RangeLoop(frame, node, iterable).compile()
+    else:
+        frame.type_error(
+            f"cannot loop over {describe(iterable)}",
+            node.iter,
+            "Loop over range(...), ct.static_range(...) or a tuple.",
+        )
+
+
+def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
+    """The body once per item. A `break` that is decided at run time puts the rest of the turns under a condition."""
+    outer = frame.loop
+    frame.loop = LoopState(None)
+
+    def turn(item: Any) -> None:
+        assign(frame, node.target, item)
+        frame.execute(node.body)
+        frame.flow.rejoin(Exit.CONTINUE)
+
+    try:
+        for item in items:
+            guarded(frame, lambda item=item: turn(item), node)
+    finally:
+        frame.loop = outer
+    broke = frame.flow.taken.pop(Exit.BREAK, None)
+    if broke is not None:
+        frame.flow.taken[Exit.ENDED] = broke
+    if node.orelse:
+        guarded(frame, lambda: frame.execute(node.orelse), node)
+    frame.flow.rejoin(Exit.ENDED)
+
+
+class _RangeLoop:
+    """A loop over `range(start, stop, step)`."""
+
+    def __init__(self, frame: Frame, node: ast.For, bounds: Range) -> None:
+        if not isinstance(node.target, ast.Name):
+            frame.syntax_error(
+                node.target, "the target of a loop over range must be a name", "Write `for i in range(n)`."
+            )
+        self.frame = frame
+        self.node = node
+        self.target = node.target.id
+        given = [bounds.start, bounds.stop, bounds.step]
+        constant = not any(map(is_tile, given))
+        for each in given:
+            if not is_tile(each) and (not isinstance(each, int) or isinstance(each, bool)):
+                frame.type_error(f"range: the bounds must be integers, got {describe(each)}", node.iter)
+        self.turns = len(range(*given)) if constant else None
+        self.bounds = given
+        self.start, self.stop, self.step = unify(frame, given, "range", i32 if constant else None)
+        type = self.start.tile
+        if not type.is_scalar or type.dtype.kind not in ("int", "uint"):
+            frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter)
+        if is_tile(bounds.step):  # a range whose step is 0 is an error in Python; here it is empty
+            zero = comparison(frame, ast.Eq, self.step, 0)
+            self.stop = frame.emit(Select(condition=zero, x=self.start, y=self.stop))
+            self.step = frame.emit(Select(condition=zero, x=materialize(frame, 1, type.dtype), y=self.step))
+
+    def compile(self) -> None:
+        """Emit the loop; a range that is empty for certain leaves nothing but its `else`."""
+        if self.turns == 0:
+            self.frame.execute(self.node.orelse)
+            return
+        self.loop = Loop(self.frame, self.node, always=bool(self.turns))
+        early = any(leaves_loop(self.node.body))
+        made = self.loop.attempts(self._early if early else self._plain, self._turn)
+        if isinstance(made, For) and self.loop.exits:  # what would have left the loop was decided not to
+            self.loop.exits = []
+        if made is None:
+            return
+        skipped = len(made.results) - len(self.loop.leaves)
+        self.loop.leave(made.results[skipped:], made.results[: len(self.loop.exits)], endless=False)
+
+    def _turn(self, induction: Value | None = None) -> None:
+        """One turn, with the loop variable set."""
+        value = induction or Value(self.start.type, self.target)
+
+        def prepare() -> None:
+            self.frame.variables[self.target] = value
+            self.frame.places[self.target] = self.node.target
+
+        self.loop.turn(prepare)
+
+    def _plain(self, initial: list[Value]) -> For | None:
+        """A loop that runs to its end."""
+        frame, loop = self.frame, self.loop
+        induction = Value(self.start.type, self.target)
+        arguments = loop.arguments()
+        with frame.builder.block(induction, *arguments) as body, frame.dynamic():
+            loop.bind(arguments, inside=True)
+            self._turn(induction)
+            values = loop.finish()
+            if values is None:
+                return None
+            frame.builder.yield_(*values)
+        made = For(start=self.start, stop=self.stop, step=self.step, carried=tuple(initial), body=body)
+        frame.builder.add(made)
+        return made
+
+    def _early(self, initial: list[Value]) -> For | While | None:
+        """A loop that may be left early: flags, the position and the turns that remain are carried besides."""
+        frame, loop = self.frame, self.loop
+        flags = [frame.emit(Constant(value=False, dtype=bool_)) for _ in loop.exits]
+        own = [*flags, self.start, self._count()]
+        one = materialize(frame, 1, own[-1].tile.dtype)
+        zero = materialize(frame, 0, own[-1].tile.dtype)
+        tested = [Value(value.type) for value in own] + loop.arguments()
+        with frame.builder.block(*tested) as condition:
+            left = frame.emit(Ne(x=tested[len(flags) + 1], y=zero))
+            go_on = frame.emit(Not(x=exited(frame, tested[: len(flags)])))
+            frame.builder.yield_(frame.emit(And(x=left, y=go_on)))
+        mine = [*(Value(flag.type) for flag in flags), Value(self.start.type, self.target), Value(own[-1].type)]
+        arguments = loop.arguments()
+        with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
+            loop.bind(arguments, inside=True)
+            self._turn(mine[-2])
+            values = loop.finish()
+            if values is None:
+                return None
+            if not loop.left.taken:
+                values = None
+            else:
+                following = frame.emit(Add(x=mine[-2], y=self.step))
+                remaining = frame.emit(Sub(x=mine[-1], y=one))
+                frame.builder.yield_(*loop.flags(), following, remaining, *values)
+        if values is None:
+            loop.reset()
+            return self._plain(initial)
+        made = While(carried=(*own, *initial), condition=condition, body=body)
+        frame.builder.add(made)
+        return made
+
+    def _count(self) -> Value:
+        """How many turns the range has, as an unsigned scalar: exact for every range, the widest too."""
+        frame = self.frame
+        dtype = self.start.tile.dtype
+        wide = UNSIGNED[dtype.bits]
+        if self.turns is not None:
+            return materialize(frame, self.turns, wide)
+        step = self.bounds[2]
+        if is_tile(step):
+            up = comparison(frame, ast.Gt, self.step, 0)
+            rising, falling = self._between(self.start, self.stop), self._between(self.stop, self.start)
+            distance = frame.emit(Select(condition=up, x=rising, y=falling))
+            unsigned = self._unsigned(self.step)
+            size = frame.emit(Select(condition=up, x=unsigned, y=frame.emit(Sub(x=materialize(frame, 0, wide), y=unsigned))))
+        else:
+            distance = self._between(self.start, self.stop) if step > 0 else self._between(self.stop, self.start)
+            size = abs(step)
+            if size == 1:
+                return distance
+        # (distance - 1) // size + 1, but for 0: nothing here can overflow
+        whole = binary(frame, ast.FloorDiv, binary(frame, ast.Sub, distance, 1), size)
+        count = binary(frame, ast.Add, whole, 1)
+        empty = comparison(frame, ast.Eq, distance, 0)
+        return frame.emit(Select(condition=empty, x=distance, y=count))
+
+    def _unsigned(self, value: Value) -> Value:
+        wide = UNSIGNED[value.tile.dtype.bits]
+        return value if value.tile.dtype is wide else self.frame.emit(Convert(x=value, dtype=wide))
+
+    def _between(self, low: Value, high: Value) -> Value:
+        """`high - low` as an unsigned scalar, 0 where it is negative."""
+        frame = self.frame
+        difference = frame.emit(Sub(x=self._unsigned(high), y=self._unsigned(low)))
+        ordered = comparison(frame, ast.Lt, low, high)
+        return frame.emit(Select(condition=ordered, x=difference, y=materialize(frame, 0, difference.tile.dtype)))
+
+
+def while_loop(frame: Frame, node: ast.While) -> None:
+    """`while condition:` with a scalar condition; `while True:` is left by `break` or `return`."""
+    _WhileLoop(frame, node).compile()
+
+
+class _Never(Exception):
+    """The condition is false when the kernel is compiled."""
+
+
+class _WhileLoop:
+    def __init__(self, frame: Frame, node: ast.While) -> None:
+        self.frame = frame
+        self.node = node
+        self.endless = False
+        self.loop = Loop(frame, node, always=False)
+
+    def compile(self) -> None:
+        """Emit the loop."""
+        length = len(self.frame.builder.current.operations)
+        try:
+            made: While | None = self.loop.attempts(self._build, self._turn)
+        except _Never:
+            del self.frame.builder.current.operations[length:]
+            self.loop.reset()
+            self.frame.execute(self.node.orelse)
+            return
+        if made is not None:
+            count = len(self.loop.exits)
+            self.loop.leave(made.results[count:], made.results[:count], self.endless)
+
+    def _turn(self) -> None:
+        self.loop.turn(lambda: None)
+
+    def _build(self, initial: list[Value]) -> While | None:
+        frame, loop = self.frame, self.loop
+        flags = [frame.emit(Constant(value=False, dtype=bool_)) for _ in loop.exits]
+        tested, mine = ([Value(flag.type) for flag in flags] for _ in range(2))
+        arguments = loop.arguments()
+        with frame.builder.block(*tested, *arguments) as condition, frame.dynamic():
+            loop.bind(arguments, inside=True)
+            frame.builder.yield_(self._go_on(tested))
+        arguments = loop.arguments()
+        with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
+            loop.bind(arguments, inside=True)
+            self._turn()
+            values = loop.finish()
+            if values is None:
+                return None
+            if self.endless and not loop.left.taken:
+                frame.type_error(
+                    "the condition of this loop is always true, and nothing leaves it",
+                    self.node.test,
+                    "It would never end: leave it with `break` or `return`.",
+                )
+            frame.builder.yield_(*loop.flags(), *values)
+        made = While(carried=(*flags, *initial), condition=condition, body=body)
+        frame.builder.add(made)
+        return made
+
+    def _go_on(self, flags: list[Value]) -> Value:
+        """Whether there is another turn. The condition is not computed once the loop has been left."""
+        frame, node = self.frame, self.node
+        before = set(frame.variables)
+        with frame.builder.block() as block:
+            value = truth(frame, frame.evaluate(node.test), node.test)
+        if set(frame.variables) != before:
+            frame.syntax_error(
+                node.test,
+                "the condition of this loop assigns a variable, which its body could not see",
+                "Write `while True:`, assign in the body, and leave with `if not ...: break`.",
+            )
+        if value is False:
+            raise _Never
+        if value is True:
+            self.endless = self.loop.always = True
+        remaining = frame.emit(Not(x=exited(frame, flags))) if flags else None
+        if value is True:
+            return remaining if remaining is not None else frame.emit(Constant(value=True, dtype=bool_))
+        return conjunction(frame, remaining, block, value)

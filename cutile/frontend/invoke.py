@@ -1,0 +1,94 @@
+"""Calls: what each kind of callable means, from operations of the language to classes of the user's."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import types
+from typing import Any
+
+from cutile.dtypes import DType, DTypeMeta
+from cutile.frontend.calls import call, handler_of
+from cutile.frontend.closures import Closure
+from cutile.frontend.frame import Frame
+from cutile.frontend.inline import inline, inline_closure
+from cutile.frontend.names import compile_time
+from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.records import construct
+from cutile.frontend.structure import field_names
+from cutile.frontend.values import describe, is_tile
+from cutile.ops.cast import Convert
+
+_FOLDED = {each for each in vars(math).values() if callable(each)}
+"""Functions of Python that are computed now, on numbers."""
+
+
+def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
+    """Call `function`, whatever it is."""
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else getattr(function, "__name__", repr(function))
+    handler = handler_of(function)
+    if handler is not None:
+        return call(frame, handler, name, args, kwargs)
+    if isinstance(function, Closure):
+        return inline_closure(frame, function, node, args, kwargs)
+    if isinstance(function, types.FunctionType):
+        return inline(frame, function, node, args, kwargs)
+    if isinstance(function, functools.partial):
+        part: Any = function
+        return invoke(frame, part.func, [*part.args, *args], {**part.keywords, **kwargs}, node)
+    if isinstance(function, types.MethodType):
+        return invoke(frame, function.__func__, [compile_time(function.__self__, name), *args], kwargs, node)
+    if isinstance(function, DTypeMeta) and function is not DType:
+        return _convert(frame, function, name, args, kwargs)
+    if isinstance(function, type) and field_names(function) is not None:
+        return construct(frame, function, args, kwargs, node)
+    if hasattr(function, "__wrapped_kernel__"):
+        frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
+    if _is_folded(function):
+        return _fold(frame, function, name, args, kwargs)
+    if isinstance(function, type):
+        frame.type_error(
+            f"{name} is a class, and a kernel cannot make instances of it",
+            node,
+            "Kernels make tiles, tuples, named tuples and dataclasses: decorate it with @dataclass(frozen=True).",
+        )
+    frame.type_error(
+        f"{name} ({describe(function)}) cannot be called in a kernel",
+        node,
+        "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
+    )
+
+
+def _is_folded(function: Any) -> bool:
+    try:
+        return function in _FOLDED
+    except TypeError:
+        return False
+
+
+def _fold(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A function of the module `math`, on numbers that are known now."""
+    for value in (*args, *kwargs.values()):
+        if is_tile(value):
+            ours = getattr(function, "__name__", "")
+            frame.type_error(
+                f"{name} of {describe(value)}: it is computed when the kernel is compiled",
+                remedy=f"Use the operation of the language on tiles and scalars, such as ct.{ours or 'exp'}.",
+            )
+    try:
+        return function(*args, **kwargs)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        frame.type_error(f"{name}: {error}")
+
+
+def _convert(frame: Frame, dtype: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`f32(x)`: a scalar or tile of that dtype."""
+    if len(args) != 1 or kwargs:
+        frame.type_error(f"{name}() takes one value", remedy=f"Write {name}(x), or ct.convert_tile(x, {name}).")
+    value = args[0]
+    if is_number(value):
+        return materialize(frame, bool(value) if dtype.kind == "bool" else value, dtype)
+    if not is_tile(value):
+        frame.type_error(f"{name}: expected a tile or a number, got {describe(value)}")
+    return value if value.tile.dtype is dtype else frame.emit(Convert(x=value, dtype=dtype))

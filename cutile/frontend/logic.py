@@ -1,0 +1,131 @@
+"""`and`, `or`, `not` and chained comparisons. As in Python the right side is not computed where the left decides.
+
+A right side that is cheap and without effect is computed all the same, since nobody can tell: one operation on two
+bool scalars costs less than a branch.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from cutile.dtypes import bool_
+from cutile.errors import KernelTypeError
+from cutile.frontend import operators
+from cutile.frontend.branches import branch
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import truth
+from cutile.frontend.values import is_tile
+from cutile.ir.constant import Constant
+from cutile.ir.control import If
+from cutile.ir.core import Block, Op, Value
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType
+from cutile.ops.arith import And, Or
+
+_FLAG = TileType(bool_)
+
+
+def _is_cheap(op: Op) -> bool:
+    """Whether nobody can tell that an operation was computed, and it costs next to nothing."""
+    return op.effect is Effect.NONE and not op.regions and all(value.tile.is_scalar for value in op.results)
+
+
+def conjunction(frame: Frame, first: Value | None, block: Block, second: Value) -> Value:
+    """`first and second`, where `block` computes `second`; None stands for true."""
+    if first is None or all(map(_is_cheap, block.operations)):
+        frame.builder.current.operations.extend(block.operations)
+        return second if first is None else frame.emit(And(x=first, y=second))
+    with frame.builder.within(block):
+        frame.builder.yield_(second)
+    return _otherwise(frame, first, block, False)
+
+
+def _disjunction(frame: Frame, first: Value, block: Block, second: Value) -> Value:
+    if all(map(_is_cheap, block.operations)):
+        frame.builder.current.operations.extend(block.operations)
+        return frame.emit(Or(x=first, y=second))
+    with frame.builder.within(block):
+        frame.builder.yield_(second)
+    return _otherwise(frame, first, block, True)
+
+
+def _otherwise(frame: Frame, condition: Value, block: Block, decided: bool) -> Value:
+    """The value of `block` where `condition` is not `decided`, else `decided`."""
+    with frame.builder.block() as known:
+        frame.builder.yield_(frame.emit(Constant(value=decided, dtype=bool_)))
+    then, orelse = (known, block) if decided else (block, known)
+    return frame.builder.value(If(condition=condition, then=then, orelse=orelse))
+
+
+def logical(frame: Frame, node: ast.BoolOp) -> Any:
+    """`a and b`, `a or b`: one of the two, as in Python."""
+    return _from(frame, node, 0)
+
+
+def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
+    each = node.values[position]
+    value = frame.evaluate(each)
+    if position == len(node.values) - 1:
+        return value
+    is_and = isinstance(node.op, ast.And)
+    condition = _condition(frame, value, each, is_and)
+    if isinstance(condition, bool):
+        return _from(frame, node, position + 1) if condition is is_and else value
+    if value.type != _FLAG:
+
+        def rest() -> Any:
+            return _from(frame, node, position + 1)
+
+        def first() -> Any:
+            return value
+
+        return branch(frame, condition, *((rest, first) if is_and else (first, rest)), node)
+    with frame.builder.block() as block, frame.dynamic():
+        second = _from(frame, node, position + 1)
+    if isinstance(second, bool):  # decided now, so that nothing of the right side is needed
+        return condition if second is is_and else second
+    if not is_tile(second) or second.type != _FLAG:
+        raise KernelTypeError(
+            f"`{'and' if is_and else 'or'}` of a bool and {operators.describe(second)}",
+            frame.locate(node),
+            "Compare the second with something, so that both are bool: `x != 0`.",
+        )
+    return (conjunction if is_and else _disjunction)(frame, condition, block, second)
+
+
+def _condition(frame: Frame, value: Any, node: ast.expr, is_and: bool) -> Any:
+    if is_tile(value) and not value.tile.is_scalar:
+        word, mark = ("and", "&") if is_and else ("or", "|")
+        frame.type_error(
+            f"`{word}` takes scalars, got a tile of shape {value.tile.shape}",
+            node,
+            f"Combine tiles of bool element by element with {mark}.",
+        )
+    return truth(frame, value, node)
+
+
+def compare(frame: Frame, node: ast.Compare) -> Any:
+    """`a < b`, and `a < b < c`, which is `a < b and b < c` with `b` computed once."""
+    return _chain(frame, node, frame.evaluate(node.left), 0)
+
+
+def _chain(frame: Frame, node: ast.Compare, left: Any, position: int) -> Any:
+    right = frame.evaluate(node.comparators[position])
+    one = operators.comparison(frame, type(node.ops[position]), left, right)
+    if position == len(node.ops) - 1:
+        return one
+    if not is_tile(one):
+        return _chain(frame, node, right, position + 1) if one else one
+    if not one.tile.is_scalar:
+        x, y = operators.unify(frame, [one, _chain(frame, node, right, position + 1)], "and")
+        return frame.emit(And(x=x, y=y))
+    with frame.builder.block() as block, frame.dynamic():
+        rest = _chain(frame, node, right, position + 1)
+    if not is_tile(rest):
+        return one if rest else rest
+    if not rest.tile.is_scalar:
+        frame.builder.current.operations.extend(block.operations)
+        x, y = operators.unify(frame, [one, rest], "and")
+        return frame.emit(And(x=x, y=y))
+    return conjunction(frame, one, block, rest)

@@ -1,0 +1,366 @@
+"""Loops that run on the device. Variables that a body assigns become values carried from one turn to the next.
+
+A `for` without `break` stays a `For`, which is what the backends' plans look for. One that can be left early becomes a
+`While` whose condition asks a flag besides.
+
+A Python number that a loop changes takes the type that the body gives it: `m = float("-inf")` before a loop over
+`m = max(m, row)` becomes a tile. To find that type the body is compiled once more.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.dtypes import bool_, i32
+from cutile.errors import KernelError, KernelTypeError
+from cutile.frontend import operators
+from cutile.frontend.branches import guarded, same_constant
+from cutile.frontend.flow import Exit, Flow
+from cutile.frontend.frame import RETURNED, Frame, LoopState
+from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.scan import assigned, leaves_loop
+from cutile.frontend.structure import leaves, refill, same_structure
+from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.ir.constant import Constant
+from cutile.ir.core import Block, Value
+from cutile.ir.types import TileType
+from cutile.ops.arith import Or
+
+MAX_ATTEMPTS = 6
+
+
+@dataclass
+class _Leaf:
+    """One tile that a loop carries: a variable, or a part of one.
+
+    Attributes:
+        initial: a tile, a number, or None where there is no value before the loop.
+        type: its type; None until the body has told.
+        fixed: whether the type is the user's: the initial value is a tile.
+    """
+
+    name: str
+    initial: Any
+    type: TileType | None
+    fixed: bool
+
+
+class Loop:
+    """One loop being compiled: what it carries, and finding the types of that.
+
+    Args:
+        run: compiles one turn of the body: `run(self, turn)`, see `attempt`.
+        always: whether the body runs at least once.
+    """
+
+    def __init__(self, frame: Frame, node: ast.For | ast.While, always: bool) -> None:
+        self.frame = frame
+        self.node = node
+        self.always = always
+        self.assigned = assigned([*([node.target] if isinstance(node, ast.For) else []), *node.body])
+        self.before = dict(frame.variables)
+        self.places = dict(frame.places)
+        self.state = LoopState(frozenset())
+        self.exits = [exit for exit, there in zip((Exit.BREAK, Exit.RETURN), leaves_loop(node.body), strict=True) if there]
+        self.templates: dict[str, Any] = {}
+        self.leaves: list[_Leaf] = []
+        self.constants: dict[str, list[Any]] = {}
+        self._guessed = False
+        self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
+        for name in self.assigned:
+            value = self.before.get(name)
+            asked = name != self.target or (id(node), name) in frame.session.passed_on
+            if asked and name in self.before and not isinstance(value, Undefined | Faulty):
+                self._carry(name, value)
+
+    def _carry(self, name: str, value: Any) -> None:
+        self.templates[name] = value
+        for leaf in leaves(value):
+            if is_tile(leaf):
+                self.leaves.append(_Leaf(name, leaf, leaf.tile, True))
+            elif is_number(leaf):
+                self.leaves.append(_Leaf(name, leaf, None, False))
+
+    def _begin(self, name: str, value: Any) -> None:
+        """Carry a variable that has no value before the loop; `value` is what a turn gave it."""
+        self.templates[name] = value
+        for leaf in leaves(value):
+            if is_tile(leaf) or is_number(leaf):
+                type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(leaf))
+                self.leaves.append(_Leaf(name, None, type, False))
+
+    # Before a turn
+
+    def start(self) -> list[Value]:
+        """The initial values as tiles, in the enclosing block."""
+        made: list[Value] = []
+        for leaf in self.leaves:
+            if is_tile(leaf.initial):
+                made.append(leaf.initial)
+                continue
+            wanted = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
+            if leaf.initial is None:
+                zero = Constant(value=_zero(wanted), dtype=wanted.dtype, shape=wanted.shape)
+                made.append(self.frame.emit(zero))
+            else:
+                made.append(materialize(self.frame, leaf.initial, wanted.dtype, wanted.shape))
+        return made
+
+    def arguments(self) -> list[Value]:
+        """Block arguments for the carried values."""
+        return [Value(leaf.type or TileType(i32), "" if leaf.name == RETURNED else leaf.name) for leaf in self.leaves]
+
+    def bind(self, values: Sequence[Any], *, inside: bool) -> None:
+        """Let the variables mean `values`; inside, those without a value before have none yet."""
+        rest = iter(values)
+        for name, template in self.templates.items():
+            filled = refill(template, iter([next(rest) if _carried(leaf) else leaf for leaf in leaves(template)]))
+            fresh = name not in self.before or isinstance(self.before[name], Undefined)
+            if inside and fresh:
+                why = f"the first turn of the loop in line {self._line} uses it before assigning it"
+                filled = Undefined(why, hidden=filled)
+            self.frame.variables[name] = filled
+
+    @property
+    def _line(self) -> int:
+        return self.frame.locate(self.node).line
+
+    # One turn
+
+    def turn(self, prepare: Callable[[], None]) -> None:
+        """Compile the body; afterwards `frame.flow` holds the exits, `continue` among those that fall through."""
+        frame = self.frame
+        outer = frame.loop, frame.flow
+        self.state = frame.loop = LoopState(frozenset(self.templates))
+        frame.flow = Flow()
+        try:
+            prepare()
+            frame.execute(self.node.body)
+            frame.flow.rejoin(Exit.CONTINUE)
+            self.left = frame.flow
+        finally:
+            frame.loop, frame.flow = outer
+
+    def finish(self) -> list[Value] | None:
+        """The values at the end of a turn; None if a type was guessed wrongly (it is right now)."""
+        variables = self.frame.variables
+        wanted = {name for loop, name in self.frame.session.passed_on if loop == id(self.node)}
+        if Exit.RETURN in self.left.taken:
+            wanted.add(RETURNED)
+        if missing := sorted(wanted - self.templates.keys()):
+            for name in missing:
+                value = variables.get(name)
+                at_break = self.state.at_break or {}
+                self._begin(name, at_break.get(name) if value is None or isinstance(value, Undefined) else value)
+            return None
+        made: list[Value] = []
+        retyped = False
+        rest = iter(self.leaves)
+        for name, template in self.templates.items():
+            value = variables.get(name)
+            if isinstance(value, Undefined) and value.hidden is not None:
+                value = value.hidden
+            if isinstance(value, Faulty):
+                made.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _carried(leaf))
+                continue
+            if isinstance(value, Undefined) and value.conflict:
+                self._changed(name, value.why, value.places)
+            if not same_structure(template, value):
+                self._changed(name, f"it is {describe(template)} before, {describe(value)} at the end of the body")
+            for old, new in zip(leaves(template), leaves(value), strict=True):
+                if not _carried(old):
+                    if not same_constant(old, new):
+                        self._fixed(name, old, new)
+                    continue
+                leaf = next(rest)
+                assert leaf.type is not None
+                if is_number(new):
+                    if isinstance(new, float) and leaf.type.dtype.kind in ("int", "uint") and not leaf.fixed:
+                        leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
+                        retyped = True
+                        continue
+                    made.append(materialize(self.frame, new, leaf.type.dtype, leaf.type.shape))
+                elif not is_tile(new):
+                    self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
+                elif new.tile == leaf.type:
+                    made.append(new)
+                elif leaf.fixed:
+                    self._changed(name, f"it is {leaf.type} before, {new.type} at the end of the body")
+                else:
+                    leaf.type = new.tile
+                    retyped = True
+        return None if retyped else made
+
+    def flags(self) -> list[Value]:
+        """The exits that a turn took, as bool scalars, in the order of `exits`."""
+        made: list[Value] = []
+        for exit in self.exits:
+            flag = self.left.taken.get(exit, False)
+            made.append(self.frame.emit(Constant(value=flag, dtype=bool_)) if isinstance(flag, bool) else flag)
+        return made
+
+    def _changed(self, name: str, how: str, places: tuple[Any, ...] = ()) -> None:
+        node = self.frame.places.get(name, self.assigned.get(name, self.node))
+        if not places and (before := self.places.get(name)) is not None:
+            places = (("before the loop it is assigned here", self.frame.locate(before)),)
+        raise KernelTypeError(
+            f"{name!r} changes its type in the loop: {how}",
+            self.frame.locate(node),
+            "A variable keeps its dtype and shape from one step to the next; convert, reshape or broadcast it.",
+            places,
+        )
+
+    def _fixed(self, name: str, old: Any, new: Any) -> None:
+        raise KernelTypeError(
+            f"{name!r} is known when the kernel is compiled and cannot change in a loop: "
+            f"it is {describe(old)} before, {describe(new)} at the end of the body",
+            self.frame.locate(self.frame.places.get(name, self.node)),
+            "Loops carry tiles and numbers; use another name, or unroll the loop with ct.static_range.",
+        )
+
+    # Attempts
+
+    def attempts(self, build: Callable[[list[Value]], Any], turn: Callable[[], None]) -> Any:
+        """Build the loop, again while types are being found.
+
+        Args:
+            build: makes the operation from the initial values; None to be tried again.
+            turn: compiles one turn with the variables as they are, to see what types numbers take.
+        """
+        block = self.frame.builder.current
+        report = self.frame.report
+        for _ in range(MAX_ATTEMPTS):
+            length, errors = len(block.operations), len(report.errors)
+            weak = self.weak
+            report.held += weak
+            try:
+                made = build(self.start())
+            except KernelError as error:
+                if not weak:
+                    raise
+                report.add(self._placed(error))
+                made = FAULTY
+            finally:
+                report.held -= weak
+            failed = made is FAULTY or len(report.errors) > errors
+            if made is not None and not failed:
+                return made
+            if failed and made is not None and not (weak and self._guess(block, turn)):
+                for name in self.assigned:
+                    self.frame.variables[name] = FAULTY
+                return None
+            report.drop(errors)
+            del block.operations[length:]
+            self.reset()
+        self.frame.type_error("the types of this loop's variables do not settle", self.node)
+
+    @property
+    def weak(self) -> bool:
+        """Whether some type is not the user's but a guess."""
+        return any(not leaf.fixed for leaf in self.leaves) and not self._guessed
+
+    def _placed(self, error: KernelError) -> KernelError:
+        if error.location is not None:
+            return error
+        return type(error)(error.message, self.frame.locate(self.node), error.remedy, error.places)
+
+    def reset(self) -> None:
+        """Forget what a turn did to the variables."""
+        self.frame.variables = dict(self.before)
+        self.frame.places = dict(self.places)
+
+    def _guess(self, block: Block, turn: Callable[[], None]) -> bool:
+        """Let the numbers be numbers for one turn, to see what they become; whether that tells anything new."""
+        self._guessed = True
+        report = self.frame.report
+        length, errors = len(block.operations), len(report.errors)
+        self.reset()
+        report.held += 1
+        learnt = False
+        try:
+            with self.frame.builder.block(), self.frame.dynamic():
+                turn()
+            rest = iter(self.leaves)
+            for name, template in self.templates.items():
+                value = self.frame.variables.get(name)
+                pairs = zip(leaves(template), leaves(value), strict=True) if same_structure(template, value) else ()
+                for old, new in pairs:
+                    leaf = next(rest) if _carried(old) else None
+                    if leaf is not None and not leaf.fixed and is_tile(new) and new.tile != leaf.type:
+                        leaf.type, learnt = new.tile, True
+                if not pairs:
+                    for _ in filter(_carried, leaves(template)):
+                        next(rest)
+        except KernelError:
+            pass
+        finally:
+            report.held -= 1
+            report.drop(errors)
+            del block.operations[length:]
+            self.reset()
+        return learnt
+
+    # After the loop
+
+    def leave(self, results: Sequence[Value], flags: Sequence[Value], endless: bool) -> None:
+        """Let the variables mean the loop's results, run its `else`, and note where control goes."""
+        frame = self.frame
+        end, end_places = frame.variables, frame.places
+        self.reset()
+        for value, leaf in zip(results, self.leaves, strict=True):
+            value.name = "" if leaf.name == RETURNED else leaf.name
+        self.bind(results, inside=False)
+        frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
+        for name in self.assigned:
+            if name not in self.templates:
+                frame.variables[name] = self._after(name, end.get(name))
+        taken: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
+        broke = taken.pop(Exit.BREAK, None)
+        if broke is not None:
+            taken[Exit.ENDED] = broke
+        frame.flow = Flow(not endless, taken)
+        frame.flow.settle()
+        guarded(frame, lambda: frame.execute(self.node.orelse), self.node) if self.node.orelse else None
+        frame.flow.rejoin(Exit.ENDED)
+
+    def _after(self, name: str, end: Any) -> Any:
+        """What a variable that the loop does not carry means after it."""
+        if isinstance(end, Faulty):
+            return FAULTY
+        before = self.before.get(name)
+        defined = isinstance(self.node, ast.While) or not (end is None or isinstance(end, Undefined))
+        if self.state.at_break is not None:
+            defined = defined and name in self.state.at_break
+        known = name in self.before and not isinstance(before, Undefined | Faulty)
+        if defined and (self.always or known):
+            return Undefined("the loop does not pass it on", late=self.node)
+        place = self.frame.locate(self.assigned[name])
+        return Undefined(
+            f"only the loop in line {self._line} assigns it, and that may not run",
+            places=(("it is assigned here", place),),
+        )
+
+
+def exited(frame: Frame, flags: Sequence[Value]) -> Value:
+    """Whether any of the flags is set."""
+    result = flags[0]
+    for flag in flags[1:]:
+        result = frame.emit(Or(x=result, y=flag))
+    return result
+
+
+def _carried(leaf: Any) -> bool:
+    return is_tile(leaf) or is_number(leaf)
+
+
+def _stand_in(leaf: _Leaf) -> Constant:
+    """A value for what was reported as faulty, so that the loop around it can be read on."""
+    type = leaf.type or TileType(i32)
+    return Constant(value=_zero(type), dtype=type.dtype, shape=type.shape)
+
+
+def _zero(type: TileType) -> bool | int | float:
+    return {"bool": False, "float": 0.0}.get(type.dtype.kind, 0)

@@ -1,0 +1,60 @@
+"""Values made of values: tuples, named tuples and dataclasses, seen as trees whose leaves are tiles and constants."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from cutile.frontend.values import Record, items_of
+
+
+def children(value: Any) -> tuple[Any, ...] | None:
+    """The items of a tuple or the fields of a dataclass; None for a leaf."""
+    if isinstance(value, tuple):
+        return items_of(value)
+    if isinstance(value, Record):
+        return value.items
+    return None
+
+
+def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
+    """A value of the same kind as `value` with other items."""
+    if isinstance(value, Record):
+        return Record(value.kind, items)
+    kind: Any = type(value)
+    return kind._make(items) if hasattr(kind, "_make") else items
+
+
+def leaves(value: Any) -> list[Any]:
+    """Everything in a value that is no container, from left to right."""
+    items = children(value)
+    if items is None:
+        return [value]
+    return [leaf for item in items for leaf in leaves(item)]
+
+
+def refill(value: Any, new: Iterator[Any]) -> Any:
+    """A value of the same structure, with its leaves taken from `new`."""
+    items = children(value)
+    if items is None:
+        return next(new)
+    return rebuilt(value, tuple(refill(item, new) for item in items))
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Whether two values differ in their leaves alone."""
+    x, y = children(a), children(b)
+    if x is None or y is None:
+        return x is y
+    kinds = (a.kind, b.kind) if isinstance(a, Record) and isinstance(b, Record) else (type(a), type(b))
+    return kinds[0] is kinds[1] and len(x) == len(y) and all(map(same_structure, x, y))
+
+
+def field_names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass or named tuple, in order; None for any other class."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(each.name for each in dataclasses.fields(kind))
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return tuple(kind._fields)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType, reportAttributeAccessIssue]
+    return None
