@@ -254,7 +254,7 @@ def _resolved(value: Any, results: Sequence[Value]) -> Any:
 
 
 def _word(node: ast.AST) -> str:
-    return {ast.Match: "match", ast.For: "for", ast.While: "while"}.get(type(node), "if")
+    return "match" if isinstance(node, ast.Match) else "if"
 
 
 def _zero(type: TileType) -> bool | int | float:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.errors import KernelError
 from cutile.frontend.expressions import evaluate
-from cutile.frontend.frame import Frame
+from cutile.frontend.frame import Frame, PassOn, Compilation
+from cutile.frontend.invoke import invoke
 from cutile.frontend.names import Captures
+from cutile.frontend.report import TooMany
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.frontend.values import MutRef, TensorRef
@@ -56,22 +60,41 @@ def build(
     Raises:
         KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
     """
+    passed_on: set[tuple[int, str]] = set()
+    while True:
+        try:
+            return _attempt(function, source, parameters, generics, unsafe, passed_on)
+        except PassOn as asked:  # a variable of a loop is used after it
+            passed_on.add(asked.key)
+
+
+def _attempt(
+    function: Callable[..., Any],
+    source: FunctionSource,
+    parameters: Mapping[str, Type],
+    generics: Mapping[str, Any],
+    unsafe: bool,
+    passed_on: set[tuple[int, str]],
+) -> Program:
+    """One compilation, with loops that pass on what earlier ones were found to lack."""
     values = {name: Value(type, name) for name, type in parameters.items()}
     body = Block(tuple(values.values()))
-    captures = Captures()
-    frame = Frame(
-        function=function,
-        source=source,
+    compilation = Compilation(
         builder=Builder(body),
-        captures=captures,
+        captures=Captures(),
         evaluate=evaluate,
         execute=execute,
-        is_entry=True,
+        invoke=invoke,
         unsafe=unsafe,
+        passed_on=passed_on,
     )
+    frame = Frame(function=function, source=source, compilation=compilation, is_entry=True)
     frame.variables.update({name: parameter(value) for name, value in values.items()}, **generics)
-    execute(frame, source.tree.body)
+    with contextlib.suppress(TooMany):
+        execute(frame, source.tree.body)
+    if compilation.report.errors:
+        raise KernelError.together(source.name, tuple(compilation.report.errors))
     made = Function(source.name, body, source=dict(source.lines), file=source.file)
     if unsafe:
         made.facts["unsafe"] = True
-    return Program(made, captures)
+    return Program(made, compilation.captures)

@@ -6,12 +6,12 @@ import functools
 import inspect
 from typing import Any
 
-from cutile.frontend import builtins, tensors, tiles, tokens
+from cutile.frontend import builtins, records, sequences, tensors, tiles, tokens
 from cutile.frontend.frame import Frame
-from cutile.frontend.registry import BUILTINS, METHODS, OPERATIONS, Handler
+from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method
 
-FAMILIES = (tensors, tiles, builtins, tokens)
+FAMILIES = (tensors, tiles, builtins, tokens, sequences, records)
 """Importing them registers their handlers."""
 
 
@@ -27,7 +27,7 @@ def handler_of(function: Any) -> Handler | None:
     if marker is not None:
         return OPERATIONS.get(marker)
     try:
-        return BUILTINS.get(function)
+        return BUILTINS.get(function) or FOLDED.get(function)
     except TypeError:  # an unhashable object is no builtin
         return None
 

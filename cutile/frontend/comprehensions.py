@@ -1,4 +1,4 @@
-"""Comprehensions over what is known when the kernel is compiled: each item is compiled in place, the result is a tuple."""
+"""Comprehensions over what is known when the kernel is compiled: items are compiled in place, into a tuple."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from cutile.frontend.assign import assign
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import truth
+from cutile.frontend.scan import assigned
 from cutile.frontend.values import Range, describe, is_tile, items_of
 
 MAX_ITEMS = 1 << 16
@@ -16,17 +17,25 @@ MAX_ITEMS = 1 << 16
 
 def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:
     """`[f(x) for x in items if test(x)]`, as a tuple. Its variables are its own."""
-    before, places = dict(frame.variables), dict(frame.places)
+    first = frame.evaluate(node.generators[0].iter)  # this one sees the variables outside
+    own = assigned([each.target for each in node.generators])
+    before = {name: frame.variables.pop(name) for name in own if name in frame.variables}
     items: list[Any] = []
     try:
-        _generate(frame, node, node.generators, items)
+        _generate(frame, node, node.generators, items, first)
     finally:
-        frame.variables, frame.places = before, places
+        for name in own:
+            frame.variables.pop(name, None)
+        frame.variables.update(before)
     return tuple(items)
 
 
 def _generate(
-    frame: Frame, node: ast.ListComp | ast.GeneratorExp, generators: Sequence[ast.comprehension], items: list[Any]
+    frame: Frame,
+    node: ast.ListComp | ast.GeneratorExp,
+    generators: Sequence[ast.comprehension],
+    items: list[Any],
+    over: Any = None,
 ) -> None:
     if not generators:
         items.append(frame.evaluate(node.elt))
@@ -34,7 +43,8 @@ def _generate(
     first, *rest = generators
     if first.is_async:
         frame.syntax_error(first.iter, "an async comprehension is not compiled in a kernel", "Use a plain one.")
-    for item in static_items(frame, frame.evaluate(first.iter), first.iter):
+    source = frame.evaluate(first.iter) if over is None else over
+    for item in static_items(frame, source, first.iter):
         assign(frame, first.target, item)
         if all(_holds(frame, test) for test in first.ifs):
             _generate(frame, node, rest, items)

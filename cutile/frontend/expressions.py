@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import ast
+import enum
 import types
 from collections.abc import Callable
 from typing import Any
 
 from cutile.errors import KernelNameError
 from cutile.frontend import operators
-from cutile.frontend.calls import call, handler_of
-from cutile.frontend.control import if_expression
+from cutile.frontend.assign import assign
+from cutile.frontend.branches import if_expression
+from cutile.frontend.closures import lambda_expression
+from cutile.frontend.comprehensions import comprehension
 from cutile.frontend.frame import Frame
-from cutile.frontend.inline import inline
+from cutile.frontend.invoke import invoke
+from cutile.frontend.logic import compare, logical
+from cutile.frontend.names import compile_time
 from cutile.frontend.operators import is_number
+from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
+from cutile.frontend.structure import children
 from cutile.frontend.syntax import refuse
 from cutile.frontend.tensors import extent
-from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import Method, MutRef, PartitionRef, Record, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
-from cutile.ops.arith import And, Or
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:
@@ -34,14 +40,18 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
 def _constant(frame: Frame, node: ast.Constant) -> Any:
     if isinstance(node.value, bool | int | float | str | type(None)):
         return node.value
-    return refuse(frame, node)
+    what = (
+        "a complex number" if isinstance(node.value, complex) else "bytes" if isinstance(node.value, bytes) else "..."
+    )
+    return refuse(frame, node, what, "A kernel holds bools, integers, floats and strings.")
 
 
 def _name(frame: Frame, node: ast.Name) -> Any:
     return frame.name(node)
 
 
-def _tuple(frame: Frame, node: ast.Tuple) -> Any:
+def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
+    """A tuple. A list is one too, since nothing in a kernel changes."""
     items: list[Any] = []
     for each in node.elts:
         if isinstance(each, ast.Starred):
@@ -63,42 +73,6 @@ def _unary(frame: Frame, node: ast.UnaryOp) -> Any:
     return operators.unary(frame, type(node.op), evaluate(frame, node.operand))
 
 
-def _compare(frame: Frame, node: ast.Compare) -> Any:
-    left = evaluate(frame, node.left)
-    result: Any = True
-    for kind, right_node in zip(node.ops, node.comparators, strict=True):
-        right = evaluate(frame, right_node)
-        one = operators.comparison(frame, type(kind), left, right)
-        result = one if result is True else _both(frame, And, result, one)
-        left = right
-    return result
-
-
-def _both(frame: Frame, op: Any, left: Any, right: Any) -> Any:
-    x, y = operators.unify(frame, [left, right], "and" if op is And else "or")
-    return frame.emit(op(x=x, y=y))
-
-
-def _logical(frame: Frame, node: ast.BoolOp) -> Any:
-    """`and`/`or`: as in Python where the left side is constant; else both sides are computed, which loads allow."""
-    is_and = isinstance(node.op, ast.And)
-    result: Any = None
-    for each in node.values:
-        value = operators.truth(frame, evaluate(frame, each), each)
-        if isinstance(value, bool) and value is not is_and:
-            return value  # False in `and`, True in `or`: decided, whatever was before
-        if not isinstance(value, bool):
-            result = value if result is None else _both(frame, And if is_and else Or, result, value)
-    return is_and if result is None else result
-
-
-def _conditional(frame: Frame, node: ast.IfExp) -> Any:
-    condition = operators.truth(frame, evaluate(frame, node.test), node.test)
-    if isinstance(condition, bool):
-        return evaluate(frame, node.body if condition else node.orelse)
-    return if_expression(frame, condition, node)
-
-
 def _attribute(frame: Frame, node: ast.Attribute) -> Any:
     owner = evaluate(frame, node.value)
     name = node.attr
@@ -113,8 +87,10 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return getattr(owner, name)
     if is_tile(owner) or isinstance(owner, TensorRef | MutRef | PartitionRef):
         return _fact(frame, owner, name, node)
-    if isinstance(owner, type) and hasattr(owner, name):
-        return getattr(owner, name)
+    if isinstance(owner, tuple | Record):
+        return attribute(frame, owner, name, node)
+    if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
+        return compile_time(getattr(owner, name), f"{owner!r}.{name}")
     frame.type_error(f"{describe(owner)} has no attribute {name!r} in a kernel", node)
 
 
@@ -149,8 +125,8 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner = evaluate(frame, node.value)
-    if isinstance(owner, tuple):
-        items = items_of(owner)
+    items = children(owner) if isinstance(owner, tuple) else None
+    if items is not None:
         if isinstance(node.slice, ast.Slice):
             bounds = [None if each is None else evaluate(frame, each) for each in _bounds(node.slice)]
             if all(each is None or isinstance(each, int) for each in bounds):
@@ -164,6 +140,12 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
         return items[index]
     remedy = "Reduce it, or reshape and select." if is_tile(owner) else "Load a tile first."
     frame.type_error(f"{describe(owner)} cannot be indexed with []", node, remedy)
+
+
+def _walrus(frame: Frame, node: ast.NamedExpr) -> Any:
+    value = evaluate(frame, node.value)
+    assign(frame, node.target, value)
+    return value
 
 
 def _bounds(node: ast.Slice) -> tuple[ast.expr | None, ...]:
@@ -181,21 +163,9 @@ def _call(frame: Frame, node: ast.Call) -> Any:
     kwargs: dict[str, Any] = {}
     for each in node.keywords:
         if each.arg is None:
-            refuse(frame, each.value, "**kwargs in a call")
+            refuse(frame, each.value, "**kwargs in a call", "Write the keywords out: a kernel has no dicts.")
         kwargs[each.arg] = evaluate(frame, each.value)
-    name = ast.unparse(node.func)
-    handler = handler_of(function)
-    if handler is not None:
-        return call(frame, handler, name, args, kwargs)
-    if isinstance(function, types.FunctionType):
-        return inline(frame, function, node, args, kwargs)
-    if hasattr(function, "__wrapped_kernel__"):
-        frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
-    frame.type_error(
-        f"{name} ({describe(function)}) cannot be called in a kernel",
-        node,
-        "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
-    )
+    return invoke(frame, function, args, kwargs, node)
 
 
 def _string(frame: Frame, node: ast.JoinedStr) -> Any:
@@ -214,9 +184,14 @@ _VISITORS: dict[type[ast.expr], Callable[[Frame, Any], Any]] = {
     ast.Tuple: _tuple,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
-    ast.Compare: _compare,
-    ast.BoolOp: _logical,
-    ast.IfExp: _conditional,
+    ast.List: _tuple,
+    ast.ListComp: comprehension,
+    ast.GeneratorExp: comprehension,
+    ast.Lambda: lambda_expression,
+    ast.NamedExpr: _walrus,
+    ast.Compare: compare,
+    ast.BoolOp: logical,
+    ast.IfExp: if_expression,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
     ast.Call: _call,

@@ -134,7 +134,7 @@ class _RangeLoop:
     def _early(self, initial: list[Value]) -> For | While | None:
         """A loop that may be left early: flags, the position and the turns that remain are carried besides."""
         frame, loop = self.frame, self.loop
-        flags = [frame.emit(Constant(value=False, dtype=bool_)) for _ in loop.exits]
+        flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
         own = [*flags, self.start, self._count()]
         one = materialize(frame, 1, own[-1].tile.dtype)
         zero = materialize(frame, 0, own[-1].tile.dtype)
@@ -177,7 +177,9 @@ class _RangeLoop:
             rising, falling = self._between(self.start, self.stop), self._between(self.stop, self.start)
             distance = frame.emit(Select(condition=up, x=rising, y=falling))
             unsigned = self._unsigned(self.step)
-            size = frame.emit(Select(condition=up, x=unsigned, y=frame.emit(Sub(x=materialize(frame, 0, wide), y=unsigned))))
+            size = frame.emit(
+                Select(condition=up, x=unsigned, y=frame.emit(Sub(x=materialize(frame, 0, wide), y=unsigned)))
+            )
         else:
             distance = self._between(self.start, self.stop) if step > 0 else self._between(self.stop, self.start)
             size = abs(step)
@@ -236,7 +238,7 @@ class _WhileLoop:
 
     def _build(self, initial: list[Value]) -> While | None:
         frame, loop = self.frame, self.loop
-        flags = [frame.emit(Constant(value=False, dtype=bool_)) for _ in loop.exits]
+        flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
         tested, mine = ([Value(flag.type) for flag in flags] for _ in range(2))
         arguments = loop.arguments()
         with frame.builder.block(*tested, *arguments) as condition, frame.dynamic():
@@ -278,5 +280,5 @@ class _WhileLoop:
             self.endless = self.loop.always = True
         remaining = frame.emit(Not(x=exited(frame, flags))) if flags else None
         if value is True:
-            return remaining if remaining is not None else frame.emit(Constant(value=True, dtype=bool_))
+            return remaining if remaining is not None else frame.emit(Constant(value=True, dtype=bool_, shape=()))
         return conjunction(frame, remaining, block, value)

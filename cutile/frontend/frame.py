@@ -1,9 +1,9 @@
-"""`Frame`: the state of compiling one function body. Inlined helpers get a frame of their own in the same session."""
+"""`Frame`: the state of compiling one function body. Inlined helpers get frames of their own in one `Compilation`."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -30,7 +30,7 @@ class PassOn(Exception):
 
 
 @dataclass
-class Session:
+class Compilation:
     """What the frames of one compilation share.
 
     Attributes:
@@ -82,7 +82,7 @@ class Frame:
 
     function: Callable[..., Any]
     source: FunctionSource
-    session: Session
+    compilation: Compilation
     variables: dict[str, Any] = field(default_factory=dict[str, Any])
     places: dict[str, ast.AST] = field(default_factory=dict[str, ast.AST])
     caller: Location | None = None
@@ -96,34 +96,34 @@ class Frame:
     @property
     def builder(self) -> Builder:
         """Where operations are appended."""
-        return self.session.builder
+        return self.compilation.builder
 
     @property
     def captures(self) -> Captures:
         """The outside names that were read."""
-        return self.session.captures
+        return self.compilation.captures
 
     @property
     def report(self) -> Report:
         """The errors so far."""
-        return self.session.report
+        return self.compilation.report
 
     @property
     def unsafe(self) -> bool:
         """Whether the kernel may use what nothing checks."""
-        return self.session.unsafe
+        return self.compilation.unsafe
 
     def evaluate(self, node: ast.expr) -> Any:
         """What an expression means."""
-        return self.session.evaluate(self, node)
+        return self.compilation.evaluate(self, node)
 
     def execute(self, body: Sequence[ast.stmt]) -> None:
         """Compile statements, up to one after which control does not go on."""
-        self.session.execute(self, body)
+        self.compilation.execute(self, body)
 
     def invoke(self, function: Any, *args: Any, node: ast.AST, **kwargs: Any) -> Any:
         """Call what a kernel may call: an operation, a function, a lambda, a method. `node` is for errors."""
-        return self.session.invoke(self, function, list(args), kwargs, node)
+        return self.compilation.invoke(self, function, list(args), kwargs, node)
 
     def locate(self, node: ast.AST) -> Location:
         """The place of a node, with the chain of calls that led here."""
@@ -135,7 +135,7 @@ class Frame:
         return (("it is assigned here", self.locate(node)),) if node is not None else ()
 
     @contextmanager
-    def at(self, node: ast.AST) -> Iterator[None]:
+    def at(self, node: ast.AST) -> Generator[None]:
         """Operations built inside come from `node`; errors raised inside without a place get this one."""
         before = self.builder.location
         self.builder.location = self.locate(node)
@@ -149,7 +149,7 @@ class Frame:
             self.builder.location = before
 
     @contextmanager
-    def dynamic(self) -> Iterator[None]:
+    def dynamic(self) -> Generator[None]:
         """What is compiled inside may not run, or run many times, as is decided at run time."""
         self.dynamic_depth += 1
         try:

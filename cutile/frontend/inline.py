@@ -38,7 +38,7 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
     inner = Frame(
         function=function,
         source=source_of(function),
-        session=frame.session,
+        compilation=frame.compilation,
         variables=variables,
         caller=frame.locate(node),
         active=(*frame.active, function),
@@ -55,7 +55,7 @@ def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[An
     inner = Frame(
         function=home.function,
         source=home.source,
-        session=frame.session,
+        compilation=frame.compilation,
         variables=variables,
         caller=frame.locate(node),
         outer=home,
@@ -86,7 +86,9 @@ def _bind(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        frame.type_error(f"{name}(): {error}", node, f"It takes {signature.replace(return_annotation=inspect.Signature.empty)}.")
+        frame.type_error(
+            f"{name}(): {error}", node, f"It takes {signature.replace(return_annotation=inspect.Signature.empty)}."
+        )
     bound.apply_defaults()
     return dict(bound.arguments)
 

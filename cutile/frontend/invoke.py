@@ -34,8 +34,8 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
         return inline_closure(frame, function, node, args, kwargs)
     if isinstance(function, types.FunctionType):
         return inline(frame, function, node, args, kwargs)
-    if isinstance(function, functools.partial):
-        part: Any = function
+    part: Any = function
+    if isinstance(part, functools.partial):
         return invoke(frame, part.func, [*part.args, *args], {**part.keywords, **kwargs}, node)
     if isinstance(function, types.MethodType):
         return invoke(frame, function.__func__, [compile_time(function.__self__, name), *args], kwargs, node)

@@ -53,7 +53,7 @@ def _disjunction(frame: Frame, first: Value, block: Block, second: Value) -> Val
 def _otherwise(frame: Frame, condition: Value, block: Block, decided: bool) -> Value:
     """The value of `block` where `condition` is not `decided`, else `decided`."""
     with frame.builder.block() as known:
-        frame.builder.yield_(frame.emit(Constant(value=decided, dtype=bool_)))
+        frame.builder.yield_(frame.emit(Constant(value=decided, dtype=bool_, shape=())))
     then, orelse = (known, block) if decided else (block, known)
     return frame.builder.value(If(condition=condition, then=then, orelse=orelse))
 

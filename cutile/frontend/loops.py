@@ -64,7 +64,9 @@ class Loop:
         self.before = dict(frame.variables)
         self.places = dict(frame.places)
         self.state = LoopState(frozenset())
-        self.exits = [exit for exit, there in zip((Exit.BREAK, Exit.RETURN), leaves_loop(node.body), strict=True) if there]
+        self.exits = [
+            exit for exit, there in zip((Exit.BREAK, Exit.RETURN), leaves_loop(node.body), strict=True) if there
+        ]
         self.templates: dict[str, Any] = {}
         self.leaves: list[_Leaf] = []
         self.constants: dict[str, list[Any]] = {}
@@ -72,7 +74,7 @@ class Loop:
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
         for name in self.assigned:
             value = self.before.get(name)
-            asked = name != self.target or (id(node), name) in frame.session.passed_on
+            asked = name != self.target or (id(node), name) in frame.compilation.passed_on
             if asked and name in self.before and not isinstance(value, Undefined | Faulty):
                 self._carry(name, value)
 
@@ -89,7 +91,8 @@ class Loop:
         self.templates[name] = value
         for leaf in leaves(value):
             if is_tile(leaf) or is_number(leaf):
-                type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(leaf))
+                number: Any = leaf
+                type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
                 self.leaves.append(_Leaf(name, None, type, False))
 
     # Before a turn
@@ -147,7 +150,7 @@ class Loop:
     def finish(self) -> list[Value] | None:
         """The values at the end of a turn; None if a type was guessed wrongly (it is right now)."""
         variables = self.frame.variables
-        wanted = {name for loop, name in self.frame.session.passed_on if loop == id(self.node)}
+        wanted = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
         if Exit.RETURN in self.left.taken:
             wanted.add(RETURNED)
         if missing := sorted(wanted - self.templates.keys()):
@@ -199,7 +202,9 @@ class Loop:
         made: list[Value] = []
         for exit in self.exits:
             flag = self.left.taken.get(exit, False)
-            made.append(self.frame.emit(Constant(value=flag, dtype=bool_)) if isinstance(flag, bool) else flag)
+            made.append(
+                self.frame.emit(Constant(value=flag, dtype=bool_, shape=())) if isinstance(flag, bool) else flag
+            )
         return made
 
     def _changed(self, name: str, how: str, places: tuple[Any, ...] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import enum
 import types
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeMeta
 from cutile.errors import KernelTypeError
-from cutile.frontend.values import items_of
+from cutile.frontend.values import Record, items_of
 
 MISSING: Any = object()
 _CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enum.Enum, np.dtype)
@@ -39,7 +40,14 @@ class Capture:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return isinstance(a, int | float | str | tuple | bool) and repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
+    plain = isinstance(a, int | float | str | tuple | bool) or _is_frozen(a)
+    return plain and repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether it is an instance of a dataclass that cannot change."""
+    parameters: Any = getattr(value, "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen
 
 
 @dataclass
@@ -85,16 +93,27 @@ def compile_time(value: Any, name: str) -> Any:
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
+    found: Any = value
     if value is None or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
         return value.item()  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, tuple):
-        return tuple(compile_time(item, name) for item in items_of(value))
+        items = tuple(compile_time(item, name) for item in items_of(value))
+        make: Any = getattr(value, "_make", None)
+        return items if make is None else make(items)
+    if _is_frozen(found):
+        fields = dataclasses.fields(found)
+        return Record(type(found), tuple(compile_time(getattr(found, each.name), name) for each in fields))
+    if dataclasses.is_dataclass(found):
+        raise KernelTypeError(
+            f"{name!r} comes from outside the kernel and may change, being a dataclass that is not frozen",
+            remedy="Decorate the class with @dataclass(frozen=True).",
+        )
     if callable(value):
         return value
     raise KernelTypeError(
-        f"{name!r} comes from outside the kernel and is of type {type(value).__name__}, which a kernel cannot hold",
+        f"{name!r} comes from outside the kernel and is of type {type(found).__name__}, which a kernel cannot hold",
         remedy="A kernel may use numbers, strings, tuples of them, dtypes, modules and functions from outside. "
         "Pass arrays and tensors as arguments.",
     )

@@ -16,11 +16,21 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
+from cutile.frontend.structure import leaves
 from cutile.frontend.values import describe, is_tile
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
 from cutile.ops import arith, compare
 from cutile.ops.shape import Broadcast, Reshape
+
+
+def _is_in(item: Any, items: Any) -> bool:
+    return item in items
+
+
+def _is_not_in(item: Any, items: Any) -> bool:
+    return item not in items
+
 
 PYTHON: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -43,6 +53,8 @@ PYTHON: dict[type[ast.AST], Callable[..., Any]] = {
     ast.GtE: operator.ge,
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
+    ast.In: _is_in,
+    ast.NotIn: _is_not_in,
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
@@ -81,6 +93,9 @@ TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
 }
 
 MAX_UNROLLED_POWER = 16
+
+_ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
+"""What compile-time values of any kind can be used with."""
 
 
 def require_computed(frame: Frame, what: str, *values: Any) -> None:
@@ -242,12 +257,11 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     if kind not in PYTHON:
         frame.type_error(f"{SPELLING[kind]} is not compiled")
     for value in values:
-        if not isinstance(value, bool | int | float | str | tuple | type(None) | type) and kind not in (
-            ast.Eq,
-            ast.NotEq,
-            ast.Is,
-            ast.IsNot,
-        ):
+        if any(map(is_tile, leaves(value))) and kind not in (ast.Is, ast.IsNot, ast.Add, ast.Mult):
+            frame.type_error(
+                f"{SPELLING[kind]}: a tuple that holds tiles", remedy="Combine or compare its items one by one."
+            )
+        if not isinstance(value, bool | int | float | str | tuple | type(None) | type) and kind not in _ANYTHING:
             frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}")
     try:
         return PYTHON[kind](*values)
@@ -277,6 +291,8 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`, a bool or a tile of bool."""
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
+    if kind in (ast.Is, ast.IsNot) and (left is None or right is None):
+        return kind is ast.IsNot  # a tile is not None
     if kind not in TILE_COMPARE:
         frame.type_error(f"`{SPELLING[kind]}` of a tile", remedy="Compare the elements with == or !=.")
     require_computed(frame, SPELLING[kind], left, right)

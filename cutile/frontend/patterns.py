@@ -1,4 +1,4 @@
-"""`match`: patterns over constants, tuples, named tuples and dataclasses are decided now; scalars are compared at run time."""
+"""`match`: patterns of constants, tuples and dataclasses are decided now; scalars are compared at run time."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ class _Pattern:
                     pattern, "a mapping pattern is not compiled in a kernel", "A kernel has no dicts; match tuples."
                 )
             case _:
-                self.frame.syntax_error(pattern, "this pattern is not compiled in a kernel", "Match constants or tuples.")
+                self.frame.syntax_error(
+                    pattern, "this pattern is not compiled in a kernel", "Match constants or tuples."
+                )
 
     def _equals(self, pattern: ast.MatchValue | ast.MatchSingleton, subject: Any) -> Any:
         frame = self.frame
@@ -149,7 +151,9 @@ class _Pattern:
         if not stars:
             if len(items) != len(pattern.patterns):
                 return False
-            return _all(self.frame, [self._matches(each, item) for each, item in zip(pattern.patterns, items, strict=True)])
+            return _all(
+                self.frame, [self._matches(each, item) for each, item in zip(pattern.patterns, items, strict=True)]
+            )
         at = stars[0]
         after = len(pattern.patterns) - at - 1
         if len(items) < at + after:
@@ -185,12 +189,13 @@ class _Pattern:
             frame.type_error(
                 f"{kind.__name__} has {len(positional)} fields, the pattern {len(pattern.patterns)}", pattern
             )
-        given = [*zip(positional, pattern.patterns, strict=False), *zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True)]
+        given = [
+            *zip(positional, pattern.patterns, strict=False),
+            *zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True),
+        ]
         conditions: list[Any] = []
         for name, each in given:
             if name not in items:
                 frame.type_error(f"{kind.__name__} has no field {name!r}", each, f"Its fields are {', '.join(names)}.")
             conditions.append(self._matches(each, items[name]))
         return _all(frame, conditions)
-
-

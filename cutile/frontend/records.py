@@ -1,4 +1,4 @@
-"""Dataclasses and named tuples in kernels: made, taken apart, and their methods called. They are values: no field changes."""
+"""Dataclasses and named tuples in kernels: making them, their fields and methods. They are values: no field changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile.frontend.frame import Frame
 from cutile.frontend.names import compile_time
-from cutile.frontend.registry import BUILTINS, method
+from cutile.frontend.registry import FOLDED, method
 from cutile.frontend.structure import field_names, rebuilt
 from cutile.frontend.values import Method, Record, describe, items_of
 
@@ -21,11 +21,11 @@ _MISSING: Any = object()
 def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
     """`kind(...)`: a dataclass or named tuple, with its own defaults."""
     names = field_names(kind) or ()
-    if dataclasses.is_dataclass(kind):
+    is_dataclass = bool(dataclasses.is_dataclass(kind))
+    if is_dataclass:
         _refuse_code(frame, kind, node)
-    target: Any = kind if dataclasses.is_dataclass(kind) else kind.__new__
-    signature = inspect.signature(target)
-    if target is not kind:  # __new__ takes the class first
+    signature = inspect.signature(kind if is_dataclass else kind.__new__)
+    if not is_dataclass:  # __new__ takes the class first
         signature = signature.replace(parameters=list(signature.parameters.values())[1:])
     try:
         bound = signature.bind(*args, **kwargs)
@@ -37,11 +37,11 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
             values.append(bound.arguments[name])
         else:
             values.append(compile_time(_default(kind, signature, name), f"{kind.__name__}.{name}"))
-    return Record(kind, tuple(values)) if dataclasses.is_dataclass(kind) else kind._make(values)
+    return Record(kind, tuple(values)) if is_dataclass else kind._make(values)
 
 
 def _default(kind: Any, signature: inspect.Signature, name: str) -> Any:
-    if dataclasses.is_dataclass(kind):
+    if bool(dataclasses.is_dataclass(kind)):
         field = next(each for each in dataclasses.fields(kind) if each.name == name)
         if field.default_factory is not dataclasses.MISSING:
             return field.default_factory()
@@ -67,7 +67,7 @@ def _refuse_code(frame: Frame, kind: type, node: ast.AST) -> None:
         )
 
 
-def attribute(frame: Frame, owner: Any, name: str, node: ast.Attribute) -> Any:
+def attribute(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     """A field, a property or a method of a dataclass or named tuple; of a plain tuple, nothing."""
     kind = owner.kind if isinstance(owner, Record) else type(owner)
     names = field_names(kind) or ()
@@ -120,4 +120,4 @@ def _dataclass_replace(frame: Frame, owner: Any, /, **changes: Any) -> Any:
     return replaced(frame, owner, changes, "replace")
 
 
-BUILTINS[dataclasses.replace] = _dataclass_replace
+FOLDED[dataclasses.replace] = _dataclass_replace

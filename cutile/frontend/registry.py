@@ -11,6 +11,9 @@ Handler = Callable[..., Any]
 OPERATIONS: dict[str, Handler] = {}
 METHODS: dict[tuple[type, str], Handler] = {}
 BUILTINS: dict[Any, Handler] = {}
+"""Python's builtins that mean something else on tiles."""
+FOLDED: dict[Any, Handler] = {}
+"""Python's builtins over what is known when the kernel is compiled: they mean what they mean in Python."""
 
 
 def operation(handler: Handler) -> Handler:

@@ -30,10 +30,10 @@ def assigned(body: Sequence[ast.AST]) -> dict[str, ast.AST]:
         for node in _within(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
                 found.setdefault(node.id, node)
-            elif isinstance(node, ast.FunctionDef):
-                found.setdefault(node.name, node)
-            elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None:
-                found.setdefault(node.name, node)
+            elif isinstance(node, ast.FunctionDef) or (
+                isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None
+            ):
+                found.setdefault(str(node.name), node)
     return found
 
 

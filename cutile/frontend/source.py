@@ -66,7 +66,10 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
             f"kernel {name!r}: its source text cannot be read on its own: {error}",
             remedy="Write it as a plain `def` statement.",
         ) from error
-    tree = body[0] if len(body) == 1 else None
+    if name == "<lambda>":
+        tree: ast.stmt | None = _lambda(body)
+    else:
+        tree = body[0] if len(body) == 1 else None
     if tree is None or (isinstance(tree, ast.FunctionDef) and tree.name != name):
         # Python found some text under the file name that the function says, but not this function's.
         raise _missing(name, code.co_filename if code else "?")
@@ -77,6 +80,20 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
     numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines)}
     linecache.getlines(file)  # keep the text for tracebacks, whatever happens to the file
     return FunctionSource(name, file, numbered, tree, margin, first_line)
+
+
+def _lambda(body: list[ast.stmt]) -> ast.FunctionDef:
+    """A lambda as a function that returns its expression. Its text must hold no other lambda."""
+    found = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Lambda)]
+    if len(found) != 1:
+        raise KernelSyntaxError(
+            "this lambda cannot be told from the others on its line",
+            remedy="Write it on a line of its own, or as a plain `def`.",
+        )
+    node = found[0]
+    statement = ast.copy_location(ast.Return(value=node.body), node.body)
+    made = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[])
+    return ast.copy_location(made, node)
 
 
 def _missing(name: str, file: str) -> KernelSyntaxError:

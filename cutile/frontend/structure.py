@@ -22,8 +22,8 @@ def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
     """A value of the same kind as `value` with other items."""
     if isinstance(value, Record):
         return Record(value.kind, items)
-    kind: Any = type(value)
-    return kind._make(items) if hasattr(kind, "_make") else items
+    make: Any = getattr(value, "_make", None)
+    return items if make is None else make(items)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -42,19 +42,22 @@ def refill(value: Any, new: Iterator[Any]) -> Any:
     return rebuilt(value, tuple(refill(item, new) for item in items))
 
 
+def kind_of(value: Any) -> Any:
+    """The class of a value; of a dataclass, the user's."""
+    return value.kind if isinstance(value, Record) else type(value)
+
+
 def same_structure(a: Any, b: Any) -> bool:
     """Whether two values differ in their leaves alone."""
     x, y = children(a), children(b)
     if x is None or y is None:
         return x is y
-    kinds = (a.kind, b.kind) if isinstance(a, Record) and isinstance(b, Record) else (type(a), type(b))
-    return kinds[0] is kinds[1] and len(x) == len(y) and all(map(same_structure, x, y))
+    return kind_of(a) is kind_of(b) and len(x) == len(y) and all(map(same_structure, x, y))
 
 
 def field_names(kind: type) -> tuple[str, ...] | None:
     """The fields of a dataclass or named tuple, in order; None for any other class."""
     if dataclasses.is_dataclass(kind):
         return tuple(each.name for each in dataclasses.fields(kind))
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return tuple(kind._fields)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType, reportAttributeAccessIssue]
-    return None
+    fields: Any = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
+    return None if fields is None else tuple(fields)

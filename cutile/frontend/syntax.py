@@ -8,41 +8,42 @@ from typing import NoReturn
 from cutile.errors import KernelSyntaxError
 from cutile.frontend.frame import Frame
 
-REFUSED: dict[type[ast.AST], tuple[str, str]] = {
-    ast.List: ("a list", "Use a tuple: the values of a kernel are fixed in number."),
-    ast.Dict: ("a dict", "Use separate variables or a tuple."),
-    ast.Set: ("a set", "Use separate variables or a tuple."),
-    ast.ListComp: ("a list comprehension", "Write a loop over ct.static_range."),
-    ast.SetComp: ("a set comprehension", "Write a loop over ct.static_range."),
-    ast.DictComp: ("a dict comprehension", "Write a loop over ct.static_range."),
-    ast.GeneratorExp: ("a generator expression", "Write a loop over ct.static_range."),
-    ast.Lambda: ("a lambda", "Define a plain function outside the kernel and call it."),
-    ast.Await: ("await", "A kernel runs on the device; await the op that launches it."),
-    ast.Yield: ("yield", "Store results into a Mut parameter."),
-    ast.YieldFrom: ("yield", "Store results into a Mut parameter."),
-    ast.NamedExpr: ("an assignment expression (:=)", "Assign on a line of its own."),
-    ast.Try: ("try", "Nothing in a kernel raises; check arguments on the host."),
-    ast.Raise: ("raise", "Nothing in a kernel raises; check arguments on the host."),
-    ast.With: ("with", "A kernel has no context managers."),
-    ast.Import: ("an import", "Import at the top of the file."),
-    ast.ImportFrom: ("an import", "Import at the top of the file."),
-    ast.Global: ("global", "A kernel cannot write globals; store into a Mut parameter."),
-    ast.Nonlocal: ("nonlocal", "A kernel cannot write outer variables; store into a Mut parameter."),
-    ast.Delete: ("del", "Just stop using the name."),
-    ast.ClassDef: ("a class", "Define it outside; a kernel uses numbers, tiles and tuples."),
-    ast.FunctionDef: ("a nested function", "Define a plain function outside the kernel and call it."),
-    ast.AsyncFunctionDef: ("an async function", "Define a plain function outside the kernel and call it."),
-    ast.AsyncFor: ("async for", "Use a plain for loop."),
-    ast.AsyncWith: ("async with", "A kernel has no context managers."),
-    ast.Match: ("match", "Use if and elif."),
-    ast.Assert: ("assert", "Check arguments on the host, before the launch."),
-    ast.Break: ("break", "Put the condition into a while loop, or select what each step does."),
-    ast.Continue: ("continue", "Put the rest of the body under an if."),
-    ast.Starred: ("* here", "Write the values out."),
+_MATERIAL = "Use a tuple, a named tuple or a dataclass: the values of a kernel are fixed in number and kind."
+_RAISES = "Nothing in a kernel raises: check arguments on the host, or use ct.static_assert for what is constant."
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "Dict": ("a dict", _MATERIAL),
+    "Set": ("a set", _MATERIAL),
+    "SetComp": ("a set comprehension", "Write a list comprehension, which makes a tuple."),
+    "DictComp": ("a dict comprehension", "Write a list comprehension, which makes a tuple."),
+    "Await": ("await", "A kernel runs on the device; await the op that launches it."),
+    "Yield": ("yield", "Return a tuple, or store results into a Mut parameter."),
+    "YieldFrom": ("yield from", "Return a tuple, or store results into a Mut parameter."),
+    "Try": ("try", _RAISES),
+    "TryStar": ("try with except*", _RAISES),
+    "Raise": ("raise", _RAISES),
+    "With": ("with", "A kernel has no context managers: call what you need."),
+    "AsyncWith": ("async with", "A kernel has no context managers: call what you need."),
+    "AsyncFor": ("async for", "Nothing in a kernel waits: use a plain for loop."),
+    "AsyncFunctionDef": ("an async function", "Nothing in a kernel waits: write a plain function."),
+    "ClassDef": ("a class", "Define it outside the kernel, as a dataclass or NamedTuple."),
+    "Import": ("import", "Import at the top of the file: a kernel sees the names there."),
+    "ImportFrom": ("from ... import", "Import at the top of the file: a kernel sees the names there."),
+    "Global": ("global", "A kernel cannot write globals: store into a Mut parameter."),
+    "Nonlocal": ("nonlocal", "A nested function cannot write outer variables: return the value, and assign it."),
+    "Delete": ("del", "Just stop using the name: nothing in a kernel needs freeing."),
+    "TypeAlias": ("a type alias", "Define it outside the kernel, or assign the dtype to a name: E = ct.f32."),
+    "Starred": ("* here", "Write the values out."),
+    "Slice": ("a slice here", "Slice tuples with constant bounds; of tensors and tiles, load the part you need."),
+    "FormattedValue": ("a formatted value", "Use an f-string of constants."),
+    "TemplateStr": ("a template string", "Use an f-string of constants."),
+    "Interpolation": ("an interpolation", "Use an f-string of constants."),
 }
+"""What each refused construct is called, and what to do instead, by the name of its node: some are of newer Pythons."""
 
 
-def refuse(frame: Frame, node: ast.AST, what: str = "") -> NoReturn:
+def refuse(frame: Frame, node: ast.AST, what: str = "", remedy: str = "") -> NoReturn:
     """Raise the error for a construct that cutile does not compile."""
-    known = REFUSED.get(type(node), (type(node).__name__, "Write it with operators, loops and cutile's operations."))
-    raise KernelSyntaxError(f"{what or known[0]} is not compiled in a kernel", frame.locate(node), known[1])
+    name = type(node).__name__
+    known = REFUSED.get(name, (name, "Write it with operators, loops and cutile's operations."))
+    raise KernelSyntaxError(f"{what or known[0]} is not compiled in a kernel", frame.locate(node), remedy or known[1])

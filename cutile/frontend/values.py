@@ -133,4 +133,5 @@ def describe(value: Any) -> str:
         return f"function {value.__name__!r}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__!r}"
-    return f"{type(value).__name__} {value!r}"
+    other: Any = value
+    return f"{type(other).__name__} {other!r}"

@@ -11,6 +11,8 @@ from cutile.backend.interface import Grid, Parameter
 from cutile.backend.reference.memory import bind_parameters
 from cutile.frontend.build import parameter
 from cutile.frontend.expressions import evaluate
+from cutile.frontend.frame import Compilation
+from cutile.frontend.invoke import invoke
 from cutile.frontend.names import Captures
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
@@ -85,10 +87,13 @@ class Interpreted:
         frame = LiveFrame(
             function=self._function,
             source=self._source,
-            builder=EagerBuilder(Block(values), index, grid, watch),
-            captures=Captures(),
-            evaluate=evaluate,
-            execute=execute,
+            compilation=Compilation(
+                builder=EagerBuilder(Block(values), index, grid, watch),
+                captures=Captures(),
+                evaluate=evaluate,
+                execute=execute,
+                invoke=invoke,
+            ),
             is_entry=True,
         )
         session = Session(frame)

@@ -222,3 +222,18 @@ def ceil(x: Tile) -> Tile:
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """`range` over constants whose loop is unrolled: the loop variable is a constant in each copy of the body."""
     outside_kernel("static_range")
+
+
+@_operation
+def static_assert(condition: Any, message: str | None = None) -> None:
+    """Refuse to compile the kernel unless `condition`, which must be known then, is true.
+
+    A false one raises KernelTypeError with the message, at the line.
+
+    Example:
+        >>> @ct.entry
+        ... def halves(y: ct.Mut, *, BM: ct.Const = 64):
+        ...     ct.static_assert(BM % 2 == 0, "BM must be even")
+        ...     y.store(0.5 * y.load())
+    """
+    outside_kernel("static_assert")

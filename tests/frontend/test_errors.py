@@ -74,7 +74,7 @@ def test_the_caret_stands_under_the_expression() -> None:
 
 
 def test_errors_are_also_the_builtin_that_a_user_expects() -> None:
-    for text, builtin in (("t = nothing", NameError), ("t = [1]", SyntaxError), ("t = y.load()[0]", TypeError)):
+    for text, builtin in (("t = nothing", NameError), ("t = {1}", SyntaxError), ("t = y.load()[0]", TypeError)):
         function = define(f"def kernel(y: Mut):\n    {text}\n")
         with pytest.raises(builtin):
             build(function, take_source(function), {"y": mut(8)}, {})
