@@ -9,7 +9,7 @@ from typing import Any
 
 from cutile.errors import KernelError
 from cutile.frontend.expressions import evaluate
-from cutile.frontend.frame import Frame, PassOn, Compilation
+from cutile.frontend.frame import Compilation, Frame, PassOn
 from cutile.frontend.invoke import invoke
 from cutile.frontend.names import Captures
 from cutile.frontend.report import TooMany

@@ -97,11 +97,10 @@ def compile_time(value: Any, name: str) -> Any:
     if value is None or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
-        return value.item()  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, tuple):
+        return found.item()
+    if isinstance(found, tuple):
         items = tuple(compile_time(item, name) for item in items_of(value))
-        make: Any = getattr(value, "_make", None)
-        return items if make is None else make(items)
+        return getattr(found, "_make", tuple)(items)
     if _is_frozen(found):
         fields = dataclasses.fields(found)
         return Record(type(found), tuple(compile_time(getattr(found, each.name), name) for each in fields))

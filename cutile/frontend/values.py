@@ -133,5 +133,4 @@ def describe(value: Any) -> str:
         return f"function {value.__name__!r}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__!r}"
-    other: Any = value
-    return f"{type(other).__name__} {other!r}"
+    return f"{type(value).__name__} {value!r}"  # pyright: ignore[reportUnknownArgumentType]

@@ -224,7 +224,7 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     outside_kernel("static_range")
 
 
-@_operation
+@operation
 def static_assert(condition: Any, message: str | None = None) -> None:
     """Refuse to compile the kernel unless `condition`, which must be known then, is true.
 

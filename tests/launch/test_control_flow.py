@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.samples.control import PLAIN, SAMPLES
+from tests.samples.control import SAMPLES
+from tests.samples.control_sample import PLAIN
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, launch
 

@@ -15,7 +15,7 @@ from cutile.ops.registry import FAMILIES, family
 WRITTEN = {name: op for name, op in OPS.items() if op.spelled}
 BY_STATEMENTS = {"for", "while", "if", "yield"}  # Python's own, and what ends a block
 COMPILE_TIME = {  # decided by the front end: no operation comes of them
-    "static_range",
+    "static_assert", "static_range",
     "get_partition_token", "get_tensor_token", "join_tokens", "new_token_unordered", "set_tensor_token",
 }  # fmt: skip
 
