@@ -98,12 +98,13 @@ def compile_time(value: Any, name: str) -> Any:
         return value
     if isinstance(value, np.generic):
         return found.item()
-    if isinstance(found, tuple):
+    if isinstance(value, tuple):
         items = tuple(compile_time(item, name) for item in items_of(value))
-        return getattr(found, "_make", tuple)(items)
+        make: Any = getattr(value, "_make", None)
+        return items if make is None else make(items)
     if _is_frozen(found):
-        fields = dataclasses.fields(found)
-        return Record(type(found), tuple(compile_time(getattr(found, each.name), name) for each in fields))
+        kind: Any = found.__class__
+        return Record(kind, tuple(compile_time(getattr(found, each.name), name) for each in dataclasses.fields(kind)))
     if dataclasses.is_dataclass(found):
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel and may change, being a dataclass that is not frozen",

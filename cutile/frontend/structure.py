@@ -59,5 +59,7 @@ def field_names(kind: type) -> tuple[str, ...] | None:
     """The fields of a dataclass or named tuple, in order; None for any other class."""
     if dataclasses.is_dataclass(kind):
         return tuple(each.name for each in dataclasses.fields(kind))
-    fields: Any = getattr(kind, "_fields", None)
-    return tuple(fields) if fields is not None and issubclass(kind, tuple) else None
+    if not issubclass(kind, tuple):
+        return None
+    fields: Any = getattr(kind, "_fields", None)  # pyright: ignore[reportUnknownArgumentType]
+    return None if fields is None else tuple(fields)

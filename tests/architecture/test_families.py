@@ -15,7 +15,7 @@ SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "op"}),
     "cutile/backend/cpu/emit": _EMITTERS,
     "cutile/backend/cuda/emit": _EMITTERS,
-    "tests/samples": frozenset({"row"}),
+    "tests/samples": frozenset({"row", "control_loops", "control_sample"}),
 }
 
 
