@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Block, Op, Value
 
-ATOM, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARE, NOT, CHOICE = range(9)
+ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
 """How tightly an expression binds, tightest first."""
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from cutile.backend.cpu.emit._text import (
-    BITS,
+    AND,
     NOT,
+    OR,
     PRODUCT,
     SUM,
     UNARY,
+    XOR,
     Expression,
     Printer,
     Text,
@@ -98,9 +100,9 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Neg: _negative,
     Abs: _absolute,
     Fma: _fma,
-    And: _infix("&", BITS),
-    Or: _infix("|", BITS),
-    Xor: _infix("^", BITS),
+    And: _infix("&", AND),
+    Or: _infix("|", OR),
+    Xor: _infix("^", XOR),
     Not: _not,
     Shl: _call("shift_left"),
     Shr: _call("shift_right", by_sign=True),

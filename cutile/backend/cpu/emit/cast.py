@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._text import BITS, COMPARE, Expression, Printer, Text, call, is_small_float, narrowed
+from cutile.backend.cpu.emit._text import COMPARE, OR, Expression, Printer, Text, call, is_small_float, narrowed
 from cutile.ir.core import Op
 from cutile.ops.cast import Convert
 
@@ -12,7 +12,7 @@ def _convert(printer: Printer, op: Convert) -> Text:
     if source is dtype:
         return x
     if dtype.kind == "bool":
-        return Text(f"{x.within(BITS)} != 0", COMPARE)
+        return Text(f"{x.within(OR)} != 0", COMPARE)
     if not is_small_float(dtype):
         held_alike = is_small_float(source) and dtype.name == "f32"
         return x if held_alike else call(printer, dtype.name, x)

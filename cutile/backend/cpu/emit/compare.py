@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._text import BITS, COMPARE, Expression, Printer, Text, call
+from cutile.backend.cpu.emit._text import COMPARE, OR, Expression, Printer, Text, call
 from cutile.ir.core import Op
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Select
 
@@ -10,7 +10,7 @@ from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Select
 def _compare(operator: str) -> Expression:
     def emit(printer: Printer, op: Op) -> Text:
         left, right = map(printer.operand, op.operands)
-        return Text(f"{left.within(BITS)} {operator} {right.within(BITS)}", COMPARE)
+        return Text(f"{left.within(OR)} {operator} {right.within(OR)}", COMPARE)
 
     return emit
 

@@ -42,12 +42,29 @@ larger = _pick(">")
 """The larger of two i64."""
 
 
-def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
+def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
+    """The larger (">") or smaller ("<") float; of a number and NaN the number; -0 is below +0.
+
+    LLVM 22 has operations for that, `maximumnum` and `minimumnum`, but where it knows one operand to be a number it
+    makes code for x86 that returns the other's NaN.
+    """
+    bits = ir.IntType(32 if x.type == ir.FloatType() else 64)
+    first, second = builder.bitcast(x, bits), builder.bitcast(y, bits)
+    # Equal floats differ in nothing but the sign of zero, which AND makes + and OR makes -.
+    equal = builder.bitcast((builder.and_ if operator == ">" else builder.or_)(first, second), x.type)
+    chosen = builder.select(builder.fcmp_ordered(operator, x, y), x, y)
+    chosen = builder.select(builder.fcmp_unordered("uno", y, y), x, chosen)
+    return builder.select(builder.fcmp_ordered("==", x, y), equal, chosen)
+
+
+def _extreme(operator: str, signed_name: str, unsigned_name: str) -> Any:
     """`fmin` or `fmax`: of a number and NaN the number."""
 
     def typing(name_of_int: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
-            return llvm(builder, float_name if _is_float(arguments[0]) else name_of_int, *arguments)
+            if _is_float(arguments[0]):
+                return _float_extreme(builder, *arguments, operator)
+            return llvm(builder, name_of_int, *arguments)
 
         return emit
 
@@ -57,9 +74,9 @@ def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
     )
 
 
-minimum, minimum_unsigned = _extreme("minimumnum", "smin", "umin")
+minimum, minimum_unsigned = _extreme("<", "smin", "umin")
 """The smaller of two values of one type; NaN is dropped where the other is a number."""
-maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
+maximum, maximum_unsigned = _extreme(">", "smax", "umax")
 """The larger of two values of one type; NaN is dropped where the other is a number."""
 
 

@@ -1,0 +1,41 @@
+"""Programs that random search found the CPU backend to compute otherwise than the reference, made short."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cutile.dtypes import DTypeLike, f32, f64
+from tests.support.kernels import kernel
+from tests.support.memory import launch
+
+
+@pytest.mark.parametrize("expression", ["(a ^ t) & u", "(a | t) & u", "(a | t) ^ u", "a & (t ^ u)", "a ^ (t | u) & t"])
+def test_operators_on_bits_keep_their_parentheses(expression: str) -> None:
+    text = f"""
+def k(out: Mut, x: Tensor, y: Tensor, a: i64):
+    t, u = ct.load_tile_like(x, out), ct.load_tile_like(y, out)
+    out.store({expression})
+"""
+    x, y = np.arange(-50, 50), np.arange(100) * 7 % 61
+    out = np.zeros(100, np.int64)
+    launch(kernel(text), (out, (32,)), x, y, 5, backend="cpu")
+    np.testing.assert_array_equal(out, eval(expression, {"t": x, "u": y, "a": 5}))
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_an_extreme_of_what_cannot_be_nan_still_drops_nan(name: str, dtype: DTypeLike) -> None:
+    """Columns beyond the last whole vector take another path through the machine code."""
+    text = f"""
+def k(out: Mut, x: Tensor):
+    t = {name}(ct.load_tile_like(x, out), 2)
+    out.store(ct.reduce_{name}(t, 0).reshape((1, -1)).broadcast(t.shape))
+"""
+    x = np.random.default_rng(3).uniform(-4, 4, (6, 29)).astype(dtype.numpy)
+    x[1, ::3] = np.nan
+    out = np.zeros_like(x)
+    launch(kernel(text), (out, (2, 33)), x, backend="cpu")
+    drop, reduce = (np.fmin, np.min) if name == "min" else (np.fmax, np.max)
+    wanted = reduce(drop(x, 2).reshape(3, 2, 29), axis=1, keepdims=True)
+    np.testing.assert_array_equal(out.reshape(3, 2, 29), np.broadcast_to(wanted, (3, 2, 29)))
