@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import KernelCache
+from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.errors import ArgumentError
 from cutile.launch.arguments import give_back
 from cutile.launch.form import Form
@@ -29,8 +30,15 @@ class Kernel:
 
     __wrapped_kernel__ = True
 
-    def __init__(self, function: Callable[..., None], options: CompileOptions, *, unsafe: bool = False) -> None:
-        self._cache = KernelCache(function, unsafe=unsafe)
+    def __init__(
+        self,
+        function: Callable[..., None],
+        options: CompileOptions,
+        *,
+        unsafe: bool = False,
+        rules: AccessRules = DEFAULT_RULES,
+    ) -> None:
+        self._cache = KernelCache(function, unsafe=unsafe, rules=rules)
         self._options = options
         names = self._cache.signature.names
         result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
@@ -114,10 +122,23 @@ class Kernel:
 def entry(function: Callable[..., None]) -> Kernel: ...
 @overload
 def entry(
-    *, options: CompileOptions | None = None, unsafe: bool = False
+    *,
+    options: CompileOptions | None = None,
+    unsafe: bool = False,
+    preconditions: Sequence[str] = (),
+    unchecked_accesses: bool = False,
+    deny_in_kernel_checks: bool = False,
+    check_accesses: bool = False,
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 def entry(
-    function: Callable[..., None] | None = None, *, options: CompileOptions | None = None, unsafe: bool = False
+    function: Callable[..., None] | None = None,
+    *,
+    options: CompileOptions | None = None,
+    unsafe: bool = False,
+    preconditions: Sequence[str] = (),
+    unchecked_accesses: bool = False,
+    deny_in_kernel_checks: bool = False,
+    check_accesses: bool = False,
 ) -> Any:
     """Make a kernel of a Python function.
 
@@ -128,9 +149,16 @@ def entry(
         options: hints for the compiler, for every launch that gives none.
         unsafe: whether the kernel may use raw pointers and unchecked views. Nothing then checks which memory it
             reaches, and nothing holds or orders what its pointers lead to: that is for the caller to see to.
+        preconditions: comparisons of extents, integer scalars and generics, such as `"x.shape[0] % 64 == 0"`. Each
+            launch verifies them, and index checks are proved with them.
+        unchecked_accesses: check no index. A tile outside of its tensor is padding when loaded, dropped when stored.
+        deny_in_kernel_checks: an index check that would stay in the kernel is an error when the kernel is compiled.
+        check_accesses: the debug mode: every index check and every `assume_...` is checked in the kernel itself, as
+            with `CUTILE_FORCE_CHECKS=1`.
 
     Raises:
         KernelError: the source or the signature cannot be understood; shows the place.
+        ValueError: two of the three that say how indices are checked.
 
     Example:
         >>> import cutile as ct
@@ -139,6 +167,7 @@ def entry(
         ...     y.store(y.load() + 1)
     """
     chosen = options or DEFAULT_OPTIONS
+    rules = AccessRules.of(preconditions, unchecked_accesses, deny_in_kernel_checks, check_accesses)
     if function is None:
-        return functools.partial(Kernel, options=chosen, unsafe=unsafe)
-    return Kernel(function, chosen, unsafe=unsafe)
+        return functools.partial(Kernel, options=chosen, unsafe=unsafe, rules=rules)
+    return Kernel(function, chosen, unsafe=unsafe, rules=rules)

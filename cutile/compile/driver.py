@@ -17,6 +17,7 @@ from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded
 from cutile.backend.registry import backend
 from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
+from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization
 from cutile.compile.store import DiskStore
 from cutile.errors import KernelTypeError
@@ -39,6 +40,7 @@ class Request:
     options: CompileOptions
     target: Target
     unsafe: bool = False
+    rules: AccessRules = DEFAULT_RULES
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Compiled:
         key: the cache key.
         from_disk: whether the machine code came from the disk cache.
         seconds: what each phase took.
+        facts: of the optimised IR; what the launch has to verify is among them.
         memo: what a launch works out once and keeps.
     """
 
@@ -61,6 +64,7 @@ class Compiled:
     key: str
     from_disk: bool
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
     memo: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
 
 
@@ -95,6 +99,7 @@ def front(request: Request) -> Program:
         specialization.generics,
         unsafe=request.unsafe,
     )
+    request.rules.note(program.function, specialization.generics, force=config.load().force_checks)
     if not any(op.effect >= Effect.WRITE for op in program.function.body.operations):
         raise KernelTypeError(
             f"kernel {request.source.name!r} stores nothing, so it has no effect",
@@ -150,7 +155,7 @@ def compile_kernel(request: Request) -> Compiled:
     dump.text("log", executable.log)
     loaded = made_by.load(executable)
     clock.lap("load")
-    return Compiled(loaded, executable, program, key, from_disk, clock.seconds)
+    return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts)
 
 
 def _build(made_by: Backend, source: Source, target: Target) -> Executable:

@@ -9,6 +9,7 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
+from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization, generic_values, specialize
 from cutile.frontend.signature import read_signature
 from cutile.frontend.source import take_source
@@ -30,7 +31,9 @@ class Plan:
     def request(self, target: Target) -> Request:
         """What is to be compiled for a target."""
         kernel = self._kernel
-        return Request(kernel.function, kernel.source, self.specialization, self._options, target, kernel.unsafe)
+        return Request(
+            kernel.function, kernel.source, self.specialization, self._options, target, kernel.unsafe, kernel.rules
+        )
 
     def interpreted(self) -> Interpreted:
         """The kernel to be run as plain Python."""
@@ -74,6 +77,7 @@ class KernelCache:
     Args:
         function: the Python function.
         unsafe: whether it may use raw pointers.
+        rules: how its accesses are checked.
 
     Attributes:
         by_layout: whether the signature declares no extents, so that layout classes alone tell plans apart.
@@ -84,9 +88,12 @@ class KernelCache:
         KernelError: its source or signature cannot be understood.
     """
 
-    def __init__(self, function: Callable[..., Any], *, unsafe: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, unsafe: bool = False, rules: AccessRules = DEFAULT_RULES
+    ) -> None:
         self.function = function
         self.unsafe = unsafe
+        self.rules = rules
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)

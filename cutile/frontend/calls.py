@@ -6,12 +6,12 @@ import functools
 import inspect
 from typing import Any
 
-from cutile.frontend import builtins, records, sequences, tensors, tiles, tokens
+from cutile.frontend import builtins, partitions, records, sequences, tensors, tiles, tokens, views
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method
 
-FAMILIES = (tensors, tiles, builtins, tokens, sequences, records)
+FAMILIES = (tensors, partitions, tiles, builtins, tokens, sequences, records, views)
 """Importing them registers their handlers."""
 
 

@@ -1,15 +1,15 @@
-"""Calls on the grid and on tensors in memory: block indices, partitions, loads, stores."""
+"""Calls on the grid and on tensors in memory: block indices, extents, loads, stores. See `partitions.py` for more."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
-from cutile.frontend.expect import axis_of, index_scalar, shape_of, tile_of
+from cutile.frontend.expect import index_scalar, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
 from cutile.frontend.registry import method, operation
-from cutile.frontend.values import MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
 from cutile.ops import arith
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -48,21 +48,6 @@ def _negate(frame: Frame, value: Any) -> Any:
     return frame.emit(arith.Neg(x=value)) if is_tile(value) else -value
 
 
-@operation
-def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
-    if isinstance(view, PartitionRef):
-        tile = view.shape
-    elif isinstance(view, MutRef):
-        tile = view.value.mut.tile
-    else:
-        frame.type_error(
-            f"num_tiles: expected a partition, got {describe(view)}",
-            remedy="Partition the tensor first: x.partition((64, 64)).",
-        )
-    axis = axis_of(frame, axis, len(tile), "num_tiles")
-    return ceil_div(frame, extent(frame, view.value, axis), tile[axis])
-
-
 def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:
     items = items_of(index) if isinstance(index, tuple) else (index,)
     rank = value.tensor.rank
@@ -99,25 +84,9 @@ def load_tile_like(frame: Frame, x: Any, y: Any) -> Any:
     return _load(frame, x.value, y.value.mut.tile, index, "load_tile_like")
 
 
-@method(TensorRef, "partition")
-def _partition(frame: Frame, self: TensorRef, shape: Any) -> Any:
-    extents = shape_of(frame, shape, "partition")
-    if len(extents) != self.value.tensor.rank:
-        frame.type_error(
-            f"partition: {self.value.name!r} has {self.value.tensor.rank} axes, "
-            f"the tile shape {extents} has {len(extents)}"
-        )
-    return PartitionRef(self.value, extents)
-
-
 @method(TensorRef, "load_tile")
 def _tensor_load_tile(frame: Frame, self: TensorRef, shape: Any, index: Any) -> Any:
     return load_tile(frame, self, shape, index)
-
-
-@method(PartitionRef, "load")
-def _partition_load(frame: Frame, self: PartitionRef, index: Any) -> Any:
-    return _load(frame, self.value, self.shape, index, "load")
 
 
 @method(MutRef, "load")

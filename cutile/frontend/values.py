@@ -33,10 +33,23 @@ class MutRef:
 
 @dataclass(frozen=True)
 class PartitionRef:
-    """A tensor seen as a grid of tiles of `shape`."""
+    """A tensor seen as a grid of tiles of `shape`.
+
+    Attributes:
+        value: the tensor.
+        shape: of a tile, as loads give it and stores take it.
+        padding: what loads give past the edges; the word of a `padding` marker.
+        order: axis `k` of a tile is axis `order[k]` of the tensor; None where the axes are in order.
+        steps: elements from tile to tile, in the order of the tile's axes; None where that is the tile's extent.
+        writes: "" for reading only; "own": within the block's own tile, at indices that count there; "full": anywhere.
+    """
 
     value: Value
     shape: tuple[int, ...]
+    padding: str = "zero"
+    order: tuple[int, ...] | None = None
+    steps: tuple[int, ...] | None = None
+    writes: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,7 +131,8 @@ def describe(value: Any) -> str:
     if isinstance(value, MutRef):
         return f"Mut of {value.value.mut.dtype} with tiles of {value.value.mut.tile}"
     if isinstance(value, PartitionRef):
-        return f"partition into tiles of {value.shape}"
+        kind = {"": "partition", "own": "nested partition", "full": "partition of the whole tensor"}[value.writes]
+        return f"{kind} into tiles of {value.shape}"
     if isinstance(value, TokenRef):
         return "token"
     if isinstance(value, Method):

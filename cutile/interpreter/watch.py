@@ -22,6 +22,7 @@ from cutile.errors import Location, OutOfBoundsError, RaceError, UninitialisedRe
 from cutile.ir.core import Op, Value
 from cutile.ir.effects import Effect
 from cutile.ir.types import MutType, TensorType, TileType
+from cutile.ops.bound import CheckIndex, CheckTile
 
 Array = np.ndarray[Any, Any]
 _NOBODY, _SEVERAL = 0, -1
@@ -78,8 +79,8 @@ class Watch:
         Raises:
             RaceError, UninitialisedReadError, OutOfBoundsError: with the places.
         """
-        if op.effect_of is Effect.NONE:
-            return
+        if op.effect_of is Effect.NONE or isinstance(op, CheckTile | CheckIndex):
+            return  # a check touches no memory
         tensors = [each for each in op.operands if isinstance(each.type, TensorType | MutType)]
         for tensor in tensors:
             elements = self._elements.get(tensor.name)

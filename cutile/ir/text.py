@@ -191,7 +191,11 @@ class _Parser:
         strides = self._list(self._extent)
         self._take(",")
         self._take("align")
-        return TensorType(dtype, shape, strides, int(self._take()))
+        alignment = int(self._take())
+        stable = not (self._next == "," and self._tokens[self._at + 1] == "unstable")
+        if not stable:
+            self._at += 2
+        return TensorType(dtype, shape, strides, alignment, stable)
 
     def _type(self) -> Type:
         head = self._take()
@@ -202,7 +206,14 @@ class _Parser:
             if head == "mut":
                 self._take(",")
                 self._take("tile")
-                made = MutType(tensor, self._list(lambda: int(self._take())))
+                tile = self._list(lambda: int(self._take()))
+                mapped, exact = None, True
+                while self._accept(","):
+                    if self._take() == "map":
+                        mapped = self._list(lambda: int(self._take()))
+                    else:
+                        exact = False
+                made = MutType(tensor, tile, mapped, exact)
             self._take(">")
             return made
         shape: tuple[int, ...] = ()

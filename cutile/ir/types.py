@@ -54,12 +54,14 @@ class TensorType:
         shape: extents; None is dynamic (a launch argument).
         strides: in elements; 1 is known at compile time, None is a launch argument.
         alignment: bytes that divide the base address and every stride that is not 1. A promise by the launch.
+        stable: whether nothing writes to it while the kernel runs; not known of what a kernel finds at an address.
     """
 
     dtype: DTypeLike
     shape: tuple[int | None, ...]
     strides: tuple[int | None, ...]
     alignment: int
+    stable: bool = True
 
     @property
     def rank(self) -> int:
@@ -74,7 +76,8 @@ class TensorType:
 
     def describe(self) -> str:
         """The parts between the angle brackets."""
-        return f"{self.dtype.name}{_list(self.shape)}, strides {_list(self.strides)}, align {self.alignment}"
+        text = f"{self.dtype.name}{_list(self.shape)}, strides {_list(self.strides)}, align {self.alignment}"
+        return text if self.stable else text + ", unstable"
 
     def __str__(self) -> str:
         return f"tensor<{self.describe()}>"
@@ -82,10 +85,20 @@ class TensorType:
 
 @dataclass(frozen=True)
 class MutType:
-    """A tensor cut into tiles: each tile block owns the tile at its own index, and alone reads and writes it."""
+    """A tensor cut into tiles: each tile block owns the tile at its own index, and alone reads and writes it.
+
+    Attributes:
+        tensor: the tensor.
+        tile: the extents of a tile.
+        map: of a mapped partition, whose blocks each own a stream of tiles: how many tiles a group has along each axis
+            (0: the blocks own the axis whole); None for a plain one.
+        exact: whether the launch's grid is the tiles' own; else it may be any prefix of it.
+    """
 
     tensor: TensorType
     tile: tuple[int, ...]
+    map: tuple[int, ...] | None = None
+    exact: bool = True
 
     @property
     def dtype(self) -> DTypeLike:
@@ -98,12 +111,18 @@ class MutType:
         return self.tensor.rank
 
     @property
+    def tells_grid(self) -> bool:
+        """Whether a launch's grid is the number of its tiles along each axis."""
+        return self.map is None and self.exact
+
+    @property
     def tile_type(self) -> TileType:
         """The type of the block's own tile."""
         return TileType(self.tensor.dtype, self.tile)
 
     def __str__(self) -> str:
-        return f"mut<{self.tensor.describe()}, tile {_list(self.tile)}>"
+        mapped = "" if self.map is None else f", map {_list(self.map)}"
+        return f"mut<{self.tensor.describe()}, tile {_list(self.tile)}{mapped}{'' if self.exact else ', prefix'}>"
 
 
 Type = TileType | TensorType | MutType

@@ -4,7 +4,7 @@ Nothing here computes: a kernel is compiled from its source text, in which these
 they refer to. Type checkers and readers see the signatures.
 """
 
-from cutile.language.annotations import Const, Dyn, Mut, Partition, Tensor
+from cutile.language.annotations import Const, Dyn, Mut, Partition, PartitionMut, Tensor
 from cutile.language.functions import (
     broadcast,
     ceil,
@@ -66,6 +66,23 @@ from cutile.language.tokens import (
     new_token_unordered,
     set_tensor_token,
 )
+from cutile.language.views import (
+    assume_bounds,
+    assume_bounds_lower,
+    assume_bounds_upper,
+    assume_div_by,
+    assume_div_by_every_along,
+    assume_same_elements,
+    get_index_space_shape,
+    load_strided_view_tko,
+    load_tensor,
+    load_view_tko,
+    make_partition_view,
+    make_partition_view_mut,
+    make_strided_view,
+    make_tensor_view,
+    store_view_tko,
+)
 
 __all__ = (
     "Const",
@@ -73,8 +90,15 @@ __all__ = (
     "Latency",
     "Mut",
     "Partition",
+    "PartitionMut",
     "Tensor",
     "Token",
+    "assume_bounds",
+    "assume_bounds_lower",
+    "assume_bounds_upper",
+    "assume_div_by",
+    "assume_div_by_every_along",
+    "assume_same_elements",
     "atomic",
     "broadcast",
     "ceil",
@@ -88,16 +112,24 @@ __all__ = (
     "floor",
     "fma",
     "ftz",
+    "get_index_space_shape",
     "get_num_tile_blocks",
     "get_partition_token",
     "get_tensor_token",
     "get_tile_block_id",
     "iota",
     "join_tokens",
+    "load_strided_view_tko",
+    "load_tensor",
     "load_tile",
     "load_tile_like",
+    "load_view_tko",
     "log",
     "log2",
+    "make_partition_view",
+    "make_partition_view_mut",
+    "make_strided_view",
+    "make_tensor_view",
     "max_tile",
     "min_tile",
     "mma",
@@ -125,6 +157,7 @@ __all__ = (
     "sqrt",
     "static_assert",
     "static_range",
+    "store_view_tko",
     "tanh",
     "tma",
     "transpose",

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from cutile.language.markers import padding
+from cutile.language.tokens import Token
 from cutile.tile import Tile, outside_kernel
 
 Dyn: Final = -1
@@ -53,8 +55,41 @@ class Partition:
         outside_kernel("Partition.dtype")
 
     def load(self, index: tuple[int, ...] | int) -> Tile:
-        """The tile at a tile index; zeros past the edges of the tensor."""
+        """The tile at a tile index, padded past the edges of the tensor.
+
+        The index is checked: it must name a tile. The compiler proves that, has the launch check it, or leaves a check
+        in the kernel.
+        """
         outside_kernel("Partition.load")
+
+    def load_pipelined(self, index: tuple[int, ...] | int, latency: int = 1) -> Tile:
+        """`load`, with a hint: the load may be begun `latency` turns of the loop around ahead."""
+        outside_kernel("Partition.load_pipelined")
+
+    def load_unchecked(self, index: tuple[int, ...] | int) -> Tile:
+        """`load` without the check, in kernels that say `@entry(unsafe=True)`: padding where there is no such tile."""
+        outside_kernel("Partition.load_unchecked")
+
+
+class PartitionMut(Partition):
+    """Tiles to read and write: of the block's own tile (`y.partition_mut`), or of the whole tensor.
+
+    Example:
+        >>> @ct.entry
+        ... def negate(y: ct.Mut, x: ct.Tensor):
+        ...     part, source = y.partition_mut((1, 8)), x.partition((1, 8))
+        ...     first, column, _ = ct.get_tile_block_id()
+        ...     for row in range(ct.num_tiles(part, 0)):
+        ...         part.store(-source.load((first * y.shape[0] + row, column)), (row, 0))
+    """
+
+    def store(self, value: Tile, index: tuple[int, ...] | int) -> Token:
+        """Write the tile at a tile index, which is checked; what lies past the edges is dropped."""
+        outside_kernel("PartitionMut.store")
+
+    def store_unchecked(self, value: Tile, index: tuple[int, ...] | int) -> Token:
+        """`store` without the check, in kernels that say `@entry(unsafe=True)`: where there is no tile, nothing."""
+        outside_kernel("PartitionMut.store_unchecked")
 
 
 class Tensor(_Subscriptable):
@@ -81,9 +116,13 @@ class Tensor(_Subscriptable):
         """The number of axes."""
         outside_kernel("Tensor.ndim")
 
-    def partition(self, shape: tuple[int, ...]) -> Partition:
-        """The tensor as a grid of tiles of `shape`."""
+    def partition(self, shape: tuple[int, ...], padding: padding = padding.ZERO) -> Partition:
+        """The tensor as a grid of tiles of `shape`; `padding` is what loads give past its edges."""
         outside_kernel("Tensor.partition")
+
+    def partition_permuted(self, shape: tuple[int, ...], dim_map: tuple[int, ...]) -> Partition:
+        """The tensor as a grid of tiles with other axes: axis `k` of a tile, and of an index, is axis `dim_map[k]`."""
+        outside_kernel("Tensor.partition_permuted")
 
     def load_tile(self, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile:
         """The tile of `shape` at a tile index; zeros past the edges."""
@@ -121,3 +160,17 @@ class Mut(_Subscriptable):
     def store(self, value: Tile) -> None:
         """Write this block's tile; what lies past the edges of the tensor is dropped."""
         outside_kernel("Mut.store")
+
+    def partition_mut(self, shape: tuple[int, ...]) -> PartitionMut:
+        """This block's own tile as a grid of smaller tiles: index 0 is where the block's tile begins.
+
+        Where `shape` does not divide the tile, the last tiles end with it: the next block's elements stay untouched.
+        """
+        outside_kernel("Mut.partition_mut")
+
+    def partition_full_mut(self, shape: tuple[int, ...]) -> PartitionMut:
+        """The whole tensor as a grid of tiles, in kernels that say `@entry(unsafe=True)`.
+
+        That no two blocks write one element, or one reads what another writes, is for the author to see to.
+        """
+        outside_kernel("Mut.partition_full_mut")

@@ -20,6 +20,7 @@ from cuda_async.lease import refuse_conflicts
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
+from cutile.launch.checks import verify
 from cutile.launch.numbers import number_of, numbers_of
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.views import TiledView, View
@@ -66,6 +67,8 @@ class BoundLaunch:
         self._grid = grid
         self._stream = stream
         self._site = user_site()
+        self._compiled = compiled
+        verify(compiled, kernel.signature.names, self._checked, grid)
         numbers = numbers_of(compiled)(self._checked, grid)
         self._prepared: PreparedLaunch = compiled.loaded.prepare(grid, numbers, stream)
         self._storages: tuple[tuple[Storage, bool], ...] = ()
@@ -110,6 +113,7 @@ class BoundLaunch:
         moved = any(isinstance(each, View | TiledView) for each in fresh.values())
         if moved:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
+        verify(self._compiled, signature.names, candidate, self._grid)
         for position, checked in fresh.items():
             self._checked[position] = checked
             self._arguments[position] = arguments[signature.names[position]]

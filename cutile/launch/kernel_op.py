@@ -15,6 +15,7 @@ from cutile.compile.kernels import Plan
 from cutile.errors import LaunchError
 from cutile.launch.arguments import Checked, check_argument, give_back, is_op
 from cutile.launch.bound import BoundLaunch
+from cutile.launch.checks import verify
 from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.numbers import numbers_of
@@ -212,6 +213,7 @@ class KernelOp(DeviceOp[Any]):
             if use[1].device is not device:
                 self._check_device(device)
         compiled = plan.compiled(target_of(device, self._backend))
+        verify(compiled, self._form.kernel.signature.names, self._checked, grid)
         numbers = numbers_of(compiled)(self._checked, grid)
         for _, storage, write, _, _ in self._uses:
             storage.use(stream, write=write)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from cutile.errors import IRError
 from cutile.ir import constant, control
 from cutile.ir.core import Op
-from cutile.ops import arith, cast, compare, create, grid, math, matmul, memory, reduce, shape
+from cutile.ops import arith, bound, cast, compare, create, grid, math, matmul, memory, reduce, shape, view
 
-FAMILIES = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (arith, cast, compare, create, grid, math, matmul, memory, reduce, shape, constant, control)
-}
+_MODULES = (
+    arith, bound, cast, compare, create, grid, math, matmul, memory, reduce, shape, view, constant, control,
+)  # fmt: skip
+FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 
 
 def _collect() -> Iterator[tuple[str, type[Op]]]:

@@ -17,14 +17,15 @@ from cutile.ir.effects import Effect
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import TensorType
 from cutile.ops.memory import LoadTile
+from cutile.ops.view import LoadView
 
 
 def movable(op: Op) -> bool:
     """Whether an operation gives the same results wherever and however often it is computed."""
     if op.regions or op.terminates:
         return False
-    if isinstance(op, LoadTile):
-        return isinstance(op.x.type, TensorType)
+    if isinstance(op, LoadTile | LoadView):
+        return isinstance(op.x.type, TensorType) and op.x.type.stable
     return op.effect is Effect.NONE
 
 

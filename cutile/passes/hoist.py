@@ -13,7 +13,9 @@ from __future__ import annotations
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ir.types import TileType
 from cutile.ops.memory import LoadTile
+from cutile.ops.view import LoadView
 from cutile.passes.cse import movable
 
 
@@ -33,7 +35,9 @@ def _hoist_from(body: Block, rewriter: Rewriter) -> None:
     inside: set[Value] = set(body.arguments)
     kept: list[Op] = []
     for op in body.operations:
-        cheap = not isinstance(op, LoadTile) and any(not value.tile.is_scalar for value in op.results)
+        cheap = not isinstance(op, LoadTile | LoadView) and any(
+            isinstance(value.type, TileType) and not value.type.is_scalar for value in op.results
+        )
         if movable(op) and not cheap and not any(value in inside for value in op.operands):
             rewriter.builder.current.operations.append(op)
         else:

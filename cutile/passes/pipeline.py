@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from cutile.ir.core import Function
 from cutile.ir.verify import verify
+from cutile.passes.bounds import bounds
+from cutile.passes.checks import checks
 from cutile.passes.cse import cse
 from cutile.passes.dce import dce
 from cutile.passes.fold import fold
@@ -15,6 +17,8 @@ Pass = Callable[[Function], Function]
 
 PASSES: tuple[Pass, ...] = (
     fold,  # first: constants make more operations equal
+    bounds,  # while loops are as written, with folded bounds; what it removes no other pass need move
+    checks,  # what is left of them, before anything that knows no checks
     cse,  # before hoist: fewer operations to move
     hoist,  # after cse has merged a loop's operations with those outside
     cse,  # what was hoisted out of two loops may be the same

@@ -18,7 +18,7 @@ from tests.support.programs import mut
 @ct.entry
 def shifted(y: Mut, x: Tensor) -> None:
     i = ct.get_tile_block_id()[0]
-    y.store(x.partition((4,)).load((i + 1,)))
+    y.store(x.load_tile((4,), (i + 1,)))
 
 
 @ct.entry
@@ -66,6 +66,18 @@ def test_a_load_outside_of_the_tensor_is_found() -> None:
     with pytest.raises(ct.OutOfBoundsError, match=r"'x', of shape \(8,\), lies outside .*tile block \(1, 0, 0\)"):
         op().interpret().sync()
     op().interpret(check=False).sync()
+
+
+@ct.entry
+def past_the_end(y: ct.Mut, x: ct.Tensor):
+    i, _, _ = ct.get_tile_block_id()
+    y.store(x.partition((4,)).load((i + 1,)))
+
+
+def test_an_index_that_names_no_tile_is_found() -> None:
+    op = past_the_end(api.zeros((8,), i32).sync().partition((4,)), api.arange(8, i32).sync())
+    with pytest.raises(ct.OutOfBoundsError, match="index along axis 0 of 'x' is 2; there are 2 tiles of 4"):
+        op.interpret(check=False).sync()
 
 
 def test_shared_reads_are_no_race() -> None:

@@ -68,12 +68,23 @@ class Read(Op, name="cpu.read", effect=Effect.READ):
         return (TileType(self.x.tensor.dtype),)
 
 
+class TensorAt(Op, name="cpu.tensor_at"):
+    """The tensor whose first element is at an address."""
+
+    address: Value = operand(AN_INDEX)
+    dtype: DTypeLike = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TensorType(self.dtype, (None,), (1,), self.dtype.bits // 8, stable=False),)
+
+
 class ReadInside(Op, name="cpu.read_inside", effect=Effect.READ):
-    """The element at an offset where `inside`, else zero, without touching memory."""
+    """The element at an offset where `inside`, else the number `padding`, without touching memory."""
 
     x: Value = operand(ANY_TENSOR)
     at: Value = operand(AN_INDEX)
     inside: Value = operand(A_BOOL)
+    padding: float = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.x.tensor.dtype),)

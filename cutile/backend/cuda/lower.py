@@ -42,6 +42,7 @@ from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.reduce import Reduce
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.view import LoadView, StoreView
 
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
@@ -149,17 +150,22 @@ class Lowering:
         layouts: dict[Value, set[Layout]] = {}
         loaded: set[Value] = set()
         stored: set[Value] = set()
+        moved: set[Value] = set()
         for op in self._function.walk():
-            if isinstance(op, LoadTile | LoadMut):
+            if isinstance(op, LoadTile | LoadMut | LoadView):
                 loaded.add(op.operands[0])
                 layouts.setdefault(op.operands[0], set()).add(self._layout(op.result))
-            elif isinstance(op, StoreMut):
+            elif isinstance(op, StoreMut | StoreView):
                 stored.add(op.x)
                 layouts.setdefault(op.x, set()).add(self._layout(op.value))
+            if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
+                moved.add(op.x)
         return {
             tensor
             for tensor in loaded & stored
-            if len(layouts[tensor]) > 1 or any(each.free_lanes or each.free_warps for each in layouts[tensor])
+            if tensor in moved
+            or len(layouts[tensor]) > 1
+            or any(each.free_lanes or each.free_warps for each in layouts[tensor])
         }
 
     def _copy(self, value: Value) -> Value:
@@ -222,6 +228,8 @@ class Lowering:
             self._load(op)
         elif isinstance(op, StoreMut):
             self._store(op)
+        elif isinstance(op, LoadView | StoreView):
+            self._view_access(op)
         elif isinstance(op, Reduce):
             self._reduce(op)
         elif isinstance(op, Mma):
@@ -334,9 +342,9 @@ class Lowering:
     def _own_index(self, mut: MutType) -> tuple[Value, ...]:
         return tuple(self._block_ids[axis] for axis in range(mut.rank))
 
-    def _access(self, tensor: TensorType, layout: Layout) -> dict[str, Any]:
-        """The layout and the width of an access to memory."""
-        widest = vector_width(tensor, layout.shape)
+    def _access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
+        """The layout and the width of an access to memory, by tiles that begin at multiples of `steps`."""
+        widest = vector_width(tensor, layout.shape, steps)
         vector = None
         if widest is not None:
             axis, width = widest
@@ -353,7 +361,8 @@ class Lowering:
         if op.operands[0] in self._shared_tensors:
             self._builder.add(Barrier())
         layout = self._layout(op.result)
-        constant = isinstance(op.operands[0].type, TensorType)
+        tensor = op.operands[0].type
+        constant = isinstance(tensor, TensorType) and tensor.stable
         made = LoadTile(x=x, index=index, shape=shape)
         self._add(made, **self._access(x.tensor, layout), constant=constant)
         made.result.name = op.result.name
@@ -366,6 +375,17 @@ class Lowering:
         layout = self._layout(op.value)
         made = Store(x=self._map[op.x], value=value, index=self._own_index(op.x.mut))
         self._add(made, **self._access(op.x.tensor, layout))
+
+    def _view_access(self, op: LoadView | StoreView) -> None:
+        """A tile at any step."""
+        if op.x in self._shared_tensors:
+            self._builder.add(Barrier())
+        tile = op.result if isinstance(op, LoadView) else op.value
+        made = op.copy_with([self._map[value] for value in op.operands], (), ())
+        made.attributes.update(self._access(op.x.tensor, self._layout(tile), op.steps))
+        if isinstance(op, LoadView):
+            made.attributes["constant"] = isinstance(op.x.type, TensorType) and op.x.type.stable
+        self._finish(op, made)
 
     def _reduce(self, op: Reduce) -> None:
         source = self._placement[op.x]

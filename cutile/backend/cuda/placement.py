@@ -20,6 +20,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.view import LoadView, StoreView
 
 ACCESS_BYTES = 16
 """The widest access of one thread."""
@@ -44,17 +45,20 @@ def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
         yield from zip(op.then.terminator.operands, op.orelse.terminator.operands, op.results, strict=True)
 
 
-def vector_width(tensor: TensorType, shape: Sequence[int]) -> tuple[int, int] | None:
+def vector_width(
+    tensor: TensorType, shape: Sequence[int], steps: Sequence[int] | None = None
+) -> tuple[int, int] | None:
     """The axis and the width of the widest access that a tensor's promises and a tile's shape allow; None for single.
 
-    A vector must begin at a multiple of its size wherever the tile begins, so it divides the tile's extent.
+    A vector must begin at a multiple of its size wherever the tile begins, so it divides the tile's extent, and the
+    step from tile to tile where that is another.
     """
     axis = tensor.unit_axis
     if axis is None:
         return None
     size = tensor.dtype.bits // 8
     width = min(ACCESS_BYTES, tensor.alignment) // size
-    while width > 1 and shape[axis] % width:
+    while width > 1 and (shape[axis] % width or (steps is not None and steps[axis] % width)):
         width //= 2
     return (axis, width) if width > 1 else None
 
@@ -163,15 +167,16 @@ class Placement:
         """Coalesced blocks for every group that touches memory: the widest access any of its members allows."""
         wanted: dict[Value, tuple[int, int | None, Value]] = {}
         for op in self._operations:
-            if loads and isinstance(op, LoadTile | LoadMut):
+            if loads and isinstance(op, LoadTile | LoadMut | LoadView):
                 tensor, value = op.operands[0].tensor, op.result
-            elif not loads and isinstance(op, StoreMut):
+            elif not loads and isinstance(op, StoreMut | StoreView):
                 tensor, value = op.x.tensor, op.value
             else:
                 continue
             if not is_tile(value) or self.find(value) is not None:
                 continue
-            axis, width = vector_width(tensor, value.tile.shape) or (tensor.unit_axis, 1)
+            steps = op.steps if isinstance(op, LoadView | StoreView) else None
+            axis, width = vector_width(tensor, value.tile.shape, steps) or (tensor.unit_axis, 1)
             root = self._groups.find(value)
             if root not in wanted or width > wanted[root][0]:
                 wanted[root] = (width, axis, value)

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from cutile.backend.interface import Grid
-from cutile.backend.reference.memory import Array, load, store
+from cutile.backend.reference.memory import Array, array_at, load, load_view, store, store_view
+from cutile.errors import OutOfBoundsError
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.view import LoadView, StoreView, TensorView
 
 
 class Walker:
@@ -68,10 +71,40 @@ class Walker:
             case StoreMut():
                 store(self._values[op.x], self._values[op.value], self._index[: op.x.mut.rank])
                 return []
+            case LoadView():
+                starts = [int(each) * step for each, step in zip(self._of(op.starts), op.steps, strict=True)]
+                return [load_view(self._values[op.x], op.shape, starts, self._limits(op), op.padding_value)]
+            case StoreView():
+                starts = [int(each) * step for each, step in zip(self._of(op.starts), op.steps, strict=True)]
+                store_view(self._values[op.x], self._values[op.value], starts, self._limits(op))
+                return []
+            case CheckTile() | CheckIndex():
+                self._check(op)
+                return []
+            case TensorView():
+                shape, steps = (tuple(map(self._number, each)) for each in (op.extents, op.steps))
+                return [array_at(self._number(op.address), op.dtype, shape, steps)]
             case _:
                 with np.errstate(all="ignore"):
                     result: Any = op.reference(*self._of(op.operands))
                 return [np.asarray(result)]
+
+    def _check(self, op: CheckTile | CheckIndex) -> None:
+        if isinstance(op, CheckTile):
+            extent = self._values[op.x].shape[op.axis]
+            count, what = -(-extent // op.step), f"the tile index along axis {op.axis} of {op.x.name!r}"
+            tiles = f"tiles of {op.step} (extent {extent})"
+        else:
+            count, what, tiles = int(self._values[op.count]), op.what, "tiles"
+        index = int(self._values[op.index])
+        if not 0 <= index < count:
+            raise OutOfBoundsError(f"{what} is {index}; there are {count} {tiles}", op.location)
+
+    def _number(self, value: Value | int) -> int:
+        return int(self._values[value]) if isinstance(value, Value) else value
+
+    def _limits(self, op: LoadView | StoreView) -> dict[int, int]:
+        return {axis: int(each) for axis, each in zip(op.limited, self._of(op.limits), strict=True)}
 
     def _for(self, op: For) -> Sequence[Array]:
         start, stop, step = (int(self._values[each]) for each in (op.start, op.stop, op.step))

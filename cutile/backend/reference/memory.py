@@ -1,8 +1,8 @@
-"""Tensors in memory as NumPy arrays, and tiles of them: zeros past the edges, stores clipped."""
+"""Tensors in memory as NumPy arrays, and tiles of them: padded past the edges, stores clipped."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,4 +83,31 @@ def load(array: Array, shape: tuple[int, ...], index: Sequence[int]) -> Array:
 def store(array: Array, tile: Array, index: Sequence[int]) -> None:
     """Write the tile at a tile index; what lies past the edges is dropped."""
     inside, within = _overlap(array, tile.shape, index)
+    array[inside] = tile[within]
+
+
+def _overlap_from(
+    array: Array, shape: Sequence[int], starts: Sequence[int], limits: Mapping[int, int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the tile that begins at `starts` meets the array: slices of the array, and of the tile."""
+    inside: list[slice] = []
+    for axis, (extent, tile, start) in enumerate(zip(array.shape, shape, starts, strict=True)):
+        stop = min(start + tile, extent, limits.get(axis, extent))
+        inside.append(slice(start, stop) if 0 <= start < stop else slice(0, 0))
+    return tuple(inside), tuple(slice(0, each.stop - each.start) for each in inside)
+
+
+def load_view(
+    array: Array, shape: tuple[int, ...], starts: Sequence[int], limits: Mapping[int, int], fill: float
+) -> Array:
+    """The tile that begins at an element; `fill` past the edges, and everywhere if it begins before the array."""
+    tile = np.full(shape, fill).astype(array.dtype)
+    inside, within = _overlap_from(array, shape, starts, limits)
+    tile[within] = array[inside]
+    return tile
+
+
+def store_view(array: Array, tile: Array, starts: Sequence[int], limits: Mapping[int, int]) -> None:
+    """Write the tile that begins at an element; what lies past the edges is dropped."""
+    inside, within = _overlap_from(array, tile.shape, starts, limits)
     array[inside] = tile[within]

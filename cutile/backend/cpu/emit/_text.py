@@ -14,7 +14,7 @@ ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
 
 
 EVERY_INTRINSIC = frozenset((
-    "absolute", "bf16_bits", "bf16_round", "bf16_value", "bool_", "ceil", "choose", "cos", "exp", "exp2",
+    "absolute", "bf16_bits", "bf16_round", "bf16_value", "bool_", "ceil", "choose", "cos", "elements_at", "exp", "exp2",
     "f16_bits", "f16_round", "f16_value", "f32", "f64", "floor", "floor_div", "floor_div_unsigned", "fma",
     "gemm", "i8", "i16", "i32", "i64", "inf", "larger", "log", "log2", "maximum", "maximum_unsigned",
     "minimum", "minimum_unsigned", "mod", "mod_unsigned", "nan", "product_step", "rsqrt", "shift_left",

@@ -39,7 +39,7 @@ def _read(printer: Printer, op: Read) -> Text:
 
 
 def _read_inside(printer: Printer, op: ReadInside) -> Text:
-    element, zero = _element(printer, op.x, op.at), number(printer, 0, op.x.tensor.dtype)
+    element, zero = _element(printer, op.x, op.at), number(printer, op.padding, op.x.tensor.dtype)
     return Text(f"{element.within(NOT)} if {printer.operand(op.inside).text} else {zero.text}", CHOICE)
 
 

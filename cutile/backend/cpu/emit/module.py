@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import PurePath
 
 from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce
+from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce, view
 from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, held, in_memory
-from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride
+from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -25,7 +25,7 @@ from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {
     op: emit
-    for family in (arith, cast, compare, create, grid, math, memory, reduce)
+    for family in (arith, cast, compare, create, grid, math, memory, reduce, view)
     for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {
@@ -239,7 +239,7 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], found: dict[Value, Op
     for at, op in enumerate(block.operations):
         for inner in op.regions:
             _plan_block(inner, uses, found)
-        if len(op.results) != 1 or op.regions or isinstance(op, Scratch):
+        if len(op.results) != 1 or op.regions or isinstance(op, Scratch | TensorAt):
             continue
         value = op.result
         users = uses.get(value, [])

@@ -37,6 +37,7 @@ from cutile.backend.cpu.intrinsics.half import (
 from cutile.backend.cpu.intrinsics.math import ceil, cos, exp, exp2, floor, log, log2, rsqrt, sin, sqrt, tanh
 from cutile.backend.cpu.intrinsics.matmul import gemm
 from cutile.backend.cpu.intrinsics.reduce import product_step, sum_step
+from cutile.backend.cpu.intrinsics.view import elements_at
 
 i8, i16, i32, i64 = int8, int16, int32, int64
 u8, u16, u32, u64 = uint8, uint16, uint32, uint64
@@ -51,6 +52,7 @@ __all__ = (
     "ceil",
     "choose",
     "cos",
+    "elements_at",
     "exp",
     "exp2",
     "f16_bits",

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import TileType
 from cutile.ops.create import Iota
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
@@ -26,6 +27,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.view import LoadView
 
 ELEMENTWISE = frozenset({"arith", "math", "compare", "cast"})
 ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache
@@ -71,7 +73,7 @@ class Axes:
         self._stored: list[Value] = []
         self._has_mma = False
         self._has_loads_in_loops = any(
-            isinstance(inner, LoadTile)
+            isinstance(inner, LoadTile | LoadView)
             for op in function.walk()
             if isinstance(op, For | While)
             for block in op.regions
@@ -122,13 +124,15 @@ class Axes:
         facts.uneven = facts.uneven or why
 
     def _visit(self, op: Op) -> None:
-        if not isinstance(op, LoadTile):
+        if not _on_the_grid(op):
             self._raw |= {source.axis for value in op.operands if (source := self._block_id(value)) is not None}
         for value in op.results:
+            if not isinstance(value.type, TileType):
+                continue
             for axis in range(len(value.tile.shape)):
                 self._find((value, axis))
         match op:
-            case LoadTile():
+            case LoadTile() | LoadView():
                 self._load(op)
             case LoadMut():
                 self._own_tile(op.result)
@@ -170,9 +174,9 @@ class Axes:
         for axis in range(len(value.tile.shape)):
             self.of(value, axis).blocks.add(axis)
 
-    def _load(self, op: LoadTile) -> None:
-        for axis, index in enumerate(op.index):
-            source = self._block_id(index)
+    def _load(self, op: LoadTile | LoadView) -> None:
+        for axis, index in enumerate(op.index[: op.x.tensor.rank]):
+            source = self._block_id(index) if _on_the_grid(op) else None
             if source is None:
                 self._uneven(op.result, axis, f"{op.x.name or 'a tensor'} is loaded at another index along it")
             else:
@@ -251,6 +255,11 @@ class Axes:
                 factors[axis] = max(1, (STREAMED if self._has_loads_in_loops else ELEMENTS) // max(sizes))
             return (factors[0], factors[1], factors[2]), max(factors)
         return (factors[0], factors[1], factors[2]), math.prod(factors)
+
+
+def _on_the_grid(op: Op) -> bool:
+    """Whether a load counts its index in its own tiles, so that neighbouring tiles can be one larger tile."""
+    return isinstance(op, LoadTile) or (isinstance(op, LoadView) and op.is_plain)
 
 
 def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:

@@ -27,7 +27,8 @@ from cutile.backend.cpu.lowering.nodes import (
 )
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.uses import Uses, is_lazy
-from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride
+from cutile.backend.cpu.lowering.views import load_view, store_view
+from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride, TensorAt
 from cutile.dtypes import i32
 from cutile.errors import IRError
 from cutile.ir.builder import Builder
@@ -40,6 +41,7 @@ from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.view import LoadView, StoreView, TensorView
 
 HIDDEN = ("join_x", "join_y", "join_z")
 RANGE = ("first", "last")
@@ -62,7 +64,7 @@ class Lowering:
         self.axes = Axes(function)
         self.nodes: dict[Value, Node] = {}
         self.counters: set[Value] = set()
-        self.written = {op.x for op in function.walk() if isinstance(op, StoreMut)}
+        self.written = {op.x for op in function.walk() if isinstance(op, StoreMut | StoreView)}
         self.plans: list[str] = []
         self.pending: list[Root] = []
         self.uses = Uses(function.body)
@@ -73,6 +75,7 @@ class Lowering:
         self._strides: dict[tuple[Value, int], Value] = {}
         self._muts: dict[Value, tuple[tuple[TensorAxis, ...], Value]] = {}
         self._parameters = {value: Value(value.type, value.name) for value in function.parameters}
+        self._views: dict[Value, tuple[list[Value], list[Value]]] = {}
         self._joined = {name: Value(INDEX, name) for name in HIDDEN}
         self.range = [Value(INDEX, name) for name in RANGE]
         self._grid: list[Value] = []
@@ -110,7 +113,7 @@ class Lowering:
     # -- tensors ------------------------------------------------------------------------------------------------
 
     def parameter(self, value: Value) -> Value:
-        """The lowered function's parameter."""
+        """The lowered function's parameter, or the tensor that the kernel has found at an address."""
         return self._parameters[value]
 
     def size(self, tensor: Value, axis: int) -> Value:
@@ -118,6 +121,8 @@ class Lowering:
         known = tensor.tensor.shape[axis]
         if known is not None:
             return self.scope.index(known)
+        if tensor in self._views:
+            return self._views[tensor][0][axis]
         return self.scope.shared(("size", tensor, axis), Size(self.parameter(tensor), axis=axis))
 
     def stride(self, tensor: Value, axis: int) -> Value:
@@ -125,6 +130,8 @@ class Lowering:
         known = tensor.tensor.strides[axis]
         if known is not None:
             return self.scope.index(known)
+        if tensor in self._views:
+            return self._views[tensor][1][axis]
         return self.scope.shared(
             ("stride", tensor, axis), Stride(self.parameter(tensor), axis=axis), f"{tensor.name}_stride_{axis}"
         )
@@ -140,14 +147,27 @@ class Lowering:
             return scope.index(extent)
         return scope.times(scope.index(extent), self._joined[HIDDEN[axis]], f"span_{'xyz'[axis]}")
 
-    def loaded(self, tensor: Value, axes: Sequence[TensorAxis], extents: Sequence[Extent]) -> Loaded:
+    def _open_view(self, op: TensorView) -> None:
+        """A tensor at an address: from here on it has extents and strides as a parameter has."""
+        scope = self.scope
+        address = scope.as_index(self.concrete(op.address))
+        self._parameters[op.result] = scope.add(TensorAt(address, dtype=op.dtype), op.result.name or "view")
+        extents, steps = (
+            [scope.as_index(self.concrete(each)) if isinstance(each, Value) else scope.index(each) for each in numbers]
+            for numbers in (op.extents, op.steps)
+        )
+        self._views[op.result] = (extents, steps)
+
+    def loaded(
+        self, tensor: Value, axes: Sequence[TensorAxis], extents: Sequence[Extent], padding: float = 0
+    ) -> Loaded:
         """A tile of a tensor."""
         scope = self.scope
         base = scope.index(0)
         for axis in axes:
             base = scope.plus(base, scope.times(axis.start, axis.stride))
         base.name = base.name or f"{tensor.name}_at"
-        return Loaded(self.parameter(tensor), axes, base, extents)
+        return Loaded(self.parameter(tensor), axes, base, extents, padding)
 
     def own_tile(self, mut: Value) -> tuple[tuple[TensorAxis, ...], Value]:
         """This block's own tile of a `Mut`: its axes and the offset of its first element."""
@@ -166,8 +186,10 @@ class Lowering:
             scope = self.scope
             axes, _ = self.own_tile(mut)
             rest = scope.minus(axes[axis].size, axes[axis].start)
-            # The grid is the partition's (a launch checks that), so the tensor's edge is the only one.
-            whole = self._span(mut.mut.tile[axis], axis)
+            # The grid is the partition's (a launch checks that), so the tensor's edge is the only one; where it is
+            # a prefix of that, joined blocks end with the grid.
+            count = self._span if mut.mut.exact else self._tile_count
+            whole = count(mut.mut.tile[axis], axis)
             self._limits[key] = scope.smaller(whole, rest, f"{mut.name}_count_{axis}")
         return self._limits[key]
 
@@ -280,6 +302,10 @@ class Lowering:
         match op:
             case StoreMut():
                 self._store(op)
+            case StoreView():
+                store_view(self, op)
+            case TensorView():
+                self._open_view(op)
             case Reduce():
                 self.nodes[op.result] = self._reduce(op)
             case _ if len(op.results) == 1:
@@ -302,6 +328,8 @@ class Lowering:
                 return self._load(op, extents)
             case LoadMut():
                 return self._load_own(op, extents)
+            case LoadView():
+                return load_view(self, op, extents)
             case Broadcast():
                 return Repeated(self.node(op.x), extents)
             case Permute():
@@ -329,18 +357,21 @@ class Lowering:
         return Element(op, operands, extents)
 
     def _load(self, op: LoadTile, extents: Sequence[Extent]) -> Node:
-        axes: list[TensorAxis] = []
-        for axis, (index, extent) in enumerate(zip(op.index, op.shape, strict=True)):
-            source = self.made_by.get(index)
-            if isinstance(source, TileBlockId):
-                begin = self.tile_start(extent, source.axis, f"{op.x.name}_start_{axis}")
-            else:
-                position = self.scope.as_index(self.concrete(index))
-                begin = self.scope.times(position, self.scope.index(extent), f"{op.x.name}_start_{axis}")
-            negative = not isinstance(source, TileBlockId) and index not in self.counters
-            negative = negative and (self.scope.known(begin) is None or int(self.scope.known(begin) or 0) < 0)
-            axes.append(TensorAxis(begin, self.size(op.x, axis), self.stride(op.x, axis), False, negative))
-        return self.loaded(op.x, axes, extents)
+        tiles = enumerate(zip(op.index, op.shape, strict=True))
+        return self.loaded(op.x, [self.tile_axis(op.x, axis, tile) for axis, tile in tiles], extents)
+
+    def tile_axis(self, tensor: Value, axis: int, tile: tuple[Value, int]) -> TensorAxis:
+        """One axis of the tile at an index of the plain grid: `tile` is the index and the tile's extent."""
+        index, extent = tile
+        source = self.made_by.get(index)
+        if isinstance(source, TileBlockId):
+            begin = self.tile_start(extent, source.axis, f"{tensor.name}_start_{axis}")
+        else:
+            position = self.scope.as_index(self.concrete(index))
+            begin = self.scope.times(position, self.scope.index(extent), f"{tensor.name}_start_{axis}")
+        negative = not isinstance(source, TileBlockId) and index not in self.counters
+        negative = negative and (self.scope.known(begin) is None or int(self.scope.known(begin) or 0) < 0)
+        return TensorAxis(begin, self.size(tensor, axis), self.stride(tensor, axis), False, negative)
 
     def _load_own(self, op: LoadMut, extents: Sequence[Extent]) -> Node:
         axes, base = self.own_tile(op.x)

@@ -234,6 +234,7 @@ class TensorAxis:
         stride: in elements.
         covered: whether indices along it need no check, since the loops stop at this tensor's own edge.
         may_be_negative: whether `start` may be.
+        whole: whether a tile that begins before the tensor lies outside as a whole.
     """
 
     start: Value
@@ -241,14 +242,23 @@ class TensorAxis:
     stride: Value
     covered: bool
     may_be_negative: bool
+    whole: bool = False
 
 
 class Loaded(Node):
-    """A tile in a tensor, read where it is needed; zeros past the edges."""
+    """A tile in a tensor, read where it is needed; `padding` past the edges."""
 
-    def __init__(self, tensor: Value, axes: Sequence[TensorAxis], base: Value, extents: Sequence[Extent]) -> None:
+    def __init__(
+        self,
+        tensor: Value,
+        axes: Sequence[TensorAxis],
+        base: Value,
+        extents: Sequence[Extent],
+        padding: float = 0,
+    ) -> None:
         super().__init__(tensor.tensor.dtype, extents, tensor.name)
         self.tensor = tensor
+        self.padding = padding
         self.axes = tuple(axes)
         self.base = base
 
@@ -269,6 +279,7 @@ class Loaded(Node):
             position = axis.start if i is None else scope.plus(axis.start, i)
             bits.append(scope.shared(("<", position, axis.size), Lt(position, axis.size)))
             if axis.may_be_negative:
+                position = axis.start if axis.whole else position
                 bits.append(scope.shared(("0<=", position), Ge(position, scope.index(0))))
         found = scope.all_of(bits)
         if found is not None:
@@ -292,7 +303,7 @@ class Loaded(Node):
         offset = self.offset(scope, index)
         if inside is None:
             return scope.add(Read(self.tensor, offset), self.name)
-        return scope.add(ReadInside(self.tensor, offset, inside), self.name)
+        return scope.add(ReadInside(self.tensor, offset, inside, self.padding), self.name)
 
 
 class Buffer:

@@ -16,6 +16,9 @@ from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.view import LoadView, StoreView
+
+LOADS = LoadMut | LoadTile | LoadView
 
 KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
 COSTS = {"math": 16, "div": 8, "floor_div": 16, "mod": 16, "sqrt": 8, "floor": 1, "ceil": 1}
@@ -23,9 +26,7 @@ COSTS = {"math": 16, "div": 8, "floor_div": 16, "mod": 16, "sqrt": 8, "floor": 1
 
 def is_lazy(op: Op) -> bool:
     """Whether the operation makes no loop of its own: its elements are pulled by others."""
-    return isinstance(op, Constant | Iota | LoadTile | LoadMut | Broadcast | Permute | Reshape) or (
-        family(type(op)) in ELEMENTWISE
-    )
+    return isinstance(op, Constant | Iota | LOADS | Broadcast | Permute | Reshape) or (family(type(op)) in ELEMENTWISE)
 
 
 def _cost(op: Op) -> int:
@@ -80,20 +81,20 @@ class Uses:
         return found
 
     def _must_keep(self, op: Op, value: Value, cost: int) -> bool:
-        if value.tile.is_scalar and not isinstance(op, LoadMut | LoadTile):
+        if value.tile.is_scalar and not isinstance(op, LOADS):
             return False
         pullers = self.pulled_by[value]
-        if isinstance(op, LoadMut | LoadTile) and self._is_overtaken(op, pullers):
+        if isinstance(op, LOADS) and self._is_overtaken(op, pullers):
             return True
         into_loops = any(puller.regions for puller in pullers)
-        if into_loops and not isinstance(op, Constant | Iota | LoadMut | LoadTile):
+        if into_loops and not isinstance(op, Constant | Iota | LOADS):
             return cost > 0
         if len(pullers) < 2 or cost < KEEP_FROM:
             return False
         # Of a chain that the same loops pull, only the last is kept.
         return not any(is_lazy(user) and self.pulled_by[user.results[0]] == pullers for user in self._users[value])
 
-    def _is_overtaken(self, op: LoadMut | LoadTile, pullers: set[Op]) -> bool:
+    def _is_overtaken(self, op: LOADS, pullers: set[Op]) -> bool:
         """Whether the tensor is written between the load and a loop that pulls it."""
         here = self._position[op]
         written = [at for at, mut in self._stores if mut is op.x and at > here]
@@ -103,10 +104,11 @@ class Uses:
         at_store = self._operations[first]
         for puller in pullers:
             at = self._position[puller]
-            if at > first or (at == first and not isinstance(at_store, StoreMut)):
+            if at > first or (at == first and at_store.regions):
                 return True
         # The store itself may pull what it overwrites, if at the same element.
-        return at_store in pullers and not self._is_aligned(op.result, at_store)
+        same_place = isinstance(op, LoadMut | LoadTile) and isinstance(at_store, StoreMut)
+        return at_store in pullers and not (same_place and self._is_aligned(op.result, at_store))
 
     def _is_aligned(self, value: Value, store: Op) -> bool:
         """Whether every way from the load to the store keeps the element's index."""
@@ -132,6 +134,6 @@ def _operands(op: Op) -> Sequence[Value]:
 
 
 def _stored(op: Op) -> Sequence[Value]:
-    if isinstance(op, StoreMut):
+    if isinstance(op, StoreMut | StoreView):
         return (op.x,)
     return [mut for block in op.regions for inner in block.operations for mut in _stored(inner)]

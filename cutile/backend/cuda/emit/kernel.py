@@ -14,7 +14,7 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
-from cutile.dtypes import DTypeLike, bf16, f16
+from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import Yield
@@ -25,6 +25,7 @@ from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
+from cutile.ops.view import LoadView, TensorView
 
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused")
 """Facts that are for readers, or stand in the text in another form."""
@@ -49,8 +50,10 @@ def _import(module: str, names: Iterable[str]) -> list[str]:
 
 def _stem(op: Op) -> str:
     """What a value without a name is called: `x_tile`, `block_0`, `reduce_max_of_t`, or after its family."""
-    if isinstance(op, LoadTile):
-        return f"{op.x.name}_tile"
+    if isinstance(op, LoadTile | LoadView):
+        return f"{op.x.name or 'view'}_tile"
+    if isinstance(op, TensorView):
+        return "view"
     if isinstance(op, TileBlockId):
         return f"block_{op.axis}"
     if isinstance(op, Reduce) and op.x.name:
@@ -111,6 +114,7 @@ class Kernel:
         self._math: set[str] = set()
         self._layout_names: dict[str, str] = {}
         self._panels = False
+        self._parts: dict[tuple[Value, str, int], str] = {}
 
     # What emitters use.
 
@@ -159,6 +163,18 @@ class Kernel:
         if value in self._inline:
             return self._inline[value]
         return self._values[value]
+
+    def part(self, tensor: Value, kind: str, axis: int) -> str:
+        """The variable of a tensor's "extent" or "stride" along an axis."""
+        return self._parts.get((tensor, kind, axis), f"{tensor.name}_{kind}_{axis}")
+
+    def set_part(self, tensor: Value, kind: str, axis: int, name: str) -> None:
+        """Say which variable holds an extent or a stride of a tensor that is no parameter."""
+        self._parts[tensor, kind, axis] = name
+
+    def float_text(self, number: float) -> str:
+        """A float as an argument of a factory."""
+        return self._number(number, f64)
 
     def uses(self, value: Value) -> int:
         """How often a value is used."""
@@ -230,7 +246,7 @@ class Kernel:
             if extent is not None:
                 self._inline[op.result] = str(extent)
             else:
-                self._values[op.result] = f"{op.x.name}_extent_{op.axis}"
+                self._values[op.result] = self.part(op.x, "extent", op.axis)
             return
         self.body.at(line)
         expression = EMITTERS[type(op)](op, self)

@@ -22,27 +22,28 @@ def view(tensor: TensorType, kernel: Kernel) -> str:
 def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expression, ...]:
     """The base address, the extents and strides that are arguments, and the tile index."""
     tensor = x.tensor
-    extents = [f"{x.name}_extent_{axis}" for axis, extent in enumerate(tensor.shape) if extent is None]
-    strides = [f"{x.name}_stride_{axis}" for axis, stride in enumerate(tensor.strides) if stride is None]
+    extents = [kernel.part(x, "extent", axis) for axis, extent in enumerate(tensor.shape) if extent is None]
+    strides = [kernel.part(x, "stride", axis) for axis, stride in enumerate(tensor.strides) if stride is None]
     return (kernel.use(x), *extents, *strides, *map(kernel.use, index))
 
 
-def _options(attributes: dict[str, Any]) -> list[str]:
-    options = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
-    return options + (["constant=True"] if attributes.get("constant") else [])
+def options(attributes: dict[str, Any]) -> list[str]:
+    """What an access's intrinsic is told of how it is done."""
+    made = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
+    return made + (["constant=True"] if attributes.get("constant") else [])
 
 
 def load(op: memory.LoadTile, kernel: Kernel) -> Call:
     """`load_x(x, x_extent_0, i)`."""
     known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"load_{op.x.name}", "memory.load", known, layout, *_options(op.attributes))
+    made = kernel.bind(f"load_{op.x.name}", "memory.load", known, layout, *options(op.attributes))
     return Call(made, arguments(op.x, op.index, kernel))
 
 
 def store(op: Store, kernel: Kernel) -> Call:
     """`store_y(tile, y, y_extent_0, i)`."""
     known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"store_{op.x.name}", "memory.store", known, layout, *_options(op.attributes))
+    made = kernel.bind(f"store_{op.x.name}", "memory.store", known, layout, *options(op.attributes))
     return Call(made, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
 
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cutile.backend.cuda.emit import arith, cast, compare, create, grid, math, matmul, memory, reduce, roles, shape
+from cutile.backend.cuda.emit import (
+    arith,
+    cast,
+    compare,
+    create,
+    grid,
+    math,
+    matmul,
+    memory,
+    reduce,
+    roles,
+    shape,
+    view,
+)
 from cutile.ir.core import Op
 
 Emitter = Callable[[Any, Any], Any]
@@ -22,4 +35,5 @@ EMITTERS: dict[type[Op], Emitter] = {
     **reduce.EMITTERS,
     **roles.EMITTERS,
     **shape.EMITTERS,
+    **view.EMITTERS,
 }

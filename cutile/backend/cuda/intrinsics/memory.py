@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
@@ -47,17 +49,29 @@ class View:
     shape: tuple[int | None, ...]
     strides: tuple[int | None, ...]
 
-    def arguments(self) -> list[Any]:
-        """The Numba types of an access's arguments: base, dynamic extents, dynamic strides, tile indices."""
+    def arguments(self, limits: int = 0) -> list[Any]:
+        """The Numba types of an access's arguments: base, dynamic extents, dynamic strides, tile indices, limits."""
         dynamic_shape = [frag(i32, 0) for each in self.shape if each is None]
         dynamic_strides = [frag(i64, 0) for each in self.strides if each is None]
-        return [POINTER, *dynamic_shape, *dynamic_strides, *[frag(i32, 0)] * len(self.shape)]
+        return [POINTER, *dynamic_shape, *dynamic_strides, *[frag(i32, 0)] * (len(self.shape) + limits)]
 
 
 class Access:
-    """The addresses and the tests of one access, as LLVM values."""
+    """The addresses and the tests of one access, as LLVM values.
 
-    def __init__(self, b: Any, view: View, layout: Layout, values: Sequence[Any]) -> None:
+    The tile at index `i` begins at the element `i * step`, the step being the tile's extent where `steps` is not given.
+    The tensor ends at a limit, the last of the values, on each axis in `limited`.
+    """
+
+    def __init__(
+        self,
+        b: Any,
+        view: View,
+        layout: Layout,
+        values: Sequence[Any],
+        steps: Sequence[int] | None = None,
+        limited: Sequence[int] = (),
+    ) -> None:
         self.b, self.view, self.layout = b, view, layout
         taken = iter(values)
         base = next(taken)
@@ -69,8 +83,11 @@ class Access:
         self.started: Any = None
         self.limits: list[Any] = []
         start: Any = None  # of this thread's first element, in elements
+        indices = [next(taken) for _ in layout.shape]
+        for axis, limit in zip(limited, taken, strict=True):
+            self.extents[axis] = _smaller(b, self.extents[axis], limit)
         for axis, extent in enumerate(layout.shape):
-            origin = b.mul(next(taken), i32c(extent))
+            origin = b.mul(indices[axis], i32c(extent if steps is None else steps[axis]))
             self.origin.append(origin)
             not_before = b.icmp_signed(">=", origin, i32c(0))
             not_after = b.icmp_signed("<=", origin, b.sub(self.extents[axis], i32c(extent)))
@@ -136,15 +153,24 @@ class Access:
         return b.select(self.inside(register), b.mul(rest, i32c(size)), i32c(0))
 
 
+def _smaller(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.icmp_signed("<", x, y), x, y)
+
+
 _REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32), 64: ("l", "b64", I64)}
 """By bits: the constraint, the PTX type and the LLVM type of a single access."""
 
 
-def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any) -> Any:
-    """An element where `condition` holds, else zero bits. Nothing is read where it does not."""
+def _bits_of(dtype: DTypeLike, value: float) -> int:
+    """The bits of a number as an element."""
+    return int.from_bytes(np.asarray(value).astype(dtype.numpy).tobytes(), "little")
+
+
+def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int = 0) -> Any:
+    """An element where `condition` holds, else the bits `fill`. Nothing is read where it does not."""
     letter, kind, wide = _REGISTERS[dtype.bits]
     zero = {"u8": "b32"}.get(kind, kind)
-    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{zero} $0, 0; @p ld.global.{kind} $0, [$1];}}"
+    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{zero} $0, {fill}; @p ld.global.{kind} $0, [$1];}}"
     bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"=&{letter},l,r", effect=True)
     return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
 
@@ -264,20 +290,25 @@ def load(
     *,
     vector: tuple[int, int] | None = None,
     constant: bool = False,
-    streaming: bool = False,
+    steps: tuple[int, ...] | None = None,
+    limited: tuple[int, ...] = (),
+    padding: float = 0.0,
 ) -> Any:
-    """`f(base, *dynamic extents, *dynamic strides, *tile index)`: a tile, zeros past the tensor's edges.
+    """`f(base, *dynamic extents, *dynamic strides, *tile index, *limits)`: a tile, padded past the tensor's edges.
 
     Args:
         vector: (axis, width) of a wide access along an axis of stride 1; base, strides and tile extent allow it.
         constant: nothing writes to the tensor during the launch.
+        steps: elements from tile to tile along each axis, where they are not the tile's extents.
+        limited: the axes on which the tensor ends at a limit.
+        padding: what lies past the edges.
     """
     dtype, count = view.dtype, layout.registers
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        access = Access(b, view, layout, values)
+        access = Access(b, view, layout, values, steps, limited)
 
         def fast() -> list[Any]:
             access.enter()
@@ -289,14 +320,15 @@ def load(
 
         def edge() -> list[Any]:
             access.enter()
-            single = [_load_one(b, dtype, access.address(r), access.inside(r)) for r in range(count)]
+            fill = _bits_of(dtype, padding)
+            single = [_load_one(b, dtype, access.address(r), access.inside(r), fill) for r in range(count)]
             return [join(b, dtype, [single[r] for r in group]) for group in groups]
 
         # the branches meet in whole accesses: small elements stay together in their words
         wide = _either(b, access.interior, fast, edge)
         return pack(b, [each for loaded in wide for each in _split(b, dtype, loaded, width)], count)
 
-    return intrinsic("load", frag(dtype, count), view.arguments(), generate)
+    return intrinsic("load", frag(dtype, count), view.arguments(len(limited)), generate)
 
 
 def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]]) -> list[Any]:
@@ -328,8 +360,18 @@ def _store_wide(b: Any, dtype: DTypeLike, address: Any, elements: Sequence[Any])
 
 
 @cache
-def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) -> Any:
-    """`f(tile, base, *dynamic extents, *dynamic strides, *tile index)`: write a tile; past an edge nothing."""
+def store(
+    view: View,
+    layout: Layout,
+    *,
+    vector: tuple[int, int] | None = None,
+    steps: tuple[int, ...] | None = None,
+    limited: tuple[int, ...] = (),
+) -> Any:
+    """`f(tile, base, *dynamic extents, *dynamic strides, *tile index, *limits)`: write a tile; past an edge nothing.
+
+    The arguments are those of `load`.
+    """
     dtype, count = view.dtype, layout.registers
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)
@@ -337,7 +379,7 @@ def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) 
     def generate(b: Any, values: list[Any]) -> None:
         tile, *rest = values
         elements = unpack(b, tile, count)
-        access = Access(b, view, layout, rest)
+        access = Access(b, view, layout, rest, steps, limited)
         owner = access.at.owner()
         done = b.append_basic_block("stored")
         if owner is not None:
@@ -365,4 +407,4 @@ def store(view: View, layout: Layout, *, vector: tuple[int, int] | None = None) 
         b.branch(done)
         b.position_at_end(done)
 
-    return intrinsic("store", None, [frag(dtype, count), *view.arguments()], generate)
+    return intrinsic("store", None, [frag(dtype, count), *view.arguments(len(limited))], generate)

@@ -1,0 +1,67 @@
+"""How a kernel's accesses are checked, as its `@entry` says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.ir.core import Function
+
+
+@dataclass(frozen=True)
+class AccessRules:
+    """What `@entry` says of accesses.
+
+    Attributes:
+        checks: "place" proves index checks, moves them to the launch, or leaves them in the kernel; "deny" is the same,
+            and what would stay in the kernel is an error; "keep" leaves all of them in the kernel, and checks what the
+            author assumes (the debug mode); "none" checks nothing.
+        preconditions: Python comparisons over extents, integer scalars and generics, which the launch verifies.
+    """
+
+    checks: str = "place"
+    preconditions: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(preconditions: Sequence[str], unchecked: bool, deny: bool, check: bool) -> AccessRules:
+        """The rules that the arguments of `@entry` give.
+
+        Raises:
+            ValueError: they contradict one another.
+        """
+        chosen = [name for name, given in (("none", unchecked), ("deny", deny), ("keep", check)) if given]
+        if len(chosen) > 1:
+            raise ValueError(
+                "entry: unchecked_accesses, deny_in_kernel_checks and check_accesses exclude one another; give one"
+            )
+        texts = (preconditions,) if isinstance(preconditions, str) else tuple(preconditions)
+        return AccessRules(chosen[0] if chosen else "place", texts)
+
+    def note(self, function: Function, generics: Mapping[str, Any], *, force: bool) -> None:
+        """Put the rules among a function's facts, where the passes find them."""
+        mode = "keep" if force else self.checks
+        if mode != "place":
+            function.facts["checks"] = mode
+        if self.preconditions:
+            function.facts["preconditions"] = tuple(_with_constants(text, generics) for text in self.preconditions)
+
+
+DEFAULT_RULES = AccessRules()
+"""What a kernel has that says nothing."""
+
+
+def _with_constants(text: str, generics: Mapping[str, Any]) -> str:
+    """A precondition with the values of constant generics in place of their names."""
+
+    class Constants(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            value = generics.get(node.id)
+            return ast.Constant(value) if isinstance(value, int) else node
+
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        return text  # the pass that reads it says what is wrong
+    return ast.unparse(Constants().visit(tree))

@@ -1,0 +1,250 @@
+"""Calls on partitions: tensors, and a block's own tile, seen as grids of tiles."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+from cutile.frontend.expect import axis_of, constant_int, index_scalar, marker_of, shape_of, tile_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.registry import method, operation
+from cutile.frontend.tensors import ceil_div, extent
+from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, describe, items_of
+from cutile.ir.core import Value
+from cutile.language.markers import Latency, padding
+from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.grid import TileBlockId
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute
+from cutile.ops.view import LoadView, StoreView
+
+
+def partition_of(
+    frame: Frame, value: Value, shape: Any, what: str, *, fill: str = "zero", order: Any = None, writes: str = ""
+) -> PartitionRef:
+    """A partition, its shape and order of axes checked against the tensor."""
+    extents = shape_of(frame, shape, what)
+    rank = value.tensor.rank
+    if len(extents) != rank:
+        frame.type_error(f"{what}: {value.name!r} has {rank} axes, the tile shape {extents} has {len(extents)}")
+    axes = None
+    if order is not None:
+        if not isinstance(order, tuple):
+            frame.type_error(f"{what}: dim_map must be a tuple of constants, got {describe(order)}")
+        axes = tuple(axis_of(frame, each, rank, what) for each in items_of(order))
+        if sorted(axes) != list(range(rank)):
+            frame.type_error(
+                f"{what}: dim_map {axes} is no order of the {rank} axes of {value.name!r}",
+                remedy="Axis k of a tile is axis dim_map[k] of the tensor: each axis stands in it once.",
+            )
+        axes = None if axes == tuple(range(rank)) else axes
+    return PartitionRef(value, extents, fill, axes, writes=writes)
+
+
+@method(TensorRef, "partition")
+def _partition(frame: Frame, self: TensorRef, shape: Any, padding: Any = padding.ZERO) -> Any:
+    fill = padding_of(frame, padding, "partition")
+    return partition_of(frame, self.value, shape, "partition", fill=fill)
+
+
+@method(TensorRef, "partition_permuted")
+def _partition_permuted(frame: Frame, self: TensorRef, shape: Any, dim_map: Any) -> Any:
+    return partition_of(frame, self.value, shape, "partition_permuted", order=dim_map)
+
+
+@method(MutRef, "partition_mut")
+def _partition_mut(frame: Frame, self: MutRef, shape: Any) -> Any:
+    return partition_of(frame, self.value, shape, "partition_mut", writes="own")
+
+
+@method(MutRef, "partition_full_mut")
+def _partition_full_mut(frame: Frame, self: MutRef, shape: Any) -> Any:
+    frame.require_unsafe("partition_full_mut")
+    return partition_of(frame, self.value, shape, "partition_full_mut", writes="full")
+
+
+def padding_of(frame: Frame, value: Any, what: str) -> str:
+    """The word of a padding."""
+    return marker_of(frame, value, padding, what).value
+
+
+@operation
+def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
+    if isinstance(view, MutRef):
+        view = PartitionRef(view.value, view.value.mut.tile)
+    if not isinstance(view, PartitionRef):
+        frame.type_error(
+            f"num_tiles: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
+    return count_of(frame, view, axis_of(frame, axis, len(view.shape), "num_tiles"))
+
+
+@operation
+def get_index_space_shape(frame: Frame, view: Any) -> Any:
+    rank = len(view.shape) if isinstance(view, PartitionRef) else 0
+    return tuple(num_tiles(frame, view, axis) for axis in range(rank)) or num_tiles(frame, view, 0)
+
+
+def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
+    """How many tiles there are along an axis of a partition's tiles."""
+    step = (part.steps or part.shape)[axis]
+    if part.writes == "own":
+        return -(-part.value.mut.tile[axis] // step)
+    return ceil_div(frame, extent(frame, part.value, part.order[axis] if part.order else axis), step)
+
+
+# One access
+
+
+def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple[Value, ...]:
+    """One i32 scalar for each axis of a tile."""
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    if len(items) != len(part.shape):
+        frame.type_error(f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {len(items)} indices")
+    return tuple(index_scalar(frame, item, what) for item in items)
+
+
+def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str) -> None:
+    """That the indices name a tile of the partition."""
+    name = part.value.name or "the view"
+    if part.writes == "own":
+        for axis, each in enumerate(index):
+            count = materialize(frame, count_of(frame, part, axis))
+            text = f"{what}: index {axis} into the nested partition of {name!r}"
+            frame.builder.add(CheckIndex(index=each, count=count, what=text))
+        return
+    order = part.order or tuple(range(len(index)))
+    for axis, each, step in zip(order, index, part.steps or part.shape, strict=True):
+        frame.builder.add(CheckTile(x=part.value, index=each, axis=axis, step=step))
+
+
+class _Place:
+    """Where a tile lies: everything in the order of the tensor's axes."""
+
+    def __init__(self, frame: Frame, part: PartitionRef, index: tuple[Value, ...]) -> None:
+        order = part.order or tuple(range(len(index)))
+        where = [order.index(axis) for axis in range(len(order))]
+        self.shape = tuple(part.shape[axis] for axis in where)
+        steps = part.steps or part.shape
+        self.steps = tuple(steps[axis] for axis in where)
+        self.index = [index[axis] for axis in where]
+        self.limits: dict[int, Value] = {}
+        if part.writes == "own":
+            self._enter_own_tile(frame, part.value.mut.tile)
+
+    def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...]) -> None:
+        """Count from this block's own tile on, in steps that meet both its begin and the nested tiles' begins."""
+        for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
+            block = frame.emit(TileBlockId(axis=axis))
+            step = math.gcd(outer, nested)
+            before = binary(frame, ast.Mult, block, outer // step)
+            within = binary(frame, ast.Mult, self.index[axis], nested // step)
+            self.index[axis] = binary(frame, ast.Add, before, within)
+            self.steps = (*self.steps[:axis], step, *self.steps[axis + 1 :])
+            if outer % nested:  # the last nested tile reaches into the next block's tile
+                after = binary(frame, ast.Add, block, 1)
+                self.limits[axis] = binary(frame, ast.Mult, after, outer)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (*self.index, *self.limits.values())
+
+
+def load(frame: Frame, part: PartitionRef, index: Any, what: str, *, checked: bool = True) -> Value:
+    """The tile at an index."""
+    scalars = indices_of(frame, part, index, what)
+    if checked:
+        check(frame, part, scalars, what)
+    place = _Place(frame, part, scalars)
+    plain = place.steps == place.shape and not place.limits and part.padding in ("zero", "none")
+    if plain:
+        tile = frame.emit(LoadTile(x=part.value, index=place.operands, shape=place.shape))
+    else:
+        made = LoadView(
+            x=part.value,
+            index=place.operands,
+            shape=place.shape,
+            steps=place.steps,
+            limited=tuple(place.limits),
+            padding=part.padding,
+        )
+        tile = frame.emit(made)
+    return frame.emit(Permute(x=tile, axes=part.order)) if part.order else tile
+
+
+def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *, checked: bool = True) -> None:
+    """Write the tile at an index."""
+    if not part.writes:
+        frame.type_error(
+            f"{what}: {part.value.name!r} is read only",
+            remedy="Write to a Mut parameter: y.partition_mut(shape).store(tile, index).",
+        )
+    scalars = indices_of(frame, part, index, what)
+    if checked:
+        check(frame, part, scalars, what)
+    tile = stored_tile(frame, part, value, what)
+    place = _Place(frame, part, scalars)
+    if part.order:
+        back = tuple(part.order.index(axis) for axis in range(len(part.order)))
+        tile = frame.emit(Permute(x=tile, axes=back))
+    made = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
+    frame.builder.add(made)
+
+
+def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Value:
+    """What is to be stored, as a tile of the partition's shape and dtype."""
+    dtype = part.value.tensor.dtype
+    if is_number(value):
+        return materialize(frame, value, dtype, part.shape)
+    tile = tile_of(frame, value, what)
+    if tile.tile.is_scalar and tile.tile.dtype is dtype:
+        tile = broadcast_to(frame, tile, part.shape)
+    if tile.tile.dtype is not dtype or tile.tile.shape != part.shape:
+        same = tile.tile.shape == part.shape
+        frame.type_error(
+            f"{what}: the tile must be of {dtype} and of shape {part.shape}, got {tile.type}",
+            remedy=f"Convert it: ct.convert_tile(value, ct.{dtype.__name__})."
+            if same
+            else "Reshape or broadcast it to the partition's shape.",
+        )
+    return tile
+
+
+@method(PartitionRef, "load")
+def _load(frame: Frame, self: PartitionRef, index: Any) -> Any:
+    return load(frame, self, index, "load")
+
+
+def latency_of(frame: Frame, value: Any, what: str) -> None:
+    """Check a latency. Which loads run ahead, and how far, the backend decides; that changes no result."""
+    turns = int(value) if isinstance(value, Latency) else value
+    if turns is not None and constant_int(frame, turns, f"{what}: the latency") < 1:
+        frame.type_error(f"{what}: the latency is a number of turns, at least 1, got {turns}")
+
+
+@method(PartitionRef, "load_pipelined")
+def _load_pipelined(frame: Frame, self: PartitionRef, index: Any, latency: Any = 1) -> Any:
+    latency_of(frame, latency, "load_pipelined")
+    return load(frame, self, index, "load_pipelined")
+
+
+@method(PartitionRef, "load_unchecked")
+def _load_unchecked(frame: Frame, self: PartitionRef, index: Any) -> Any:
+    frame.require_unsafe("load_unchecked")
+    return load(frame, self, index, "load_unchecked", checked=False)
+
+
+@method(PartitionRef, "store")
+def _store(frame: Frame, self: PartitionRef, value: Any, index: Any) -> Any:
+    store(frame, self, value, index, "store")
+    return TOKEN
+
+
+@method(PartitionRef, "store_unchecked")
+def _store_unchecked(frame: Frame, self: PartitionRef, value: Any, index: Any) -> Any:
+    frame.require_unsafe("store_unchecked")
+    store(frame, self, value, index, "store_unchecked", checked=False)
+    return TOKEN

@@ -1,0 +1,256 @@
+"""Calls on views: tensors at an address, partitions with explicit controls, windows that overlap, assumptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import i32, i64, u64
+from cutile.frontend.expect import constant_int, dtype_of, marker_of, shape_of, tile_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import materialize
+from cutile.frontend.partitions import latency_of, load, padding_of, partition_of, store
+from cutile.frontend.registry import operation
+from cutile.frontend.tokens import is_ordered
+from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
+from cutile.ir.core import Value
+from cutile.language.markers import ordering, padding, scope, tma
+from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeSame
+from cutile.ops.cast import Convert
+from cutile.ops.shape import Reshape
+from cutile.ops.view import TensorView
+
+# Tensors at an address
+
+
+def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int | None, ...], list[Value]]:
+    """Integers of which some are known only when the kernel runs: the known ones, and the others as scalars."""
+    given = items_of(items) if isinstance(items, tuple) else (items,)
+    known: list[int | None] = []
+    open_: list[Value] = []
+    for item in given:
+        if isinstance(item, int) and not isinstance(item, bool):
+            known.append(item)
+            continue
+        if not is_tile(item) or not item.tile.is_scalar or item.tile.dtype.kind not in ("int", "uint"):
+            frame.type_error(f"{what} must be integers, got {describe(item)}")
+        known.append(None)
+        open_.append(item if item.tile.dtype is dtype else frame.emit(Convert(x=item, dtype=dtype)))
+    return tuple(known), open_
+
+
+def tensor_at(
+    frame: Frame, address: Value, dtype: Any, shape: Any, strides: Any, alignment: Any, what: str
+) -> TensorRef:
+    """The tensor whose first element is at an address."""
+    extents, open_extents = _numbers(frame, shape, f"{what}: the extents", i32)
+    if any(each is not None and each < 1 for each in extents):
+        frame.type_error(f"{what}: the shape {shape} has an extent below 1")
+    steps, open_steps = _numbers(frame, strides, f"{what}: the strides", i64)
+    if len(extents) != len(steps):
+        frame.type_error(f"{what}: {len(extents)} extents and {len(steps)} strides")
+    size = dtype.bits // 8
+    bytes_ = size if alignment is None else constant_int(frame, alignment, f"{what}: the alignment")
+    if bytes_ not in (1, 2, 4, 8, 16) or bytes_ < size:
+        frame.type_error(f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}")
+    # of the strides only 1 is known to the types; others come as numbers, like a launch argument's
+    fixed = tuple(1 if step == 1 else None for step in steps)
+    rest = iter(open_steps)
+    all_steps = [next(rest) if step is None else materialize(frame, step, i64) for step in steps if step != 1]
+    made = TensorView(
+        address=address,
+        numbers=(*open_extents, *all_steps),
+        dtype=dtype,
+        shape=extents,
+        strides=fixed,
+        alignment=bytes_,
+    )
+    return TensorRef(frame.emit(made))
+
+
+@operation
+def make_tensor_view(
+    frame: Frame, base: Any, shape: Any, strides: Any, dtype: Any = None, token: Any = None, alignment: Any = None
+) -> Any:
+    frame.require_unsafe("make_tensor_view")
+    is_ordered(frame, token, "make_tensor_view")
+    if not is_tile(base) or not base.tile.is_scalar or base.tile.dtype not in (i64, u64) or dtype is None:
+        frame.type_error(
+            f"make_tensor_view: the base must be an address, got {describe(base)}",
+            remedy="Give the address as an i64 or u64 scalar, and the dtype of what is there.",
+        )
+    return tensor_at(
+        frame, base, dtype_of(frame, dtype, "make_tensor_view"), shape, strides, alignment, "make_tensor_view"
+    )
+
+
+@operation
+def load_tensor(
+    frame: Frame, pointers: Any, index: Any, shape: Any, strides: Any, dtype: Any, alignment: Any = None
+) -> Any:
+    frame.require_unsafe("load_tensor")
+    if not isinstance(pointers, TensorRef) or pointers.value.tensor.dtype not in (i64, u64):
+        frame.type_error(
+            f"load_tensor: expected a tensor of addresses (i64), got {describe(pointers)}",
+            remedy="Make one on the host: api.device_vec([a, b, c]).",
+        )
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    rank = pointers.value.tensor.rank
+    if len(items) != rank:
+        frame.type_error(f"load_tensor: {pointers.value.name!r} has {rank} axes, got {len(items)} indices")
+    one = PartitionRef(pointers.value, (1,) * rank)
+    address = frame.emit(Reshape(x=load(frame, one, index, "load_tensor"), shape=()))
+    return tensor_at(frame, address, dtype_of(frame, dtype, "load_tensor"), shape, strides, alignment, "load_tensor")
+
+
+# Partitions with explicit controls
+
+
+def _tensor(frame: Frame, x: Any, what: str) -> Value:
+    if not isinstance(x, TensorRef | MutRef):
+        frame.type_error(f"{what}: expected a tensor, got {describe(x)}")
+    return x.value
+
+
+@operation
+def make_partition_view(
+    frame: Frame, x: Any, tile: Any, padding: Any = padding.ZERO, dim_map: Any = None, token: Any = None
+) -> Any:
+    what = "make_partition_view"
+    is_ordered(frame, token, what)
+    fill = padding_of(frame, padding, what)
+    return partition_of(frame, _tensor(frame, x, what), tile, what, fill=fill, order=dim_map)
+
+
+@operation
+def make_partition_view_mut(
+    frame: Frame, x: Any, tile: Any, padding: Any = padding.ZERO, dim_map: Any = None, token: Any = None
+) -> Any:
+    what = "make_partition_view_mut"
+    frame.require_unsafe(what)
+    is_ordered(frame, token, what)
+    value = _tensor(frame, x, what)
+    if isinstance(x, TensorRef) and value.tensor.stable:
+        frame.type_error(
+            f"{what}: {value.name!r} is read only", remedy="Write to a Mut parameter, or to a view of an address."
+        )
+    fill = padding_of(frame, padding, what)
+    return partition_of(frame, value, tile, what, fill=fill, order=dim_map, writes="full")
+
+
+@operation
+def make_strided_view(
+    frame: Frame, x: Any, tile: Any, strides: Any, padding: Any = padding.ZERO, dim_map: Any = None
+) -> Any:
+    what = "make_strided_view"
+    fill = padding_of(frame, padding, what)
+    part = partition_of(frame, _tensor(frame, x, what), tile, what, fill=fill, order=dim_map)
+    steps = shape_of(frame, strides, what)
+    if len(steps) != len(part.shape):
+        frame.type_error(f"{what}: the tile has {len(part.shape)} axes, got {len(steps)} strides")
+    return PartitionRef(part.value, part.shape, part.padding, part.order, steps)
+
+
+def _controls(frame: Frame, what: str, order: Any, among: Any, latency: Any, through: Any) -> None:
+    """Check the controls of an access. An ordering other than WEAK is for pointers, whose accesses are single."""
+    chosen = marker_of(frame, order, ordering, what)
+    marker_of(frame, among, scope, what)
+    marker_of(frame, through, tma, what)
+    latency_of(frame, latency, what)
+    if chosen is not ordering.WEAK:
+        frame.type_error(
+            f"{what}: the ordering must be ct.ordering.WEAK, got {chosen}",
+            remedy="Order accesses between tile blocks by pointer: ct.load_ptr_tko, ct.store_ptr_tko, or atomics.",
+        )
+
+
+def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
+    if not isinstance(view, PartitionRef):
+        frame.type_error(f"{what}: expected a partition, got {describe(view)}")
+    return view
+
+
+@operation
+def load_view_tko(
+    frame: Frame,
+    view: Any,
+    index: Any,
+    ordering: Any = ordering.WEAK,
+    scope: Any = scope.DEVICE,
+    latency: Any = None,
+    tma: Any = tma.ENABLED,
+) -> Any:
+    _controls(frame, "load_view_tko", ordering, scope, latency, tma)
+    return load(frame, _partition(frame, view, "load_view_tko"), index, "load_view_tko")
+
+
+@operation
+def load_strided_view_tko(
+    frame: Frame,
+    view: Any,
+    index: Any,
+    ordering: Any = ordering.WEAK,
+    scope: Any = scope.DEVICE,
+    latency: Any = None,
+    tma: Any = tma.ENABLED,
+) -> Any:
+    _controls(frame, "load_strided_view_tko", ordering, scope, latency, tma)
+    return load(frame, _partition(frame, view, "load_strided_view_tko"), index, "load_strided_view_tko")
+
+
+@operation
+def store_view_tko(
+    frame: Frame,
+    view: Any,
+    value: Any,
+    index: Any,
+    ordering: Any = ordering.WEAK,
+    scope: Any = scope.DEVICE,
+    latency: Any = None,
+    tma: Any = tma.ENABLED,
+) -> Any:
+    _controls(frame, "store_view_tko", ordering, scope, latency, tma)
+    store(frame, _partition(frame, view, "store_view_tko"), value, index, "store_view_tko")
+    return TOKEN
+
+
+# Assumptions
+
+
+@operation
+def assume_bounds(frame: Frame, x: Any, lower: Any = None, upper: Any = None) -> Any:
+    least = None if lower is None else constant_int(frame, lower, "assume_bounds: the lower bound")
+    most = None if upper is None else constant_int(frame, upper, "assume_bounds: the upper bound")
+    if isinstance(x, int):
+        return x
+    return frame.emit(AssumeBounds(x=tile_of(frame, x, "assume_bounds"), lower=least, upper=most))
+
+
+@operation
+def assume_bounds_lower(frame: Frame, x: Any, lower: Any) -> Any:
+    return assume_bounds(frame, x, lower, None)
+
+
+@operation
+def assume_bounds_upper(frame: Frame, x: Any, upper: Any) -> Any:
+    return assume_bounds(frame, x, None, upper)
+
+
+@operation
+def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
+    divisor = constant_int(frame, by, "assume_div_by: the divisor")
+    if isinstance(x, int):
+        return x
+    return frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor))
+
+
+@operation
+def assume_div_by_every_along(frame: Frame, x: Any, by: Any, every: Any, along: Any) -> Any:
+    what = "assume_div_by_every_along"
+    numbers = [constant_int(frame, each, what) for each in (by, every, along)]
+    return frame.emit(AssumeDivisible(tile_of(frame, x, what), by=numbers[0], every=numbers[1], along=numbers[2]))
+
+
+@operation
+def assume_same_elements(frame: Frame, x: Any, groups: Any) -> Any:
+    sizes = shape_of(frame, groups, "assume_same_elements")
+    return frame.emit(AssumeSame(x=tile_of(frame, x, "assume_same_elements"), groups=sizes))

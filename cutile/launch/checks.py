@@ -1,0 +1,100 @@
+"""What a launch verifies of its arguments before it enqueues anything: preconditions, and index checks moved here.
+
+The compiler says them as Python over the kernel's parameters (`cutile/passes/bounds.py`). One expression is made of all
+of them when a kernel is first launched; a launch evaluates that, and only one that fails looks for what failed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cutile.compile.driver import Compiled
+from cutile.errors import LaunchError
+from cutile.launch.arguments import Checked
+from cutile.launch.views import Grid
+
+Condition = Callable[[Sequence[Checked], Grid], bool]
+
+
+def verify(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
+    """Check a launch.
+
+    Raises:
+        LaunchError: a precondition fails, or a tile index leaves its tensor; names the argument, the index, the extent.
+    """
+    condition: Condition | None = compiled.memo.get("holds")
+    if condition is None:
+        condition = compiled.memo["holds"] = _everything(compiled, names)
+    if not condition(checked, grid):
+        _explain(compiled, names, checked, grid)
+
+
+def _everything(compiled: Compiled, names: Sequence[str]) -> Condition:
+    parts = [_placed(text, names) for text in compiled.facts.get("preconditions", ())]
+    parts += [_condition(check, names) for check in compiled.facts.get("launch_checks", ())]
+    return eval(f"lambda c, g: {' and '.join(parts) or 'True'}")
+
+
+def _condition(check: Any, names: Sequence[str]) -> str:
+    _, _, _, low, high, count, guards, _ = check
+    ends = [f"{_placed(low, names)} >= 0"] if low else []
+    ends += [f"{_placed(high, names)} < {_placed(count, names)}"] if high else []
+    skipped = [f"not {_placed(guard, names)}" for guard in guards]
+    return f"({' or '.join([*skipped, '(' + ' and '.join(ends) + ')'])})"
+
+
+class _Placer(ast.NodeTransformer):
+    """Puts the launch's checked arguments and grid in the place of the kernel's parameters."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        node.args = [self.visit(each) for each in node.args]
+        return node  # `min` and `max`, whatever parameters are called
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id == "grid":
+            return ast.Subscript(ast.Name("g"), node.slice)
+        return ast.Subscript(self.visit(node.value), node.slice)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Subscript(ast.Name("c"), ast.Constant(self._names.index(node.id)))
+
+
+def _placed(text: str, names: Sequence[str]) -> str:
+    return f"({ast.unparse(_Placer(names).visit(ast.parse(text, mode='eval')))})"
+
+
+def _value(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> Any:
+    return eval(_placed(text, names), {"c": checked, "g": grid})
+
+
+def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
+    kernel = compiled.program.function.name
+    for text in compiled.facts.get("preconditions", ()):
+        if not _value(text, names, checked, grid):
+            raise LaunchError(f"{kernel}: the precondition {text} failed: {_operands(text, names, checked, grid)}")
+    for name, axis, step, low, high, count, guards, line in compiled.facts.get("launch_checks", ()):
+        if not all(_value(guard, names, checked, grid) for guard in guards):
+            continue
+        tiles = _value(count, names, checked, grid)
+        extent = getattr(checked[names.index(name)], "shape", ())[axis]
+        there = f"argument {name!r} has {tiles} tiles of {step} along axis {axis} (extent {extent})"
+        if low and (first := _value(low, names, checked, grid)) < 0:
+            raise LaunchError(f"{kernel}: in line {line} a tile index goes down to {first}, and {there}")
+        if high and (last := _value(high, names, checked, grid)) >= tiles:
+            raise LaunchError(
+                f"{kernel}: in line {line} a tile index goes up to {last} ({high}), and {there}; the last one is "
+                f"{tiles - 1}"
+            )
+
+
+def _operands(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> str:
+    """`x.shape[0] is 100`: what a failed comparison is about."""
+    tree = ast.parse(text, mode="eval")
+    found = [ast.unparse(each) for each in ast.walk(tree) if isinstance(each, ast.Subscript)]
+    found += [each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id + ".shape" not in text]
+    return ", ".join(f"{each} is {_value(each, names, checked, grid)}" for each in dict.fromkeys(found))

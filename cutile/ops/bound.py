@@ -1,0 +1,149 @@
+"""What must hold of indices, and what the author says of values. `cutile/passes/bounds.py` consumes all of these.
+
+A check stands before the access that it guards. The pass proves it, moves it to the launch, or leaves it in the kernel
+as an assertion. An assumption gives its operand back, and feeds those proofs; in the debug mode it is checked too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Op, Value, attribute, operand
+from cutile.ir.effects import Effect
+from cutile.ir.types import Type
+
+
+class CheckTile(Op, name="check_tile", spelled=(".load", ".store"), effect=Effect.WRITE):
+    """`index` names a tile of `x`: it is not negative, and less than the tiles along `axis`, one at each `step`.
+
+    Examples:
+        >>> run(lambda x: x + x, [1.0, 2.0])
+        [2.0, 4.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    index: Value = operand(SCALAR_INT)
+    axis: int = attribute()
+    step: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rank = self.x.tensor.rank
+        if not 0 <= self.axis < rank or self.step < 1:
+            raise KernelTypeError(f"check_tile: axis {self.axis} of a tensor with {rank} axes")
+        return ()
+
+
+class CheckIndex(Op, name="check_index", spelled=(".partition_mut",), effect=Effect.WRITE):
+    """`0 <= index < count`; `what` says of what, for the error.
+
+    Examples:
+        >>> run(lambda x: x + x, [1.0, 2.0])
+        [2.0, 4.0]
+    """
+
+    index: Value = operand(SCALAR_INT)
+    count: Value = operand(SCALAR_INT)
+    what: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Assumption(Op):
+    """The operand as it is."""
+
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+    def reference(self, x: Any, *_: Any) -> Any:
+        return x
+
+
+class AssumeBounds(
+    Assumption, name="assume_bounds", spelled=("assume_bounds", "assume_bounds_lower", "assume_bounds_upper")
+):
+    """`lower <= x <= upper`, element by element; either may be None.
+
+    Examples:
+        >>> run(lambda x: x + ct.convert_tile(ct.assume_bounds(ct.get_tile_block_id()[0], 0, 7), x.dtype), [1.0, 2.0])
+        [1.0, 2.0]
+    """
+
+    x: Value = operand(INT_TILE)
+    lower: int | None = attribute(None)
+    upper: int | None = attribute(None)
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            raise KernelTypeError(f"assume_bounds: nothing lies between {self.lower} and {self.upper}")
+        return super().infer()
+
+
+class AssumeWithin(Assumption, name="assume_within", spelled=(".load",)):
+    """`low <= x < high`: what a minted index is known to be. With `reached`, both ends are among its values.
+
+    Examples:
+        >>> run(lambda x: x + x, [1.0, 2.0])
+        [2.0, 4.0]
+    """
+
+    x: Value = operand(SCALAR_INT)
+    low: Value = operand(SCALAR_INT)
+    high: Value = operand(SCALAR_INT)
+    reached: bool = attribute(False)
+
+
+class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by", "assume_div_by_every_along")):
+    """Every element is a multiple of `by`. With `every` and `along`: the first of each group of `every` neighbours
+    along an axis is, and the others count up from it.
+
+    Examples:
+        >>> run(lambda x: x + ct.convert_tile(ct.assume_div_by(8 * ct.get_tile_block_id()[0], 8), x.dtype), [1.0, 2.0])
+        [1.0, 2.0]
+    """
+
+    x: Value = operand(INT_TILE)
+    by: int = attribute()
+    every: int | None = attribute(None)
+    along: int | None = attribute(None)
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.by < 1 or (self.every is not None and self.every < 1):
+            raise KernelTypeError(f"assume_div_by: the divisor must be at least 1, got {self.by}")
+        if (self.every is None) != (self.along is None):
+            raise KernelTypeError("assume_div_by: give both a group and the axis it lies along")
+        if self.along is not None and not 0 <= self.along < len(self.x.tile.shape):
+            raise KernelTypeError(f"assume_div_by_every_along: axis {self.along} of {self.x.type}")
+        return super().infer()
+
+    def holds(self, x: Any) -> bool:
+        """Whether it is so of an array."""
+        array = np.asarray(x)
+        if self.every is None or self.along is None:
+            return bool(np.all(array % self.by == 0))
+        moved = np.moveaxis(array, self.along, -1)
+        position = np.arange(moved.shape[-1]) % self.every
+        first = moved - position
+        return bool(np.all(first % self.by == 0) and np.all(np.diff(first)[..., position[1:] != 0] == 0))
+
+
+class AssumeSame(Assumption, name="assume_same_elements", spelled=("assume_same_elements",)):
+    """Within each group of `groups[k]` neighbours along axis `k`, all elements are equal.
+
+    Examples:
+        >>> run(lambda x: ct.assume_same_elements(x, (2,)), [1.0, 1.0])
+        [1.0, 1.0]
+    """
+
+    groups: tuple[int, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        shape = self.x.tile.shape
+        if len(self.groups) != len(shape) or any(group < 1 for group in self.groups):
+            raise KernelTypeError(f"assume_same_elements: one group for each axis of {self.x.type}, got {self.groups}")
+        return super().infer()

@@ -1,0 +1,170 @@
+"""Tiles at any step from and to memory, with a chosen padding: what partitions other than the plain one become.
+
+The tile at index `i` begins at the element `i * step`; where the step is the tile's own extent, that is the tile grid
+of `load_tile`. A limit on an axis ends the tensor earlier there: a block's own tile, cut further into tiles that do not
+divide it, ends where the next block's begins. A tile that begins before element 0 lies wholly outside.
+"""
+
+from __future__ import annotations
+
+from cutile.dtypes import DTypeLike
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
+from cutile.ir.effects import Effect
+from cutile.ir.types import TensorType, TileType, Type
+
+PADDINGS = ("none", "zero", "neg_zero", "nan", "pos_inf", "neg_inf")
+_FLOATS_ONLY = {"neg_zero": -0.0, "nan": float("nan"), "pos_inf": float("inf"), "neg_inf": float("-inf")}
+
+
+def padding_value(padding: str) -> float:
+    """The number past the edges. `none` promises nothing, and zero is as good as anything."""
+    return _FLOATS_ONLY.get(padding, 0.0)
+
+
+def _check_access(op: LoadView | StoreView, shape: tuple[int, ...]) -> None:
+    rank = op.x.tensor.rank
+    if not len(shape) == len(op.steps) == len(op.starts) == rank or len(op.limits) != len(op.limited):
+        raise KernelTypeError(
+            f"{op.name}: a tensor of rank {rank} takes a tile of rank {rank} and {rank} indices, "
+            f"got a tile of shape {shape} and {len(op.starts)} indices"
+        )
+
+
+class LoadView(
+    Op,
+    name="load_view",
+    spelled=(
+        "load_view_tko", "load_strided_view_tko", "make_partition_view", "make_strided_view", "get_index_space_shape",
+        ".partition", ".partition_permuted", ".load", ".load_pipelined", ".load_unchecked",
+    ),
+    effect=Effect.READ,
+):  # fmt: skip
+    """The tile of `shape` whose axis `k` begins at the element `index[k] * steps[k]`; `padding` past the edges.
+
+    `index` has one i32 scalar per axis, then the limit (in elements) of each axis in `limited`.
+
+    Examples:
+        >>> run(lambda x: x + x, [1.0, 2.0])
+        [2.0, 4.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    shape: tuple[int, ...] = attribute()
+    steps: tuple[int, ...] = attribute()
+    limited: tuple[int, ...] = attribute(())
+    padding: str = attribute("zero")
+
+    @property
+    def starts(self) -> tuple[Value, ...]:
+        """One index per axis."""
+        return self.index[: self.x.tensor.rank]
+
+    @property
+    def limits(self) -> tuple[Value, ...]:
+        """One limit for each axis in `limited`."""
+        return self.index[self.x.tensor.rank :]
+
+    @property
+    def padding_value(self) -> float:
+        """What lies past the edges."""
+        return padding_value(self.padding)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it reads a tile of the plain grid, padding aside."""
+        return self.steps == self.shape and not self.limited
+
+    def infer(self) -> tuple[Type, ...]:
+        _check_access(self, self.shape)
+        dtype = self.x.tensor.dtype
+        if self.padding not in PADDINGS:
+            raise KernelTypeError(f"load_view: no padding {self.padding!r}; there are {', '.join(PADDINGS)}")
+        if self.padding in _FLOATS_ONLY and dtype.kind != "float":
+            raise KernelTypeError(
+                f"load: the padding {self.padding!r} is a float's, and the tensor's dtype is {dtype}",
+                remedy="Tensors of integers and bools are padded with zeros: ct.padding.ZERO.",
+            )
+        return (TileType(dtype, self.shape),)
+
+
+class StoreView(
+    Op,
+    name="store_view",
+    spelled=(
+        "store_view_tko", "make_partition_view_mut",
+        ".partition_mut", ".partition_full_mut", ".store", ".store_unchecked",
+    ),
+    effect=Effect.WRITE,
+):  # fmt: skip
+    """Write a tile whose axis `k` begins at the element `index[k] * steps[k]`; what lies past the edges is dropped.
+
+    `index` as in `load_view`.
+
+    Examples:
+        >>> run(lambda x: x - x, [1.0, 2.0])
+        [0.0, 0.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    value: Value = operand(ANY_TILE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    steps: tuple[int, ...] = attribute()
+    limited: tuple[int, ...] = attribute(())
+
+    @property
+    def starts(self) -> tuple[Value, ...]:
+        """One index per axis."""
+        return self.index[: self.x.tensor.rank]
+
+    @property
+    def limits(self) -> tuple[Value, ...]:
+        """One limit for each axis in `limited`."""
+        return self.index[self.x.tensor.rank :]
+
+    def infer(self) -> tuple[Type, ...]:
+        _check_access(self, self.value.tile.shape)
+        if self.value.tile.dtype is not self.x.tensor.dtype:
+            raise KernelTypeError(
+                f"store: the tile must be of {self.x.tensor.dtype}, got {self.value.type}",
+                remedy="Convert it: ct.convert_tile(value, part.dtype).",
+            )
+        return ()
+
+
+class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tensor")):
+    """A tensor at an address known only when the kernel runs.
+
+    `numbers` has the extents (i32) that `shape` leaves open, then the strides (i64, in elements) that `strides` does.
+
+    Examples:
+        >>> run(lambda x: x + x, [1.0, 2.0])
+        [2.0, 4.0]
+    """
+
+    address: Value = operand(SCALAR_INT)
+    numbers: tuple[Value, ...] = operands(SCALAR_INT)
+    dtype: DTypeLike = attribute()
+    shape: tuple[int | None, ...] = attribute()
+    strides: tuple[int | None, ...] = attribute()
+    alignment: int = attribute()
+
+    @property
+    def extents(self) -> tuple[Value | int, ...]:
+        """One per axis: a constant, or the operand."""
+        rest = iter(self.numbers)
+        return tuple(next(rest) if each is None else each for each in self.shape)
+
+    @property
+    def steps(self) -> tuple[Value | int, ...]:
+        """The strides, one per axis: a constant, or the operand."""
+        rest = iter(self.numbers[self.shape.count(None) :])
+        return tuple(next(rest) if each is None else each for each in self.strides)
+
+    def infer(self) -> tuple[Type, ...]:
+        if len(self.shape) != len(self.strides):
+            raise KernelTypeError(f"tensor_view: {len(self.shape)} extents and {len(self.strides)} strides")
+        if len(self.numbers) != self.shape.count(None) + self.strides.count(None):
+            raise KernelTypeError(f"tensor_view: {len(self.numbers)} numbers for the open extents and strides")
+        return (TensorType(self.dtype, self.shape, self.strides, self.alignment, stable=False),)

@@ -1,0 +1,193 @@
+"""Integers known when a kernel is launched, as sums of multiples of atoms: `x.shape[0] - 64 * (n // 64) + 3`.
+
+An atom is an extent, a launch argument, an extent of the grid, or a quotient, minimum or maximum of such sums. Its text
+is Python over the kernel's parameters, which the launch evaluates and people read; its range is what holds of every
+launch. All arithmetic is exact: whether the kernel's own can wrap is asked for apart (`Linear.fits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutile.dtypes import DTypeLike
+
+MOST_EXTENT = 2**31 - 1 - 2**20
+"""The largest extent of a tensor that a launch takes: rounding it up to a tile cannot wrap an i32."""
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A number that is not taken apart. `low` and `high` hold always; None is unbounded."""
+
+    text: str
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A constant and multiples of atoms, in the order of their texts."""
+
+    constant: int = 0
+    terms: tuple[tuple[Atom, int], ...] = ()
+
+    @staticmethod
+    def of(atom: Atom, factor: int = 1) -> Linear:
+        """A multiple of an atom."""
+        return Linear(0, ((atom, factor),)) if factor else Linear()
+
+    def __add__(self, other: Linear | int) -> Linear:
+        if isinstance(other, int):
+            return Linear(self.constant + other, self.terms)
+        factors = dict(self.terms)
+        for atom, factor in other.terms:
+            factors[atom] = factors.get(atom, 0) + factor
+        kept = sorted(((atom, factor) for atom, factor in factors.items() if factor), key=lambda each: each[0].text)
+        return Linear(self.constant + other.constant, tuple(kept))
+
+    def __sub__(self, other: Linear | int) -> Linear:
+        return self + (-other if isinstance(other, int) else other.times(-1))
+
+    def times(self, factor: int) -> Linear:
+        """A multiple."""
+        if not factor:
+            return Linear()
+        return Linear(self.constant * factor, tuple((atom, each * factor) for atom, each in self.terms))
+
+    def floor_div(self, divisor: int) -> Linear:
+        """The quotient rounded down, for a positive divisor: what it divides comes out of the atom."""
+        whole = Linear(0, tuple((atom, each // divisor) for atom, each in self.terms if each % divisor == 0))
+        rest = Linear(self.constant, tuple((atom, each) for atom, each in self.terms if each % divisor))
+        if not rest.terms:
+            return whole + rest.constant // divisor
+        bounds = [None if bound is None else bound // divisor for bound in (rest.low, rest.high)]
+        return whole + Linear.of(Atom(f"{rest.operand} // {divisor}", *bounds))
+
+    @property
+    def known(self) -> int | None:
+        """The number, where there are no atoms."""
+        return self.constant if not self.terms else None
+
+    @property
+    def low(self) -> int | None:
+        """What it is never below."""
+        return _bound(self, [atom.low if factor > 0 else atom.high for atom, factor in self.terms])
+
+    @property
+    def high(self) -> int | None:
+        """What it is never above."""
+        return _bound(self, [atom.high if factor > 0 else atom.low for atom, factor in self.terms])
+
+    def fits(self, dtype: DTypeLike) -> bool:
+        """Whether it certainly is a value of an integer dtype."""
+        signed = dtype.kind == "int"
+        least = -(2 ** (dtype.bits - 1)) if signed else 0
+        most = 2 ** (dtype.bits - signed) - 1
+        return self.low is not None and self.high is not None and least <= self.low and self.high <= most
+
+    @property
+    def text(self) -> str:
+        """Python that computes it."""
+        made = ""
+        for atom, factor in self.terms:
+            name = f"({atom.text})" if " " in atom.text and abs(factor) != 1 else atom.text
+            part = name if abs(factor) == 1 else f"{abs(factor)} * {name}"
+            part = f"({part})" if factor < 0 and " // " in part else part
+            made += (" - " if factor < 0 else " + ") + part
+        if self.constant or not made:
+            made += (" - " if self.constant < 0 else " + ") + str(abs(self.constant))
+        return made[3:] if made.startswith(" + ") else "-" + made[3:]
+
+    @property
+    def operand(self) -> str:
+        """The text, in parentheses where an operator beside it would take it apart."""
+        return f"({self.text})" if " " in self.text or self.text.startswith("-") else self.text
+
+
+def _bound(sum_of: Linear, bounds: Iterable[int | None]) -> int | None:
+    total = sum_of.constant
+    for (_, factor), bound in zip(sum_of.terms, bounds, strict=True):
+        if bound is None:
+            return None
+        total += factor * bound
+    return total
+
+
+def extent_atom(name: str, axis: int) -> Atom:
+    """The extent of a tensor parameter."""
+    return Atom(f"{name}.shape[{axis}]", 1, MOST_EXTENT)
+
+
+def scalar_atom(name: str, dtype: DTypeLike) -> Atom:
+    """An integer parameter."""
+    signed = dtype.kind == "int"
+    return Atom(name, -(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
+
+
+def multiple(atom: Atom, divisor: int) -> Linear:
+    """An atom that `divisor` divides, as that many times the quotient."""
+    if divisor == 1:
+        return Linear.of(atom)
+    low = None if atom.low is None else -(-atom.low // divisor)
+    high = None if atom.high is None else atom.high // divisor
+    return Linear.of(Atom(f"{atom.text} // {divisor}", low, high), divisor)
+
+
+def ceil_div(x: Linear, divisor: int) -> Linear:
+    """The quotient rounded up."""
+    return (x + (divisor - 1)).floor_div(divisor)
+
+
+class Facts:
+    """What is known to hold of every launch: numbers that are not above zero, what divides, what is equal.
+
+    Attributes:
+        divisors: by the text of an extent or a scalar, what divides it.
+    """
+
+    def __init__(self) -> None:
+        self.divisors: dict[str, int] = {}
+        self._same: dict[str, Linear] = {}
+        self._not_positive: list[Linear] = []
+
+    def symbol(self, atom: Atom) -> Linear:
+        """An extent or a scalar, in terms of what it equals or what divides it."""
+        found = self._same.get(atom.text)
+        return multiple(atom, self.divisors.get(atom.text, 1)) if found is None else found
+
+    def equate(self, atom: Atom, other: Linear) -> None:
+        """Note that an extent or a scalar equals another number."""
+        self._same[atom.text] = other
+
+    def add(self, not_positive: Linear) -> None:
+        """Note that a number is zero or below."""
+        self._not_positive.append(not_positive)
+
+    def at_most(self, x: Linear, y: Linear) -> bool:
+        """Whether `x <= y` certainly: by the ranges of atoms, or by one of the facts and those."""
+        difference = x - y
+        candidates = [difference, *(difference - fact for fact in self._not_positive)]
+        return any(each.high is not None and each.high <= 0 for each in candidates)
+
+    def smaller(self, x: Linear, y: Linear) -> Linear:
+        """The smaller of two numbers."""
+        return self._pick("min", x, y)
+
+    def larger(self, x: Linear, y: Linear) -> Linear:
+        """The larger of two numbers."""
+        return self._pick("max", x, y)
+
+    def _pick(self, function: str, x: Linear, y: Linear) -> Linear:
+        choose = min if function == "min" else max
+        for a, b in ((x, y), (y, x)):
+            if self.at_most(a, b):
+                return a if function == "min" else b
+        lows, highs = [[each for each in pair if each is not None] for pair in ((x.low, y.low), (x.high, y.high))]
+        # a minimum has an upper bound where either has one, and a lower bound where both have
+        low = choose(lows) if len(lows) == 2 or (function == "max" and lows) else None
+        high = choose(highs) if len(highs) == 2 or (function == "min" and highs) else None
+        made = Linear.of(Atom(f"{function}({x.text}, {y.text})", low, high))
+        for each in (x, y):
+            self.add(made - each if function == "min" else each - made)
+        return made

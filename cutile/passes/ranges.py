@@ -1,0 +1,253 @@
+"""Between which launch-known numbers each integer scalar of a kernel lies.
+
+    i = tile_block_id()             0 .. grid[0] - 1
+    for k in 0..n:                  0 .. n - 1
+    j = 4 * k + i                   0 .. 4 * (n - 1) + grid[0] - 1
+
+A range is *reached* where some tile block, in some turn of the loops around, has each end for its value: only then does
+a launch that refuses the range's end refuse nothing that would have run well. Sums and products of ranges hold modulo
+the dtype's size, so an end that lies within a tensor is right whatever wrapped on the way; whatever else is done to a
+value asks first whether it can have wrapped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutile.dtypes import DTypeLike
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import MutType, TileType
+from cutile.ops.arith import Add, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
+from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeWithin, Assumption
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Select
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import TensorDim
+from cutile.ops.view import TensorView
+from cutile.passes.linear import Atom, Facts, Linear, ceil_div, extent_atom, multiple, scalar_atom
+
+
+@dataclass(frozen=True)
+class Range:
+    """`low` to `high`, both included; None where nothing is known.
+
+    Attributes:
+        varies: what decides the value within one launch: block ids and loop variables.
+        reached: whether both ends are values.
+    """
+
+    low: Linear | None = None
+    high: Linear | None = None
+    varies: frozenset[object] = frozenset()
+    reached: bool = False
+
+    @property
+    def launch_known(self) -> Linear | None:
+        """The value, where the launch decides it."""
+        return self.low if self.reached and not self.varies else None
+
+
+UNKNOWN = Range()
+
+
+def known(x: Linear) -> Range:
+    """A value that the launch decides."""
+    return Range(x, x, frozenset(), True)
+
+
+class Ranges:
+    """The ranges of a function's integer scalars.
+
+    Args:
+        function: the kernel, as written or optimised.
+        facts: what holds of every launch.
+    """
+
+    def __init__(self, function: Function, facts: Facts) -> None:
+        self.facts = facts
+        self._parameters = {value: value.name for value in function.parameters}
+        self._made_by = {value: op for op in function.walk() for value in op.results}
+        self._loops = {op.induction: op for op in function.walk() if isinstance(op, For)}
+        self._found: dict[Value, Range] = {}
+        self._grid = [Linear.of(Atom(f"grid[{axis}]", 1, 2**31 - 1)) for axis in range(3)]
+        outputs = [value for value in function.parameters if isinstance(value.type, MutType) and value.mut.tells_grid]
+        for value in reversed(outputs):  # all of them have this grid, which a launch checks; the first one names it
+            counts = [ceil_div(self.extent(value, axis), tile) for axis, tile in enumerate(value.mut.tile[:3])]
+            for axis, count in enumerate([*counts, Linear(1), Linear(1)][:3]):
+                if value is not outputs[-1]:
+                    facts.add(count - self._grid[axis])
+                    facts.add(self._grid[axis] - count)
+                self._grid[axis] = count
+
+    def of(self, value: Value) -> Range:
+        """The range of a value."""
+        if value not in self._found:
+            self._found[value] = UNKNOWN  # what depends on itself, through a loop, stays unknown
+            self._found[value] = self._find(value)
+        return self._found[value]
+
+    def extent(self, tensor: Value, axis: int) -> Linear:
+        """The extent of a tensor."""
+        extent = tensor.tensor.shape[axis]
+        if extent is not None:
+            return Linear(extent)
+        if tensor in self._parameters:
+            return self.facts.symbol(extent_atom(tensor.name, axis))
+        op = self._made_by[tensor]
+        number = op.extents[axis] if isinstance(op, TensorView) else None
+        found = self.of(number).launch_known if isinstance(number, Value) else None
+        return found if found is not None else Linear.of(Atom(f"<extent {axis} of {tensor.name}>"))
+
+    def tiles(self, tensor: Value, axis: int, step: int) -> Linear | None:
+        """How many tiles begin in a tensor at multiples of `step`; None where the launch does not know."""
+        extent = self.extent(tensor, axis)
+        return None if any(atom.text.startswith("<") for atom, _ in extent.terms) else ceil_div(extent, step)
+
+    def _find(self, value: Value) -> Range:
+        if not isinstance(value.type, TileType) or not value.type.is_scalar or value.type.dtype.kind == "float":
+            return UNKNOWN
+        if value in self._parameters:
+            return known(self.facts.symbol(scalar_atom(value.name, value.type.dtype)))
+        if value in self._loops:
+            return self._induction(self._loops[value])
+        op = self._made_by.get(value)
+        return UNKNOWN if op is None else self._result(op, value)
+
+    def _induction(self, loop: For) -> Range:
+        start, stop, step = self.of(loop.start), self.of(loop.stop), self.of(loop.step)
+        dtype = loop.induction.tile.dtype
+        by = step.low.known if step.low is not None and step.launch_known is not None else None
+        if by is None or by == 0:
+            return UNKNOWN
+        first, last = (start, stop) if by > 0 else (stop, start)
+        low = first.low if first.low is not None and first.low.fits(dtype) else None
+        high = last.high if last.high is not None and last.high.fits(dtype) else None
+        if by > 0:
+            high = None if high is None else high - 1
+        else:
+            low = None if low is None else low + 1
+        reached = start.reached and stop.reached and not start.varies & stop.varies and abs(by) == 1
+        return Range(low, high, frozenset({loop.induction}) | start.varies | stop.varies, reached)
+
+    def _result(self, op: Op, value: Value) -> Range:
+        dtype = value.tile.dtype
+        match op:
+            case Constant():
+                return known(Linear(int(op.value))) if dtype.kind != "bool" else UNKNOWN
+            case TileBlockId():
+                return Range(Linear(), self._grid[op.axis] - 1, frozenset({f"block {op.axis}"}), True)
+            case NumTileBlocks():
+                return known(self._grid[op.axis])
+            case TensorDim():
+                extent = self.extent(op.x, op.axis)
+                return UNKNOWN if self.tiles(op.x, op.axis, 1) is None else known(extent)
+            case Add() | Sub():
+                return self._sum(self.of(op.x), self.of(op.y), isinstance(op, Sub))
+            case Neg():
+                return self._sum(known(Linear()), self.of(op.x), True)
+            case Mul():
+                return self._product(self.of(op.x), self.of(op.y))
+            case FloorDiv() | Mod():
+                return self._quotient(op)
+            case Min() | Max():
+                return self._extreme(op)
+            case Convert():
+                inner = self.of(op.x)
+                return inner if _fits(inner, dtype) and _fits(inner, op.x.tile.dtype) else UNKNOWN
+            case Select():
+                return self._union([self.of(op.x), self.of(op.y)])
+            case If():
+                position = op.results.index(value)
+                ends = [block.terminator.operands[position] for block in (op.then, op.orelse)]
+                return self._union([self.of(each) for each in ends])
+            case Assumption():
+                return self._assumed(op)
+            case _:
+                return UNKNOWN
+
+    def _sum(self, x: Range, y: Range, minus: bool) -> Range:
+        if minus:
+            y = Range(
+                None if y.high is None else y.high.times(-1),
+                None if y.low is None else y.low.times(-1),
+                y.varies,
+                y.reached,
+            )
+        low = None if x.low is None or y.low is None else x.low + y.low
+        high = None if x.high is None or y.high is None else x.high + y.high
+        return Range(low, high, x.varies | y.varies, x.reached and y.reached and not x.varies & y.varies)
+
+    def _product(self, x: Range, y: Range) -> Range:
+        for factor, other in ((x, y), (y, x)):
+            by = factor.launch_known.known if factor.launch_known is not None else None
+            if by is None:
+                continue
+            ends = [None if end is None else end.times(by) for end in (other.low, other.high)]
+            low, high = ends if by >= 0 else reversed(ends)
+            return Range(low, high, other.varies, other.reached)
+        return UNKNOWN
+
+    def _quotient(self, op: FloorDiv | Mod) -> Range:
+        x, y = self.of(op.x), self.of(op.y)
+        divisor = y.launch_known
+        if divisor is None or not self.facts.at_most(Linear(1), divisor) or not _fits(y, op.y.tile.dtype):
+            return UNKNOWN
+        if isinstance(op, Mod):
+            return Range(Linear(), divisor - 1, x.varies | {op})
+        by = divisor.known
+        if by is None or not _fits(x, op.x.tile.dtype) or x.low is None or x.high is None:
+            return UNKNOWN
+        return Range(x.low.floor_div(by), x.high.floor_div(by), x.varies, x.reached)
+
+    def _extreme(self, op: Min | Max) -> Range:
+        x, y = self.of(op.x), self.of(op.y)
+        if x.low is None or x.high is None or y.low is None or y.high is None:
+            return UNKNOWN
+        if not (_fits(x, op.x.tile.dtype) and _fits(y, op.x.tile.dtype)):
+            return UNKNOWN
+        pick = self.facts.smaller if isinstance(op, Min) else self.facts.larger
+        reached = x.reached and y.reached and not x.varies & y.varies
+        return Range(pick(x.low, y.low), pick(x.high, y.high), x.varies | y.varies, reached)
+
+    def _union(self, parts: list[Range]) -> Range:
+        low, high = parts[0].low, parts[0].high
+        for each in parts[1:]:
+            low = None if low is None or each.low is None else self.facts.smaller(low, each.low)
+            high = None if high is None or each.high is None else self.facts.larger(high, each.high)
+        return Range(low, high, frozenset().union(*(each.varies for each in parts)) | {object()})
+
+    def _assumed(self, op: Assumption) -> Range:
+        inner = self.of(op.x)
+        if isinstance(op, AssumeBounds):
+            own = inner if _fits(inner, op.x.tile.dtype) else UNKNOWN
+            low = own.low if op.lower is None else Linear(op.lower)
+            high = own.high if op.upper is None else Linear(op.upper)
+            value = inner.launch_known
+            if value is not None and len(value.terms) == 1 and value.terms[0][1] == 1 and not value.constant:
+                atom = value.terms[0][0]
+                return known(Linear.of(Atom(atom.text, _higher(atom.low, op.lower), _lower(atom.high, op.upper))))
+            return Range(low, high, inner.varies)
+        if isinstance(op, AssumeWithin):
+            low, high = self.of(op.low).launch_known, self.of(op.high).launch_known
+            end = None if high is None else high - 1
+            return Range(low, end, frozenset({op}), op.reached and low is not None and high is not None)
+        if isinstance(op, AssumeDivisible) and op.every is None:
+            value = inner.launch_known
+            if value is not None and len(value.terms) == 1 and value.terms[0][1] == 1 and not value.constant:
+                return known(multiple(value.terms[0][0], op.by))
+        return inner
+
+
+def _fits(x: Range, dtype: DTypeLike) -> bool:
+    """Whether a value certainly is what its range says, not that modulo the dtype's size."""
+    return x.low is not None and x.high is not None and x.low.fits(dtype) and x.high.fits(dtype)
+
+
+def _higher(x: int | None, y: int | None) -> int | None:
+    return max((each for each in (x, y) if each is not None), default=None)
+
+
+def _lower(x: int | None, y: int | None) -> int | None:
+    return min((each for each in (x, y) if each is not None), default=None)

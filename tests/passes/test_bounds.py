@@ -1,0 +1,232 @@
+"""Index checks: proved, moved to the launch, or left in the kernel; and what a launch says that fails one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile.ir.types import Type
+from cutile.passes.bounds import bounds
+from cutile.passes.fold import fold
+from tests.support.kernels import define, kernel
+from tests.support.memory import CPU_BACKENDS, launch
+from tests.support.programs import mut, program, scalar, tensor
+
+GEMM = """
+def gemm(z: Mut, x: Tensor, y: Tensor):
+    part_x, part_y = x.partition((64, 32)), y.partition((32, 64))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 64), ct.f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(acc)
+"""
+
+
+def placed(text: str, parameters: dict[str, Type], **facts: Any) -> tuple[list[tuple[Any, ...]], int]:
+    """The launch checks, and how many checks stay in the kernel."""
+    function = fold(program(text, parameters))
+    function.facts.update(facts)
+    made = bounds(function)
+    stay = sum(op.name in ("check_tile", "check_index") for op in made.walk())
+    return list(made.facts.get("launch_checks", ())), stay
+
+
+def one(expression: str, **facts: Any) -> tuple[list[str], int]:
+    """Of `x.partition((8,)).load((expression,))`: the launch checks as text, and how many stay."""
+    lines = expression.splitlines()
+    text = (
+        "def f(y: Mut, x: Tensor, t: Tensor, n: i32):\n"
+        "    part, i = x.partition((8,)), ct.get_tile_block_id()[0]\n"
+        + "".join(f"    {line}\n" for line in lines[:-1])
+        + f"    {' ' * (len(lines[-1]) - len(lines[-1].lstrip()))}y.store(part.load(({lines[-1].strip()},)))\n"
+    )
+    checks, stay = placed(text, {"y": mut(8), "x": tensor(1), "t": tensor(1, ct.i32), "n": scalar(ct.i32)}, **facts)
+    said = [
+        " and ".join(
+            [*[f"{low} >= 0"] * bool(low), *[f"{high} < {count}"] * bool(high), *(f"if {guard}" for guard in guards)]
+        )
+        for _, _, _, low, high, count, guards, _ in checks
+    ]
+    return said, stay
+
+
+def test_a_product_checks_its_operands_at_the_launch_alone() -> None:
+    checks, stay = placed(GEMM, {"z": mut(64, 64), "x": tensor(2), "y": tensor(2)})
+    assert stay == 0
+    assert [check[:6] for check in checks] == [
+        ("x", 0, 64, "", "(z.shape[0] + 63) // 64 - 1", "(x.shape[0] + 63) // 64"),
+        ("y", 0, 32, "", "(x.shape[1] + 31) // 32 - 1", "(y.shape[0] + 31) // 32"),
+        ("y", 1, 64, "", "(z.shape[1] + 63) // 64 - 1", "(y.shape[1] + 63) // 64"),
+    ]
+
+
+def test_known_extents_leave_nothing_to_check() -> None:
+    x, y = (ct_tensor(shape) for shape in ((256, 128), (128, 192)))
+    z = mut(64, 64)
+    exact = type(z)(ct_tensor((256, 192)), (64, 64))
+    assert placed(GEMM, {"z": exact, "x": x, "y": y}) == ([], 0)
+
+
+def ct_tensor(shape: tuple[int, ...]) -> Any:
+    dynamic = tensor(len(shape))
+    return type(dynamic)(dynamic.dtype, shape, dynamic.strides, dynamic.alignment)
+
+
+COUNT = "(x.shape[0] + 7) // 8"
+BLOCKS = "(y.shape[0] + 7) // 8"
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("0", []),  # there always is a first tile
+        ("3", [f"3 < {COUNT}"]),
+        ("n", [f"n >= 0 and n < {COUNT}"]),
+        ("i", [f"{BLOCKS} - 1 < {COUNT}"]),
+        ("i // 2", [f"({BLOCKS} - 1) // 2 < {COUNT}"]),
+        ("2 * i + 1", [f"2 * ({BLOCKS}) - 1 < {COUNT}"]),
+        ("ct.num_tiles(part, 0) - 1", []),
+        ("i % ct.num_tiles(part, 0)", []),
+        ("min(i, ct.num_tiles(part, 0) - 1)", []),
+        ("i - 1", [f"-1 >= 0 and {BLOCKS} - 2 < {COUNT}"]),
+        ("for k in range(ct.num_tiles(part, 0)):\n    k", []),
+        ("for k in range(n):\n    k", [f"n - 1 < {COUNT} and if 0 < n"]),
+        ("for k in range(n, 10):\n    k", [f"n >= 0 and 9 < {COUNT} and if n < 10"]),
+        ("for k in range(10, n, -1):\n    k", [f"n + 1 >= 0 and 10 < {COUNT} and if n < 10"]),
+        ("for k in range(4):\n    2 * k + 1", [f"7 < {COUNT}"]),
+        ("for k in range(n):\n    for j in range(3):\n        k + j", [f"n + 1 < {COUNT} and if 0 < n"]),
+    ],
+)
+def test_what_the_launch_knows_it_checks(expression: str, said: list[str]) -> None:
+    assert one(expression) == (said, 0)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "ct.reduce_max(t.load_tile((8,), (0,)), 0)",  # data
+        "if n > 3:\n    n",  # maybe not reached
+        "if i == 0:\n    3",
+        "k = n\nwhile k > 3:\n    k = k - 1\n    k",
+        "for k in range(0, n, 3):\n    k",  # n - 1 may not be reached
+        "n * n",  # may wrap round to a tile
+        "i * i - i",
+        "i % 5 + i",
+        "min(i, n)",  # with n above the last block, n is never the index
+    ],
+)
+def test_what_the_launch_cannot_decide_stays(expression: str) -> None:
+    if expression == "min(i, n)":
+        assert one(expression) == ([f"min(0, n) >= 0 and min({BLOCKS} - 1, n) < {COUNT}"], 0)
+        return
+    assert one(expression) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "preconditions", "said"),
+    [
+        ("i", ("x.shape[0] == y.shape[0]",), []),
+        ("i", ("y.shape[0] % 8 == 0", "x.shape[0] % 8 == 0"), ["y.shape[0] // 8 - 1 < x.shape[0] // 8"]),
+        ("i", ("y.shape[0] % 8 == 0", "x.shape[0] % 8 == 0", "y.shape[0] // 8 <= x.shape[0] // 8"), []),
+        ("n", ("n < x.shape[0] // 8", "n >= 0", "x.shape[0] % 8 == 0"), []),
+        ("n", ("n >= 0",), [f"n < {COUNT}"]),
+    ],
+)
+def test_preconditions_prove(expression: str, preconditions: tuple[str, ...], said: list[str]) -> None:
+    assert one(expression, preconditions=preconditions) == (said, 0)
+
+
+@pytest.mark.parametrize(
+    ("precondition", "message"),
+    [
+        ("x.shape[0]", "is no comparison"),
+        ("x.shape[0] = 3", "is no comparison"),
+        ("a.shape[0] == 1", r"has 'a.shape\[0\]', which the launch does not know"),
+        ("x.shape[3] == 1", r"has 'x.shape\[3\]'"),
+        ("x.sum() == 1", r"has 'x.sum\(\)'"),
+    ],
+)
+def test_preconditions_that_mean_nothing(precondition: str, message: str) -> None:
+    with pytest.raises(ct.KernelTypeError, match=message):
+        one("0", preconditions=(precondition,))
+
+
+def test_assumptions_prove() -> None:
+    assert one("ct.assume_bounds(ct.reduce_max(t.load_tile((8,), (0,)), 0), 0, 0)") == ([], 0)
+    assert one("ct.assume_bounds_lower(n, 0)") == ([f"n < {COUNT}"], 0)
+
+
+def test_denied_checks_are_errors() -> None:
+    with pytest.raises(ct.KernelTypeError, match="deny_in_kernel_checks refuses"):
+        one("n * n", checks="deny")
+    assert one("n", checks="deny") == ([f"n >= 0 and n < {COUNT}"], 0)
+
+
+def test_unchecked_accesses_have_no_checks_and_the_debug_mode_keeps_all() -> None:
+    assert one("n * n", checks="none") == ([], 0)
+    assert one("0", checks="keep") == ([], 1)
+
+
+# Launches
+
+PICK = "def pick(y: Mut, x: Tensor, n: i32):\n    y.store(x.partition((8,)).load((n,)))\n"
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_launch_names_argument_index_and_extent(backend: str) -> None:
+    y, x = np.zeros(8, np.float32), np.arange(20, dtype=np.float32)
+    launch(kernel(PICK), (y, (8,)), x, 2, backend=backend)
+    np.testing.assert_array_equal(y, [16, 17, 18, 19, 0, 0, 0, 0])
+    with pytest.raises(
+        ct.LaunchError, match=r"goes up to 3 .*argument 'x' has 3 tiles of 8 along axis 0 \(extent 20\)"
+    ):
+        launch(kernel(PICK), (y, (8,)), x, 3, backend=backend)
+    with pytest.raises(ct.LaunchError, match=r"in line 2 a tile index goes down to -1, and argument 'x' has 3 tiles"):
+        launch(kernel(PICK), (y, (8,)), x, -1, backend=backend)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_unchecked_accesses_give_padding_outside(backend: str) -> None:
+    y = np.ones(8, np.float32)
+    pick = ct.entry(define(PICK), unchecked_accesses=True)
+    launch(pick, (y, (8,)), np.arange(20, dtype=np.float32), 3, backend=backend)
+    np.testing.assert_array_equal(y, np.zeros(8))
+
+
+def test_preconditions_are_verified_at_each_launch() -> None:
+    text = "def f(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n"
+    f = ct.entry(define(text), preconditions=("x.shape[0] % 64 == 0", "x.shape[1] % 64 == 0"))
+    launch(f, (np.zeros((128, 128), np.float32), (64, 64)), np.ones((128, 128), np.float32))
+    with pytest.raises(ct.LaunchError, match=r"x.shape\[0\] % 64 == 0 failed: x.shape\[0\] is 100"):
+        launch(f, (np.zeros((100, 128), np.float32), (64, 64)), np.ones((100, 128), np.float32))
+
+
+def test_preconditions_may_be_about_generics() -> None:
+    text = "def f(y: Mut, x: Tensor, *, BK: Const = 32):\n    y.store(x.partition((8,)).load((0,)))\n"
+    f = ct.entry(define(text), preconditions=("x.shape[0] % BK == 0",))
+    launch(f, (np.zeros(8, np.float32), (8,)), np.ones(64, np.float32))
+    with pytest.raises(ct.LaunchError, match="% 32 == 0 failed"):
+        launch(f, (np.zeros(8, np.float32), (8,)), np.ones(48, np.float32))
+
+
+def test_how_accesses_are_checked_is_said_once() -> None:
+    with pytest.raises(ValueError, match="exclude one another"):
+        ct.entry(define(PICK), unchecked_accesses=True, deny_in_kernel_checks=True)
+
+
+def test_a_guarded_loop_without_turns_checks_nothing() -> None:
+    text = (
+        "def f(y: Mut, x: Tensor, n: i32):\n"
+        "    acc = y.load()\n"
+        "    for k in range(n, 3):\n"
+        "        acc = acc + x.partition((8,)).load((k,))\n"
+        "    y.store(acc)\n"
+    )
+    x = np.ones(8, np.float32)
+    launch(kernel(text), (np.zeros(8, np.float32), (8,)), x, 3)
+    with pytest.raises(ct.LaunchError, match="goes up to 2"):
+        launch(kernel(text), (np.zeros(8, np.float32), (8,)), x, 0)
