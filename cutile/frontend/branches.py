@@ -116,7 +116,7 @@ class _Merge:
                 return self._hidden(name, a, b)
             if (a is _ABSENT or b is _ABSENT) and not (isinstance(a, Undefined) and isinstance(b, Undefined)):
                 one = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
-                return Undefined(one, places=self._places(name))
+                return Undefined(one, places=tuple(("it is assigned here", place) for _, place in self._places(name)))
             return b if a is _ABSENT or not isinstance(a, Undefined) else a
         return self._joined(name, a, b)
 
@@ -166,11 +166,12 @@ class _Merge:
         """No one type: an error at once for what is used at once."""
         kinds = f"it is {describe(a)} on one path, {describe(b)} on the other"
         if name == RETURNED:
+            (_, here), (_, there) = self._places(name)
             raise KernelTypeError(
-                f"the function returns different types: {kinds}",
-                self.frame.locate(self.node),
+                f"{self.frame.source.name}() returns different types: {describe(a)} here, {describe(b)} elsewhere",
+                here,
                 "Every return must give the same dtype and shape.",
-                self._places(name),
+                (("it also returns", there),),
             )
         if name == _VALUE:
             raise KernelTypeError(

@@ -88,10 +88,10 @@ def _attempt(
         unsafe=unsafe,
         passed_on=passed_on,
     )
-    frame = Frame(function=function, source=source, compilation=compilation, is_entry=True)
+    frame = Frame(function=function, source=source, body=source.tree.body, compilation=compilation, is_entry=True)
     frame.variables.update({name: parameter(value) for name, value in values.items()}, **generics)
     with contextlib.suppress(TooMany):
-        execute(frame, source.tree.body)
+        execute(frame, frame.body)
     if compilation.report.errors:
         raise KernelError.together(source.name, tuple(compilation.report.errors))
     made = Function(source.name, body, source=dict(source.lines), file=source.file)

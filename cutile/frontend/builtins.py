@@ -19,16 +19,18 @@ def static_range(frame: Frame, start: Any, stop: Any = None, step: Any = 1) -> A
     first, last = (0, start) if stop is None else (start, stop)
     bounds = [constant_int(frame, each, "static_range: a bound") for each in (first, last, step)]
     if bounds[2] == 0:
-        frame.type_error("static_range: the step is 0")
+        frame.type_error("static_range: the step is 0", remedy="It would never end: use a step above or below 0.")
     return tuple(range(*bounds))
 
 
 def _range(frame: Frame, *bounds: Any) -> Any:
     if not 1 <= len(bounds) <= 3:
-        frame.type_error(f"range takes 1 to 3 arguments, got {len(bounds)}")
+        frame.type_error(
+            f"range takes 1 to 3 arguments, got {len(bounds)}", remedy="range(stop), or range(start, stop[, step])."
+        )
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step == 0:
-        frame.type_error("range: the step is 0")
+        frame.type_error("range: the step is 0", remedy="It would never end: use a step above or below 0.")
     return Range(start, stop, step)
 
 

@@ -38,8 +38,31 @@ def _call_method(method: Handler, owner: Any, frame: Frame, *args: Any, **kwargs
 
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a handler; arguments that do not fit its signature are the user's error."""
+    signature = _signature(handler)
     try:
-        inspect.signature(handler).bind(frame, *args, **kwargs)
+        signature.bind(*args, **kwargs)
     except TypeError as error:
-        frame.type_error(f"{name}: {error}")
+        frame.type_error(f"{name}: {error}", remedy=f"It takes {_described(signature)}.")
     return handler(frame, *args, **kwargs)
+
+
+def _signature(handler: Handler) -> inspect.Signature:
+    """What a user may pass: all but the frame, and the owner of a method."""
+    hidden = 1
+    if isinstance(handler, functools.partial):
+        handler, hidden = handler.args[0], 2
+    return _shown(handler, hidden)
+
+
+@functools.cache
+def _shown(handler: Handler, hidden: int) -> inspect.Signature:
+    parameters = list(inspect.signature(handler).parameters.values())[hidden:]
+    return inspect.Signature([each for each in parameters if each.name != "op"])
+
+
+def _described(signature: inspect.Signature) -> str:
+    names = [
+        f"{each.name}={each.default!r}" if each.default is not each.empty else str(each.replace(annotation=each.empty))
+        for each in signature.parameters.values()
+    ]
+    return f"({', '.join(names)})"

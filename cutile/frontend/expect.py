@@ -33,14 +33,20 @@ def constant_int(frame: Frame, value: Any, what: str) -> int:
     """A compile-time integer."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    frame.type_error(f"{what} must be a constant integer, got {describe(value)}")
+    frame.type_error(
+        f"{what} must be a constant integer, got {describe(value)}",
+        remedy="It is needed when the kernel is compiled: use a number, a generic, or the shape of a Mut.",
+    )
 
 
 def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
     """A constant axis; negative ones count from the end."""
     axis = constant_int(frame, value, f"{what}: the axis")
     if not -rank <= axis < rank:
-        frame.type_error(f"{what}: axis {axis} of something with {rank} axes")
+        frame.type_error(
+            f"{what}: axis {axis} of something with {rank} axes",
+            remedy=f"The axes are {-rank} to {rank - 1}." if rank else "A scalar has no axes.",
+        )
     return axis % rank
 
 
@@ -50,7 +56,10 @@ def index_scalar(frame: Frame, value: Any, what: str) -> Value:
         return materialize(frame, value, i32)
     if is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint"):
         return value if value.tile.dtype is i32 else frame.emit(Convert(x=value, dtype=i32))
-    frame.type_error(f"{what}: an index must be an integer scalar, got {describe(value)}")
+    frame.type_error(
+        f"{what}: an index must be an integer scalar, got {describe(value)}",
+        remedy="Indices count in tiles: an integer for each axis, such as those of ct.get_tile_block_id().",
+    )
 
 
 def tile_of(frame: Frame, value: Any, what: str) -> Value:

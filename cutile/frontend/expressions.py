@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import enum
 import types
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
         if isinstance(each, ast.Starred):
             value = evaluate(frame, each.value)
             if not isinstance(value, tuple):
-                frame.type_error(f"* takes a tuple, got {describe(value)}", each)
+                frame.type_error(f"* takes a tuple, got {describe(value)}", each, "Only tuples have items to spread.")
             items.extend(items_of(value))
         else:
             items.append(evaluate(frame, each))
@@ -83,7 +84,9 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     """`owner.name`."""
     if isinstance(owner, types.ModuleType):
         if not hasattr(owner, name):
-            raise KernelNameError(f"module {owner.__name__!r} has no {name!r}", frame.locate(node))
+            near = difflib.get_close_matches(name, dir(owner), n=1)
+            remedy = f"Did you mean {near[0]!r}?" if near else f"dir({owner.__name__}) lists what it has."
+            raise KernelNameError(f"module {owner.__name__!r} has no {name!r}", frame.locate(node), remedy)
         return getattr(owner, name)
     if is_tile(owner) or isinstance(owner, TensorRef | MutRef | PartitionRef):
         return _fact(frame, owner, name, node)
@@ -91,7 +94,11 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return attribute(frame, owner, name, node)
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
         return compile_time(getattr(owner, name), f"{owner!r}.{name}")
-    frame.type_error(f"{describe(owner)} has no attribute {name!r} in a kernel", node)
+    frame.type_error(
+        f"{describe(owner)} has no attribute {name!r} in a kernel",
+        node,
+        "Tiles, tensors, partitions, dtypes, tuples and dataclasses have attributes in a kernel, and modules.",
+    )
 
 
 def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
@@ -131,12 +138,21 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             bounds = [None if each is None else evaluate(frame, each) for each in _bounds(node.slice)]
             if all(each is None or isinstance(each, int) for each in bounds):
                 return items[slice(*bounds)]
-            frame.type_error("the bounds of a slice must be constant integers", node.slice)
+            frame.type_error(
+                "the bounds of a slice must be constant integers",
+                node.slice,
+                "The number of items is fixed when the kernel is compiled: use numbers or generics.",
+            )
         index = evaluate(frame, node.slice)
         if not isinstance(index, int):
-            frame.type_error(f"a tuple's index must be a constant integer, got {describe(index)}", node.slice)
+            frame.type_error(
+                f"a tuple's index must be a constant integer, got {describe(index)}",
+                node.slice,
+                "Its items may be of different types: loop over it, or compare the index with each constant.",
+            )
         if not -len(items) <= index < len(items):
-            frame.type_error(f"index {index} of a tuple of {len(items)}", node.slice)
+            remedy = f"Its indices are {-len(items)} to {len(items) - 1}." if items else "It is empty."
+            frame.type_error(f"index {index} of a tuple of {len(items)}", node.slice, remedy)
         return items[index]
     remedy = "Reduce it, or reshape and select." if is_tile(owner) else "Load a tile first."
     frame.type_error(f"{describe(owner)} cannot be indexed with []", node, remedy)

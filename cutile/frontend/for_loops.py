@@ -78,13 +78,15 @@ class _RangeLoop:
         constant = not any(map(is_tile, given))
         for each in given:
             if not is_tile(each) and (not isinstance(each, int) or isinstance(each, bool)):
-                frame.type_error(f"range: the bounds must be integers, got {describe(each)}", node.iter)
+                remedy = "Round and convert it: int(x) for numbers, ct.convert_tile(x, ct.i32) for scalars."
+                frame.type_error(f"range: the bounds must be integers, got {describe(each)}", node.iter, remedy)
         self.turns = len(range(*given)) if constant else None
         self.bounds = given
         self.start, self.stop, self.step = unify(frame, given, "range", i32 if constant else None)
         type = self.start.tile
         if not type.is_scalar or type.dtype.kind not in ("int", "uint"):
-            frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter)
+            remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
+            frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter, remedy)
         if is_tile(bounds.step):  # a range whose step is 0 is an error in Python; here it is empty
             zero = comparison(frame, ast.Eq, self.step, 0)
             self.stop = frame.emit(Select(condition=zero, x=self.start, y=self.stop))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, Kerne
 from cutile.frontend.flow import Flow
 from cutile.frontend.names import MISSING, Captures, compile_time, lookup
 from cutile.frontend.report import Report, Suppressed
+from cutile.frontend.scan import assigned
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder
@@ -71,6 +73,7 @@ class Frame:
 
     Attributes:
         function: the Python function, for its globals and closure.
+        body: its statements.
         variables: what its local names mean now.
         places: the syntax that assigned each of them last.
         outer: the frame of the function that a nested function was defined in.
@@ -82,6 +85,7 @@ class Frame:
 
     function: Callable[..., Any]
     source: FunctionSource
+    body: Sequence[ast.stmt]
     compilation: Compilation
     variables: dict[str, Any] = field(default_factory=dict[str, Any])
     places: dict[str, ast.AST] = field(default_factory=dict[str, ast.AST])
@@ -92,6 +96,11 @@ class Frame:
     flow: Flow = field(default_factory=Flow)
     loop: LoopState | None = None
     is_entry: bool = False
+
+    @functools.cached_property
+    def own(self) -> dict[str, ast.AST]:
+        """The names that the function assigns: they are its own, whatever a global of that name may be."""
+        return assigned(self.body)
 
     @property
     def builder(self) -> Builder:
@@ -202,6 +211,13 @@ class Frame:
             self._refuse(node, value)
         if value is not MISSING:
             return value
+        if name in self.own:
+            raise KernelNameError(
+                f"{name!r} is used before it is assigned",
+                self.locate(node),
+                f"Give {name!r} a value before.",
+                (("it is assigned here", self.locate(self.own[name])),),
+            )
         found = lookup(self.function, name)
         if found is MISSING:
             raise KernelNameError(f"name {name!r} is not defined", self.locate(node), self._suggest(name))

@@ -6,7 +6,6 @@ import ast
 import inspect
 import types
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 from cutile.errors import KernelSyntaxError
@@ -35,16 +34,18 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
     """
     _refuse_recursion(frame, function, function.__name__, node)
     variables = _bind(frame, inspect.signature(function), function.__name__, node, args, kwargs)
+    source = source_of(function)
     inner = Frame(
         function=function,
-        source=source_of(function),
+        source=source,
+        body=source.tree.body,
         compilation=frame.compilation,
         variables=variables,
         caller=frame.locate(node),
         active=(*frame.active, function),
         dynamic_depth=frame.dynamic_depth,
     )
-    return _run(inner, inner.source.tree.body)
+    return _run(inner)
 
 
 def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -55,6 +56,7 @@ def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[An
     inner = Frame(
         function=home.function,
         source=home.source,
+        body=function.body,
         compilation=frame.compilation,
         variables=variables,
         caller=frame.locate(node),
@@ -62,7 +64,7 @@ def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[An
         active=(*frame.active, function.node),
         dynamic_depth=frame.dynamic_depth,
     )
-    return _run(inner, function.body)
+    return _run(inner)
 
 
 def _refuse_recursion(frame: Frame, function: Any, name: str, node: ast.AST) -> None:
@@ -93,9 +95,9 @@ def _bind(
     return dict(bound.arguments)
 
 
-def _run(inner: Frame, body: Sequence[ast.stmt]) -> Any:
+def _run(inner: Frame) -> Any:
     errors = len(inner.report.errors)
-    inner.execute(body)
+    inner.execute(inner.body)
     if len(inner.report.errors) > errors:
         raise Suppressed("the function has errors of its own", inner.caller)
     return returned(inner)

@@ -79,7 +79,7 @@ def _fold(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[
     try:
         return function(*args, **kwargs)
     except (TypeError, ValueError, ArithmeticError) as error:
-        frame.type_error(f"{name}: {error}")
+        frame.type_error(f"{name}: {error}", remedy="It is computed now, by Python, which refuses the arguments.")
 
 
 def _convert(frame: Frame, dtype: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -90,5 +90,7 @@ def _convert(frame: Frame, dtype: Any, name: str, args: list[Any], kwargs: dict[
     if is_number(value):
         return materialize(frame, bool(value) if dtype.kind == "bool" else value, dtype)
     if not is_tile(value):
-        frame.type_error(f"{name}: expected a tile or a number, got {describe(value)}")
+        frame.type_error(
+            f"{name}: expected a tile or a number, got {describe(value)}", remedy=f"Write {name}(x) of a tile x."
+        )
     return value if value.tile.dtype is dtype else frame.emit(Convert(x=value, dtype=dtype))

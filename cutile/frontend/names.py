@@ -99,8 +99,8 @@ def compile_time(value: Any, name: str) -> Any:
     if isinstance(value, np.generic):
         return found.item()
     if isinstance(value, tuple):
-        items = tuple(compile_time(item, name) for item in items_of(value))
-        make: Any = getattr(value, "_make", None)
+        items = tuple(compile_time(item, name) for item in items_of(found))
+        make: Any = getattr(found, "_make", None)
         return items if make is None else make(items)
     if _is_frozen(found):
         kind: Any = found.__class__

@@ -128,7 +128,10 @@ def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape:
     if is_tile(value):
         return value
     if not is_number(value):
-        frame.type_error(f"expected a tile or a number, got {describe(value)}")
+        frame.type_error(
+            f"expected a tile or a number, got {describe(value)}",
+            remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
+        )
     kind = dtype.kind if dtype is not None else ""
     wanted = dtype or default_dtype(value)
     if isinstance(value, float) and kind in ("int", "uint", "bool"):
@@ -137,11 +140,17 @@ def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape:
             remedy="Convert the tile to a float dtype first: ct.convert_tile(tile, ct.f32).",
         )
     if kind == "bool" and not isinstance(value, bool):
-        frame.type_error(f"the number {value!r} does not fit beside a tile of bool")
+        frame.type_error(
+            f"the number {value!r} does not fit beside a tile of bool",
+            remedy="Use True or False, or convert the tile first: ct.convert_tile(tile, ct.i32).",
+        )
     if kind in ("int", "uint"):
         info = np.iinfo(wanted.numpy)
         if not info.min <= value <= info.max:
-            frame.type_error(f"the number {value} does not fit {wanted} ({info.min} to {info.max})")
+            frame.type_error(
+                f"the number {value} does not fit {wanted} ({info.min} to {info.max})",
+                remedy="Convert the tile to a wider dtype first: ct.convert_tile(tile, ct.i64).",
+            )
     if kind in ("float", "storage"):
         value = float(value)
     return frame.emit(Constant(value=value, dtype=wanted, shape=shape))
@@ -180,7 +189,10 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
     tiles = [value for value in values if is_tile(value)]
     for value in values:
         if not is_tile(value) and not is_number(value):
-            frame.type_error(f"{what}: expected a tile or a number, got {describe(value)}")
+            frame.type_error(
+                f"{what}: expected a tile or a number, got {describe(value)}",
+                remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
+            )
     if dtype is None and tiles:
         dtype = tiles[0].tile.dtype
     for tile in tiles:
@@ -236,7 +248,10 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind in (ast.FloorDiv, ast.Mod) and dtype.kind == "float":
         return _float_floor(frame, kind, x, y)
     if kind in (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift) and dtype.kind == "float":
-        frame.type_error(f"{spelling}: bit operations take integers or bools, got {dtype}")
+        frame.type_error(
+            f"{spelling}: bit operations take integers or bools, got {dtype}",
+            remedy="Convert first: ct.convert_tile(x, ct.i32).",
+        )
     if dtype.kind == "bool" and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
         frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
     return frame.emit(TILE_BINARY[kind](x=x, y=y))
@@ -255,18 +270,23 @@ def _float_floor(frame: Frame, kind: type[ast.AST], x: Value, y: Value) -> Value
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     """Python's own meaning, on compile-time values."""
     if kind not in PYTHON:
-        frame.type_error(f"{SPELLING[kind]} is not compiled")
+        frame.type_error(f"{SPELLING[kind]} is not compiled", remedy="Use ct.mma(a, b, acc) for a matrix product.")
     for value in values:
         if any(map(is_tile, leaves(value))) and kind not in (ast.Is, ast.IsNot, ast.Add, ast.Mult):
             frame.type_error(
                 f"{SPELLING[kind]}: a tuple that holds tiles", remedy="Combine or compare its items one by one."
             )
         if not isinstance(value, bool | int | float | str | tuple | type(None) | type) and kind not in _ANYTHING:
-            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}")
+            frame.type_error(
+                f"{SPELLING[kind]}: cannot use a {describe(value)}",
+                remedy="Operators take tiles, and numbers, strings and tuples that are known now.",
+            )
     try:
         return PYTHON[kind](*values)
     except (TypeError, ValueError, ArithmeticError) as error:
-        frame.type_error(f"{SPELLING[kind]}: {error}")
+        frame.type_error(
+            f"{SPELLING[kind]}: {error}", remedy="Both sides are known now, and Python itself refuses them."
+        )
 
 
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
@@ -283,7 +303,10 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
             frame.type_error("`not` of a tile", remedy="Use ~ for each element.")
         return frame.emit(arith.Not(x=truth(frame, value)))
     if value.tile.dtype.kind == "float":
-        frame.type_error(f"~: bit operations take integers or bools, got {value.tile.dtype}")
+        frame.type_error(
+            f"~: bit operations take integers or bools, got {value.tile.dtype}",
+            remedy="Convert first: ct.convert_tile(x, ct.i32).",
+        )
     return frame.emit(arith.Not(x=value))
 
 
@@ -305,7 +328,7 @@ def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
     if not isinstance(value, Value):
         if is_number(value) or isinstance(value, str | tuple | type(None)):
             return bool(value)  # pyright: ignore[reportUnknownArgumentType]
-        frame.type_error(f"a condition must be a bool, got {describe(value)}", node)
+        frame.type_error(f"a condition must be a bool, got {describe(value)}", node, "Compare something.")
     if not value.tile.is_scalar:
         frame.type_error(
             f"a condition must be a scalar, got a tile of shape {value.tile.shape}",

@@ -187,7 +187,9 @@ class _Pattern:
         positional = getattr(kind, "__match_args__", names)
         if len(pattern.patterns) > len(positional):
             frame.type_error(
-                f"{kind.__name__} has {len(positional)} fields, the pattern {len(pattern.patterns)}", pattern
+                f"{kind.__name__} has {len(positional)} fields, the pattern {len(pattern.patterns)}",
+                pattern,
+                f"Its fields are {', '.join(positional)}.",
             )
         given = [
             *zip(positional, pattern.patterns, strict=False),

@@ -99,7 +99,9 @@ def replaced(frame: Frame, owner: Any, changes: dict[str, Any], what: str) -> An
     kind = owner.kind if isinstance(owner, Record) else type(owner)
     names = field_names(kind)
     if names is None:
-        frame.type_error(f"{what}: expected a dataclass or named tuple, got {describe(owner)}")
+        frame.type_error(
+            f"{what}: expected a dataclass or named tuple, got {describe(owner)}", remedy="Others have no fields."
+        )
     unknown = sorted(changes.keys() - set(names))
     if unknown:
         frame.type_error(
@@ -116,7 +118,8 @@ def _replace(frame: Frame, owner: Any, **changes: Any) -> Any:
 
 def _dataclass_replace(frame: Frame, owner: Any, /, **changes: Any) -> Any:
     if not isinstance(owner, Record):
-        frame.type_error(f"replace: expected a dataclass, got {describe(owner)}")
+        remedy = "A named tuple has _replace; others have no fields."
+        frame.type_error(f"replace: expected a dataclass, got {describe(owner)}", remedy=remedy)
     return replaced(frame, owner, changes, "replace")
 
 

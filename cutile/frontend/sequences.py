@@ -23,14 +23,17 @@ def _tuple(frame: Frame, items: Any = ()) -> Any:
 
 def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
     if not isinstance(start, int):
-        frame.type_error(f"enumerate: the start must be a constant integer, got {describe(start)}")
+        frame.type_error(
+            f"enumerate: the start must be a constant integer, got {describe(start)}", remedy="Add it to the index."
+        )
     return tuple(enumerate(_items(frame, items, "enumerate()"), start))
 
 
 def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
     columns = [_items(frame, each, "zip()") for each in iterables]
     if strict and len({len(each) for each in columns}) > 1:
-        frame.type_error(f"zip: the lengths differ: {', '.join(str(len(each)) for each in columns)}")
+        lengths = ", ".join(str(len(each)) for each in columns)
+        frame.type_error(f"zip: the lengths differ: {lengths}", remedy="Slice the longer, or leave strict out.")
     return tuple(zip(*columns, strict=False))
 
 
@@ -86,7 +89,7 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
     kinds = items_of(kind) if isinstance(kind, tuple) else (kind,)
     for each in kinds:
         if not isinstance(each, type):
-            frame.type_error(f"isinstance: expected a class, got {describe(each)}")
+            frame.type_error(f"isinstance: expected a class, got {describe(each)}", remedy="Such as tuple or ct.f32.")
     if isinstance(x, Record):
         return issubclass(x.kind, kinds)
     if is_tile(x):

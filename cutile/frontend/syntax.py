@@ -16,15 +16,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "Set": ("a set", _MATERIAL),
     "SetComp": ("a set comprehension", "Write a list comprehension, which makes a tuple."),
     "DictComp": ("a dict comprehension", "Write a list comprehension, which makes a tuple."),
-    "Await": ("await", "A kernel runs on the device; await the op that launches it."),
     "Yield": ("yield", "Return a tuple, or store results into a Mut parameter."),
     "YieldFrom": ("yield from", "Return a tuple, or store results into a Mut parameter."),
     "Try": ("try", _RAISES),
     "TryStar": ("try with except*", _RAISES),
     "Raise": ("raise", _RAISES),
     "With": ("with", "A kernel has no context managers: call what you need."),
-    "AsyncWith": ("async with", "A kernel has no context managers: call what you need."),
-    "AsyncFor": ("async for", "Nothing in a kernel waits: use a plain for loop."),
     "AsyncFunctionDef": ("an async function", "Nothing in a kernel waits: write a plain function."),
     "ClassDef": ("a class", "Define it outside the kernel, as a dataclass or NamedTuple."),
     "Import": ("import", "Import at the top of the file: a kernel sees the names there."),
@@ -33,11 +30,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "Nonlocal": ("nonlocal", "A nested function cannot write outer variables: return the value, and assign it."),
     "Delete": ("del", "Just stop using the name: nothing in a kernel needs freeing."),
     "TypeAlias": ("a type alias", "Define it outside the kernel, or assign the dtype to a name: E = ct.f32."),
-    "Starred": ("* here", "Write the values out."),
-    "Slice": ("a slice here", "Slice tuples with constant bounds; of tensors and tiles, load the part you need."),
-    "FormattedValue": ("a formatted value", "Use an f-string of constants."),
     "TemplateStr": ("a template string", "Use an f-string of constants."),
-    "Interpolation": ("an interpolation", "Use an f-string of constants."),
 }
 """What each refused construct is called, and what to do instead, by the name of its node: some are of newer Pythons."""
 

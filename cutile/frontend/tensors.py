@@ -36,7 +36,7 @@ def extent(frame: Frame, value: Value, axis: int) -> Any:
 def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         if b == 0:
-            frame.type_error("ceil_div: division by zero")
+            frame.type_error("ceil_div: division by zero", remedy="Both numbers are known now.")
         return -(-a // b)
     if isinstance(b, int) and b > 0:  # (a + b - 1) // b needs one division and cannot round wrongly
         return binary(frame, ast.FloorDiv, binary(frame, ast.Add, a, b - 1), b)
@@ -57,7 +57,9 @@ def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: 
             remedy="Give the tile one extent per axis of the tensor; reshape the loaded tile if you need fewer.",
         )
     if len(items) != rank:
-        frame.type_error(f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices")
+        frame.type_error(
+            f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices", remedy="Give one index per axis."
+        )
     scalars = tuple(index_scalar(frame, item, what) for item in items)
     return frame.emit(LoadTile(x=value, index=scalars, shape=shape))
 

@@ -46,7 +46,7 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
 def iota(frame: Frame, shape: Any, dtype: Any = i32) -> Any:
     extents = shape_of(frame, shape, "iota")
     if len(extents) != 1:
-        frame.type_error(f"iota: the shape must have one axis, got {extents}")
+        frame.type_error(f"iota: the shape must have one axis, got {extents}", remedy="Reshape the result.")
     return frame.emit(Iota(length=extents[0], dtype=dtype_of(frame, dtype, "iota")))
 
 
@@ -69,7 +69,10 @@ def reshape(frame: Frame, x: Any, shape: Any) -> Any:
         for item in items:
             known *= 1 if item == -1 else constant_int(frame, item, "reshape: an extent")
         if known < 1 or tile.tile.size % known:
-            frame.type_error(f"reshape: {tile.tile.size} elements do not fit the shape {shape}")
+            frame.type_error(
+                f"reshape: {tile.tile.size} elements do not fit the shape {shape}",
+                remedy="The other extents must divide the number of elements.",
+            )
         items[items.index(-1)] = tile.tile.size // known
     extents = () if not items else shape_of(frame, tuple(items), "reshape")
     return tile if extents == tile.tile.shape else frame.emit(Reshape(x=tile, shape=extents))
@@ -79,7 +82,9 @@ def reshape(frame: Frame, x: Any, shape: Any) -> Any:
 def permute(frame: Frame, x: Any, axes: Any) -> Any:
     tile = tile_of(frame, x, "permute")
     if not isinstance(axes, tuple):
-        frame.type_error(f"permute: the axes must be a tuple of constants, got {describe(axes)}")
+        frame.type_error(
+            f"permute: the axes must be a tuple of constants, got {describe(axes)}", remedy="Such as (1, 0)."
+        )
     order = tuple(axis_of(frame, axis, len(tile.tile.shape), "permute") for axis in items_of(axes))
     return frame.emit(Permute(x=tile, axes=order))
 

@@ -10,6 +10,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from cutile.dtypes import DTypeMeta
 from cutile.errors import Location
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
@@ -143,6 +144,10 @@ def describe(value: Any) -> str:
         return f"{value.kind.__name__}({', '.join(map(describe, value.items))})"
     if isinstance(value, tuple) and any(isinstance(item, Value | Record | tuple) for item in items_of(value)):
         return f"tuple ({', '.join(map(describe, items_of(value)))})"
+    if isinstance(value, DTypeMeta):
+        return f"dtype {value!r}"
+    if isinstance(value, type):
+        return f"class {value.__name__}"
     if isinstance(value, types.FunctionType):
         return f"function {value.__name__!r}"
     if isinstance(value, types.ModuleType):

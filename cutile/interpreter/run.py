@@ -87,6 +87,7 @@ class Interpreted:
         frame = LiveFrame(
             function=self._function,
             source=self._source,
+            body=self._source.tree.body,
             compilation=Compilation(
                 builder=EagerBuilder(Block(values), index, grid, watch),
                 captures=Captures(),

@@ -25,7 +25,10 @@ class Iota(Op, name="iota", spelled=("iota",)):
 
     def infer(self) -> tuple[Type, ...]:
         if self.dtype.kind not in ("int", "uint"):
-            raise KernelTypeError(f"iota: the dtype must be an integer's, got {self.dtype}")
+            raise KernelTypeError(
+                f"iota: the dtype must be an integer's, got {self.dtype}",
+                remedy="Convert it: ct.convert_tile(t, dtype).",
+            )
         return (TileType(self.dtype, (self.length,)),)
 
     def reference(self) -> Any:

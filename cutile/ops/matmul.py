@@ -38,18 +38,27 @@ class Mma(Op, name="mma", spelled=("mma",)):
     def infer(self) -> tuple[Type, ...]:
         a, b, acc = self.a.tile, self.b.tile, self.acc.tile
         if not len(a.shape) == len(b.shape) == len(acc.shape) == 2:
-            raise KernelTypeError(f"mma: a, b and acc must have two axes, got {a}, {b} and {acc}")
+            raise KernelTypeError(
+                f"mma: a, b and acc must have two axes, got {a}, {b} and {acc}",
+                remedy="Reshape the tiles: mma(a, b, acc) takes a of (M, K), b of (K, N) and acc of (M, N).",
+            )
         if a.shape[1] != b.shape[0] or acc.shape != (a.shape[0], b.shape[1]):
             raise KernelTypeError(
                 f"mma: the shapes do not fit: a is {a.shape}, b is {b.shape}, acc is {acc.shape}",
                 remedy="mma(a, b, acc) takes a of (M, K), b of (K, N) and acc of (M, N).",
             )
         if a.dtype is not b.dtype:
-            raise KernelTypeError(f"mma: a and b must have one dtype, got {a.dtype} and {b.dtype}")
+            raise KernelTypeError(
+                f"mma: a and b must have one dtype, got {a.dtype} and {b.dtype}",
+                remedy="Convert one: ct.convert_tile(b, a.dtype).",
+            )
         allowed = ACCUMULATORS.get(a.dtype, ())
         if acc.dtype not in allowed:
             wanted = " or ".join(each.name for each in allowed) or "no accumulator: it has no matrix product"
-            raise KernelTypeError(f"mma: {a.dtype} accumulates in {wanted}, got {acc.dtype}")
+            raise KernelTypeError(
+                f"mma: {a.dtype} accumulates in {wanted}, got {acc.dtype}",
+                remedy="Make the accumulator with such a dtype, and convert the result with ct.convert_tile.",
+            )
         return (acc,)
 
     def reference(self, a: Any, b: Any, acc: Any) -> Any:

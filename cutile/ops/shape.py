@@ -52,7 +52,8 @@ class Reshape(Op, name="reshape", spelled=("reshape", ".reshape")):
         if math.prod(self.shape) != self.x.tile.size:
             raise KernelTypeError(
                 f"reshape: a tile of shape {self.x.tile.shape} has {self.x.tile.size} elements, "
-                f"the shape {self.shape} has {math.prod(self.shape)}"
+                f"the shape {self.shape} has {math.prod(self.shape)}",
+                remedy="A reshape keeps the number of elements; one extent may be -1, and takes what remains.",
             )
         return (self.x.tile.with_shape(self.shape),)
 
@@ -74,7 +75,10 @@ class Permute(Op, name="permute", spelled=("permute", "transpose", ".transpose")
     def infer(self) -> tuple[Type, ...]:
         shape = self.x.tile.shape
         if sorted(self.axes) != list(range(len(shape))):
-            raise KernelTypeError(f"permute: {self.axes} is no order of the {len(shape)} axes of {self.x.type}")
+            raise KernelTypeError(
+                f"permute: {self.axes} is no order of the {len(shape)} axes of {self.x.type}",
+                remedy="Name each axis once: (1, 0) for two axes, (0, 2, 1) for three.",
+            )
         return (self.x.tile.with_shape(tuple(shape[axis] for axis in self.axes)),)
 
     def reference(self, x: Any) -> Any:

@@ -13,12 +13,6 @@ BODIES: dict[str, str] = {
     "unknown_method": "y.store(y.load().sum(0))",
     "captured_array": "y.store(y.load() + table)",
     # syntax
-    "dict": "t = {1: 2}",
-    "try": "try:\n    y.store(y.load())\nexcept ValueError:\n    pass",
-    "with": "with ct:\n    y.store(y.load())",
-    "raise": "raise ValueError('no')",
-    "import": "import math",
-    "global": "global table",
     "assert": "assert n > 0",
     "assign_to_element": "t = y.load()\nt[0] = 1.0",
     "return_value": "return y.load()",
@@ -45,6 +39,8 @@ BODIES: dict[str, str] = {
     "load_rank": "t = x.partition((4, 4)).load((0, 0))",
     "index_is_a_float": "t = x.partition((4,)).load(a)",
     "num_tiles_of_a_tensor": "t = ct.num_tiles(x, 0)",
+    "tile_sliced": "t = y.load()[0:1]",
+    "spread_a_mut": "y.store(*y)",
     "tile_indexed": "t = y.load()[0]",
     "too_many_arguments": "t = ct.exp(y.load(), 1)",
     "missing_argument": "t = ct.select(y.load() > 0.0, 1.0)",
@@ -56,13 +52,137 @@ BODIES: dict[str, str] = {
     "unpack_a_tile": "t, u = y.load()",
     "unpack_too_many": "t, u = (1, 2, 3)",
     "call_of_a_number": "t = BK(1)",
+    # variables
+    "loop_carries_a_dtype": "E = f32\nfor i in range(n):\n    E = ct.f16\ny.store(y.load())",
+    "loop_changes_a_tuple": "p = (y.load(), 0)\nfor i in range(n):\n    p = (p[0], 0, i)\ny.store(p[0])",
+    "first_turn_uses_it": "while True:\n    if n > 3:\n        y.store(t)\n        break\n    t = y.load()\ny.store(t)",
+    "returns_differ": "y.store(either(y.load(), n))",
+    "returns_on_some_paths": "y.store(sometimes(y.load(), n))",
+    "expression_of_two_types": "t = y.load() if n > 0 else ct.reduce_sum(y.load(), 0)",
+    "attribute_of_a_number": "t = BK.real_part",
+    "name_of_a_module": "y.store(ct.f32.nothing)",
+    # loops
+    "range_of_floats": "for i in range(1.5):\n    pass",
+    "range_of_a_float_scalar": "for i in range(a):\n    pass",
+    "range_step_zero": "for i in range(0, n, 0):\n    pass",
+    "range_arguments": "for i in range(1, 2, 3, 4):\n    pass",
+    "range_target": "for i, j in range(n):\n    pass",
+    "loop_over_a_tile": "for t in y.load():\n    pass",
+    "static_range_of_a_scalar": "for i in ct.static_range(n):\n    pass",
+    "while_condition_assigns": "while (k := n) > 3:\n    pass",
+    # comprehensions and sequences
+    "comprehension_over_a_scalar": "t = [i for i in range(n)]",
+    "comprehension_condition": "t = [i for i in range(4) if i < n]",
+    "list_append": "t = [1, 2]\nt.append(3)",
+    "tuple_index_is_a_scalar": "t = (1, 2)[n]",
+    "tuple_index_too_large": "t = (1, 2)[2]",
+    "tuples_of_tiles_compared": "t = (y.load(), 1) == (y.load(), 1)",
+    "length_of_a_tile": "t = len(y.load())",
+    "unpack_starred_too_few": "a, b, *c = (1,)",
+    "star_of_a_tile": "t = (*y.load(), 1)",
+    "zip_strict": "t = zip((1, 2), (3,), strict=True)",
+    "sorted_scalars": "t = sorted((n, 1))",
+    # conditions
+    "and_of_tiles": "t = y.load() > 0 and y.load() < 1",
+    "or_of_bool_and_number": "t = n > 0 or n",
+    "not_of_a_tile": "t = not y.load()",
+    "in_a_tile": "t = 1 in y.load()",
+    "is_of_tiles": "t = y.load() is y",
+    "string_arithmetic": "t = 'a' - 1",
+    # functions
+    "function_with_keywords": "def f(t, **rest):\n    return t\ny.store(f(y.load()))",
+    "decorated_function": "@half\ndef f(t):\n    return t",
+    "lambda_arguments": "f = lambda t: t\ny.store(f(1, 2))",
+    "keywords_in_a_call": "y.store(half(**y))",
+    "call_of_a_class": "t = object()",
+    "math_of_a_scalar": "t = math.sqrt(a)",
+    "dtype_of_two_values": "t = f32(1, 2)",
+    "mistakes_in_several_places": "t = y.load() + undefined_name\nu = t * 2\nw = ct.exp(ct.iota((8,)))\nif n > 0:\n"
+    "    y.store(w)\n    v = {1: 2}\nelse:\n    y.store(u)\ny.store(y.load() & 1)",
+    # records and patterns
+    "field_of_a_dataclass": "s = State(y.load())\ny.store(s.totl)",
+    "dataclass_arguments": "s = State()",
+    "assign_to_a_field": "s = State(y.load())\ns.total = 1",
+    "assign_to_an_item": "s = (1, 2)\ns[0] = 1",
+    "dataclass_that_computes": "s = Computing(1)",
+    "captured_dataclass_that_may_change": "y.store(y.load() * STATE.total)",
+    "replace_unknown_field": "s = replace(State(1), totl=2)",
+    "pattern_of_a_tile": "match y.load():\n    case 1:\n        pass",
+    "pattern_of_a_mapping": "match n:\n    case {'a': 1}:\n        pass",
+    "pattern_of_another_class": "match n:\n    case object():\n        pass",
+    "pattern_with_a_wrong_field": "match State(1):\n    case State(totl=1):\n        pass",
+    # compile time
+    "assert_false": "assert BK == 7, 'BK must be 7'",
+    "static_assert_false": "ct.static_assert(BK % 3 == 0, 'BK must be a multiple of 3')",
+    "static_assert_of_a_scalar": "ct.static_assert(n > 0)",
+    "complex_number": "t = 1j",
+    "bytes": "t = b'abc'",
+    "kernel_calls_a_kernel": "other(y, x)",
+    "division_by_zero": "t = 1 // 0",
     # helpers
     "mistake_in_a_helper": "y.store(half(y.load()))",
     "helper_arguments": "y.store(half(y.load(), 3))",
     "recursion": "y.store(forever(y.load()))",
 }
 
+REFUSED: dict[str, str] = {
+    "Dict": "t = {1: 2}",
+    "Set": "t = {1, 2}",
+    "SetComp": "t = {i for i in range(3)}",
+    "DictComp": "t = {i: i for i in range(3)}",
+    "Yield": "t = yield",
+    "YieldFrom": "t = yield from y",
+    "Try": "try:\n    y.store(y.load())\nexcept ValueError:\n    pass",
+    "TryStar": "try:\n    y.store(y.load())\nexcept* ValueError:\n    pass",
+    "Raise": "raise ValueError('no')",
+    "With": "with ct:\n    y.store(y.load())",
+    "AsyncFunctionDef": "async def f():\n    pass",
+    "ClassDef": "class C:\n    pass",
+    "Import": "import math",
+    "ImportFrom": "from math import pi",
+    "Global": "global table",
+    "Nonlocal": "k = 1\ndef f():\n    nonlocal k\n    k = 2\nf()",
+    "Delete": "t = 1\ndel t",
+    "TypeAlias": "type T = int",
+    "MatchMapping": "match n:\n    case {'a': 1}:\n        pass",
+    "MatMult": "t = y.load() @ y.load()",
+    "TemplateStr": "t = t'{n}'",
+}
+"""A kernel for each class of syntax that is refused, by the name of its node."""
+
 HELPERS = """
+import math
+from dataclasses import dataclass, replace
+
+@dataclass(frozen=True)
+class State:
+    total: object
+
+@dataclass
+class Changing:
+    total: object = 0
+
+STATE = Changing()
+
+@dataclass
+class Computing:
+    total: object
+
+    def __post_init__(self):
+        self.total = 1
+
+@ct.entry
+def other(y: Mut, x: Tensor):
+    y.store(y.load())
+
+def either(t, n):
+    if n > 0:
+        return t
+    return n
+
+def sometimes(t, n):
+    if n > 0:
+        return t
 def half(t):
     return t / 2 & 1
 

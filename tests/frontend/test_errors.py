@@ -25,15 +25,22 @@ def message_of(error: KernelError) -> str:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
-    function = define(HELPERS + HEAD + textwrap.indent(BODIES[name], "    ") + "\n", table=np.zeros(3))
+    golden(f"errors/body/{name}", message_of(mistake(BODIES[name])))
+
+
+def mistake(body: str) -> KernelError:
+    """What compiling a kernel with this body raises."""
+    function = define(HELPERS + HEAD + textwrap.indent(body, "    ") + "\n", table=np.zeros(3), __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}
     with pytest.raises(KernelError) as caught:
         build(function, source, types, {"BK": 8})
-    assert caught.value.location is not None
-    assert "^" in str(caught.value)
-    golden(f"errors/body/{name}", message_of(caught.value))
+    for error in caught.value.errors:
+        assert error.location is not None
+        assert "^" in str(error)
+        assert error.remedy, f"no remedy: {error}"
+    return caught.value
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

@@ -13,7 +13,6 @@ def f(x, n, m):
         x = x + i
     return x
 """,
-        nodes="For",
     ),
     "for_bounds": Sample(
         """\
@@ -111,7 +110,6 @@ def f(x, n, m):
         x = x * a + b - c
     return x
 """,
-        nodes="Tuple",
     ),
     "for_static_range": Sample(
         """\
@@ -159,7 +157,6 @@ def f(x, n, m):
         x = x + i
     return x
 """,
-        nodes="Break",
     ),
     "for_break_at_the_end": Sample(
         """\
@@ -221,7 +218,6 @@ def f(x, n, m):
         x = x * 2 + i
     return x
 """,
-        nodes="Continue",
     ),
     "for_continue_break": Sample(
         """\
@@ -350,7 +346,6 @@ def f(x, n, m):
         i += 1
     return x
 """,
-        nodes="While",
     ),
     "while_break": Sample(
         """\
@@ -457,7 +452,6 @@ def f(x, n, m):
     x = x + 1
     return x - m
 """,
-        nodes="Return",
     ),
     "return_from_branches": Sample(
         """\

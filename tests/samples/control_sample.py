@@ -1,7 +1,7 @@
 """Python as people write it: functions that mean the same when Python runs them on NumPy arrays as in a kernel.
 
-Each `text` defines `f(x, n, m)`: `x` is a tile of i32, `n` and `m` are i32 scalars; `f` returns a tile. `nodes` are the
-classes of syntax that the sample is about. `ct` is `PLAIN` where Python runs the text.
+Each `text` defines `f(x, n, m)`: `x` is a tile of i32, `n` and `m` are i32 scalars; `f` returns a tile. `ct` is
+`PLAIN` where Python runs the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ class Sample:
     """A function in the kernel language, with the scalars to call it with."""
 
     text: str
-    nodes: str = ""
     calls: tuple[tuple[int, int], ...] = ((0, 3), (5, 2), (-3, 7))
 
 

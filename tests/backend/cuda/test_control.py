@@ -1,0 +1,33 @@
+"""The samples of control flow as machine code for each architecture, without a device."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutile.dtypes import i32
+from cutile.ir.core import Function
+from cutile.passes.pipeline import run_passes
+from tests.backend.cuda.programs import compiled
+from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
+from tests.samples.control import SAMPLES
+from tests.support.kernels import define
+from tests.support.programs import mut, program, scalar, tensor
+
+
+def all_in_one(names: list[str]) -> Function:
+    """A kernel that applies one sample after another: each is inlined, so that one compilation serves many."""
+    functions = {f"f_{name}": define(SAMPLES[name].text, __name__=__name__) for name in names}
+    calls = "".join(f"    t = f_{name}(t, n, m)\n" for name in names)
+    text = (
+        "def kernel(out: Mut, x: Tensor, n: i32, m: i32):\n"
+        f"    t = ct.load_tile_like(x, out)\n{calls}    out.store(t)\n"
+    )
+    types = {"out": mut(256, dtype=i32), "x": tensor(1, i32), "n": scalar(i32), "m": scalar(i32)}
+    return run_passes(program(text, types, functions))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_samples_compile_clean(arch: str) -> None:
+    names = list(SAMPLES)[ARCHITECTURES.index(arch) :: len(ARCHITECTURES)]
+    assert_clean(compiled(all_in_one(names), arch))
