@@ -28,7 +28,10 @@ def partition_of(
     extents = shape_of(frame, shape, what)
     rank = value.tensor.rank
     if len(extents) != rank:
-        frame.type_error(f"{what}: {value.name!r} has {rank} axes, the tile shape {extents} has {len(extents)}")
+        frame.type_error(
+            f"{what}: {value.name!r} has {rank} axes, the tile shape {extents} has {len(extents)}",
+            remedy="Give the tile one extent per axis of the tensor.",
+        )
     axes = None
     if order is not None:
         if not isinstance(order, tuple):
