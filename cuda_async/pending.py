@@ -82,6 +82,9 @@ class Pending(Generic[T]):
         return f"<Pending {self._what}>"
 
 
+_LOOKED_INTO = frozenset((Pending, tuple, list, dict))
+
+
 def resolve(result: Any) -> Any:
     """Put values in the place of each `Pending` in `result`, through tuples, lists and dicts."""
     kind = cast("Any", type(result))
@@ -89,6 +92,11 @@ def resolve(result: Any) -> Any:
         return result.value
     if kind is list or isinstance(result, tuple):
         items = cast("tuple[Any, ...] | list[Any]", result)
+        for item in items:
+            if type(item) in _LOOKED_INTO or isinstance(item, tuple):
+                break
+        else:
+            return items
         resolved = [resolve(item) for item in items]
         if all(new is old for new, old in zip(resolved, items, strict=True)):
             return items  # the very object: you get back what you put in

@@ -187,7 +187,7 @@ class SharedDeviceOp(DeviceOp[T]):
     def claim(self) -> None:
         """Being part of another operation does not use it up."""
 
-    def begin(self, *, composed: bool) -> list[Lease]:
+    def begin(self, *, composed: bool, site: Site | None = None) -> list[Lease]:
         return []
 
     def discard(self) -> None:

@@ -48,7 +48,7 @@ class Kernel:
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
         """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
         form = self._form
-        if len(arguments) == len(form.checks) and not named:
+        if len(arguments) == form.arity and not named:
             return KernelOp(form, arguments, _NO_GENERICS, self._options)
         try:
             return self._call_with_names(arguments, named)

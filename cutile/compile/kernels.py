@@ -80,9 +80,8 @@ class KernelCache:
         rules: how its accesses are checked.
 
     Attributes:
-        by_layout: whether the signature declares no extents, so that layout classes alone tell plans apart.
-        plans: what was specialized. Without generics and options, and `by_layout`, the key is the tuple of the
-            tensors' layout classes.
+        plans: what was specialized. Without generics and options the key is a tuple of what counts of each tensor: its
+            layout class, or its facts where the signature declares extents.
 
     Raises:
         KernelError: its source or signature cannot be understood.
@@ -98,7 +97,6 @@ class KernelCache:
         self.signature = read_signature(function, self.source)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)
         self._declaring = declaring if any(declaring) else ()
-        self.by_layout = not self._declaring
         self.plans: dict[Hashable, Plan] = {}
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 from cuda_async import DeviceOp, OwnershipError
 from cutile.errors import ArgumentTypeError, LaunchError
 from cutile.frontend.signature import Parameter
 from cutile.launch.foreign import foreign_argument
-from cutile.launch.scalars import Number, integer_range, plain_scalar, raw_scalar
+from cutile.launch.scalars import Number, plain_scalar, raw_scalar
 from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
 
 Checked = View | TiledView | Number | None
@@ -28,44 +28,6 @@ def is_op(argument: Any) -> bool:
     if known is None:
         known = _op_types[kind] = issubclass(kind, DeviceOp)
     return known
-
-
-def checker(kernel: str, parameter: Parameter) -> Callable[[Any], Checked]:
-    """What checks each argument for `parameter`: `check_argument` behind a short cut, and None for an op."""
-
-    def check(argument: Any) -> Checked:
-        return None if is_op(argument) else check_argument(kernel, parameter, argument)
-
-    def check_tensor(argument: Any) -> Checked:
-        try:
-            return argument.__kernel_input__()
-        except (AttributeError, OwnershipError):
-            return check(argument)  # which says what is wrong, if anything is
-
-    def check_mut(argument: Any) -> Checked:
-        try:
-            tiled = argument.__kernel_output__()
-            if len(tiled.tile) <= MAX_PARTITION_RANK:
-                return tiled
-        except (AttributeError, OwnershipError):
-            pass
-        return check(argument)
-
-    def check_float(argument: Any) -> Checked:
-        return argument if type(argument) is float else check(argument)
-
-    def check_integer(argument: Any) -> Checked:
-        return argument if type(argument) is int and low <= argument <= high else check(argument)
-
-    if parameter.kind != "scalar":
-        return check_tensor if parameter.kind == "tensor" else check_mut
-    dtype = parameter.dtype
-    if dtype is None or isinstance(dtype, str) or dtype.kind == "bool":
-        return check
-    if dtype.kind == "float":
-        return check_float
-    low, high = integer_range(dtype)
-    return check_integer
 
 
 def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:

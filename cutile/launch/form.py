@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from cuda_async import Storage
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cuda_async import OwnershipError, Storage
+from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import KernelCache, Plan
-from cutile.launch.arguments import Checked, checker
+from cutile.launch.arguments import Checked, check_argument, is_op
 from cutile.launch.grid import Grid, launch_grid
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.views import TiledView, View
@@ -16,27 +16,42 @@ from cutile.launch.views import TiledView, View
 ViewUse = tuple[str, Storage, bool, int, int]
 """What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
 
+Known = tuple[list[Checked], list[ViewUse], Plan | None, Grid]
+"""Checked arguments, what is done to their memory, the specialization if it was made before, and the grid."""
+
+
+class _Named(NamedTuple):
+    position: int
+    name: str
+
 
 class Form:
     """A kernel as its launches see it.
 
     Attributes:
         kernel: its specializations.
+        name: the kernel's.
+        arity: how many arguments it takes.
         result: the named tuple that a launch yields.
-        checks: what checks the argument at each position; yields None for an op that has yet to run.
+        recognize: the short cut (see `recognizer`); None where the kernel has generics that the call has to settle.
     """
 
-    __slots__ = ("_outputs", "_tensors", "checks", "kernel", "name", "result")
+    __slots__ = ("_outputs", "_tensors", "arity", "kernel", "name", "recognize", "result")
 
     def __init__(self, kernel: KernelCache, result: Callable[..., Any]) -> None:
         signature = kernel.signature
-        named = [(position, each.name, each.kind) for position, each in enumerate(signature.parameters)]
+        named = [(_Named(position, each.name), each.kind) for position, each in enumerate(signature.parameters)]
         self.kernel = kernel
         self.name = signature.name
+        self.arity = len(named)
         self.result = result
-        self.checks = tuple(checker(signature.name, each) for each in signature.parameters)
-        self._tensors = tuple((position, name) for position, name, kind in named if kind != "scalar")
-        self._outputs = tuple((position, name) for position, name, kind in named if kind == "mut")
+        self.recognize = None if signature.generic_scalars else recognizer(kernel)
+        self._tensors = tuple(each for each, kind in named if kind != "scalar")
+        self._outputs = tuple(each for each, kind in named if kind == "mut")
+
+    def check(self, position: int, argument: Any) -> Checked:
+        """What the argument at `position` is to the launch. Raises as `check_argument` does."""
+        return check_argument(self.name, self.kernel.signature.parameters[position], argument)
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
         """What a launch does to the memory of its arguments, as far as they are known."""
@@ -52,23 +67,70 @@ class Form:
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
         """
-        kernel = self.kernel
-        plan: Plan | None = None
-        if kernel.by_layout and not generics and options is DEFAULT_OPTIONS:
-            views: Any = checked
-            plan = kernel.plans.get(tuple([views[position].facts.layout for position, _ in self._tensors]))
-        if plan is None:
-            facts = [each.facts if isinstance(each, View | TiledView) else None for each in checked]
-            plan = kernel.plan(facts, generics, options)
-        for position in kernel.signature.generic_scalars:
-            parameter = kernel.signature.parameters[position]
+        signature = self.kernel.signature
+        facts = [each.facts if isinstance(each, View | TiledView) else None for each in checked]
+        plan = self.kernel.plan(facts, generics, options)
+        for position in signature.generic_scalars:
+            parameter = signature.parameters[position]
             dtype = plan.specialization.generics[str(parameter.dtype)]
             checked[position] = plain_scalar(checked[position], dtype, self.name, parameter.name)
         return plan
 
     def grid(self, checked: Sequence[Any], given: Grid | None) -> Grid:
         """The grid to launch. Raises LaunchError as `launch_grid` does."""
-        outputs = self._outputs
-        if given is None and len(outputs) == 1:
-            return checked[outputs[0][0]].grid
-        return launch_grid(self.name, given, [(name, checked[position]) for position, name in outputs])
+        return launch_grid(self.name, given, [(each.name, checked[each.position]) for each in self._outputs])
+
+
+def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
+    """Make the short cut of a kernel's calls, a function of the arguments: for saxpy
+
+        def recognize(y, a, x):
+            try:
+                c0 = y.__kernel_output__()
+                c1 = a if type(a) is float else scalar(1, a)
+                c2 = x.__kernel_input__()
+            except (AttributeError, OwnershipError):
+                return None
+            if c1 is None: return None
+            uses = [("y", c0.storage, True, *c0.byte_range), ("x", c2.storage, False, *c2.byte_range)]
+            return [c0, c1, c2], uses, plans.get((c0.facts.layout, c2.facts.layout)), c0.grid
+
+    It knows what was seen before: arguments of the usual kinds, whose specialization was made by an earlier call.
+    Where it answers None, or has no specialization, the long way finds out, which also says what is wrong.
+    """
+    signature = kernel.signature
+    parameters = signature.parameters
+
+    def scalar(position: int, argument: Any) -> Checked:
+        return None if is_op(argument) else check_argument(signature.name, parameters[position], argument)
+
+    calls = {"tensor": "a{i}.__kernel_input__()", "mut": "a{i}.__kernel_output__()", "scalar": "scalar({i}, a{i})"}
+    taken: list[str] = []
+    for i, parameter in enumerate(parameters):
+        call = calls[parameter.kind].format(i=i)
+        if parameter.kind == "scalar" and getattr(parameter.dtype, "kind", None) == "float":
+            call = f"a{i} if type(a{i}) is float else {call}"
+        taken.append(f"c{i} = {call}")
+    kinds = [(i, each) for i, each in enumerate(parameters)]
+    tensors = [(i, each) for i, each in kinds if each.kind != "scalar"]
+    uses = [f"({each.name!r}, c{i}.storage, {each.kind == 'mut'}, *c{i}.byte_range)" for i, each in tensors]
+    keys = [f"c{i}.facts.layout" if each.extents is None else f"c{i}.facts" for i, each in tensors]
+    scalars = [f"c{i} is None" for i, each in kinds if each.kind == "scalar"]
+    grids = [f"c{i}.grid" for i, each in tensors if each.kind == "mut"]
+    # One partition tells the grid; several must agree; without any it has to be given: the long way says so.
+    unlike = [f"{grids[0]} != {each}" for each in grids[1:]] if grids else ["True"]
+    lines = [
+        f"def recognize({', '.join(f'a{i}' for i, _ in kinds)}):",
+        "    try:",
+        *(f"        {line}" for line in taken or ["pass"]),
+        "    except (AttributeError, OwnershipError):",
+        "        return None",
+        f"    if {' or '.join([*scalars, *unlike]) or 'False'}:",
+        "        return None",
+        f"    uses = [{', '.join(uses)}]",
+        f"    key = ({''.join(f'{key}, ' for key in keys)})",
+        f"    return [{', '.join(f'c{i}' for i, _ in kinds)}], uses, plans.get(key), {(grids or ['None'])[0]}",
+    ]
+    names: dict[str, Any] = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar}
+    exec("\n".join(lines), names)
+    return names["recognize"]

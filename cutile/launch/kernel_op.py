@@ -10,10 +10,10 @@ from typing import Any
 from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Stream, Use, register_internal_package
 from cuda_async.lease import lend
 from cuda_async.site import site_of
-from cutile.backend.interface import CompileOptions
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import Plan
 from cutile.errors import LaunchError
-from cutile.launch.arguments import Checked, check_argument, give_back, is_op
+from cutile.launch.arguments import Checked, give_back, is_op
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import verify
 from cutile.launch.form import Form, ViewUse
@@ -55,14 +55,16 @@ class KernelOp(DeviceOp[Any]):
         self._grid: Grid | None = None
         self._plan: Plan | None = None
         self._lazy: tuple[DeviceOp[Any], ...] = ()
+        self._checked: list[Checked]
+        self._uses: list[ViewUse]
         try:
-            checked = [check(argument) for check, argument in zip(form.checks, arguments, strict=True)]
-            self._checked: list[Checked] = checked
-            self._uses: list[ViewUse] = form.uses(checked)
-            if None in checked:
-                self._compose()
+            known = None
+            if not generics and options is DEFAULT_OPTIONS and form.recognize is not None:
+                known = form.recognize(*arguments)
+            if known is None or known[2] is None:
+                self._check(arguments)
             else:
-                self._check_known()
+                self._checked, self._uses, self._plan, self._grid = known
             if self._uses:
                 self._leases = lend(self._uses, self._token, self.site)
         except BaseException:
@@ -82,12 +84,16 @@ class KernelOp(DeviceOp[Any]):
         """Whether a graph may record it: it allocates nothing, since no argument is an op that has yet to run."""
         return not self._lazy
 
-    def _compose(self) -> None:
-        """Make the arguments that have yet to run part of this."""
-        for each in self._arguments:
+    def _check(self, arguments: tuple[Any, ...]) -> None:
+        """Check each argument that is known; those that have yet to run become part of this."""
+        form = self._form
+        checked = [None if is_op(each) else form.check(i, each) for i, each in enumerate(arguments)]
+        self._checked, self._uses = checked, form.uses(checked)
+        for each in arguments:
             if is_op(each):
                 each.claim()
                 self._lazy = (*self._lazy, each)
+        self._check_known()
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
@@ -225,11 +231,10 @@ class KernelOp(DeviceOp[Any]):
     def _run_lazy(self, context: ExecutionContext) -> None:
         """Put what the lazy arguments yield in their places; it is checked and lent now."""
         form, arguments, checked = self._form, list(self._arguments), self._checked
-        parameters = form.kernel.signature.parameters
         for position, argument in enumerate(self._arguments):
             if is_op(argument):
                 arguments[position] = context.execute(argument)
-                checked[position] = check_argument(form.name, parameters[position], arguments[position])
+                checked[position] = form.check(position, arguments[position])
         self._arguments = tuple(arguments)
         known, self._uses = {use[0] for use in self._uses}, form.uses(checked)
         late = [use for use in self._uses if use[0] not in known]

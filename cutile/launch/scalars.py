@@ -52,13 +52,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
         if not math.isfinite(value) or not value.is_integer():
             raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {value!r}")
         value = int(value)
-    low, high = integer_range(dtype)
-    if not low <= value <= high:
-        raise ArgumentError(f"{kernel}: argument {name!r} must fit {dtype} ({low} to {high}), got {value}")
-    return value
-
-
-def integer_range(dtype: DTypeLike) -> tuple[int, int]:
-    """The least and the greatest number of an integer dtype."""
     info = np.iinfo(dtype.numpy)
-    return int(info.min), int(info.max)
+    if not info.min <= value <= info.max:
+        raise ArgumentError(f"{kernel}: argument {name!r} must fit {dtype} ({info.min} to {info.max}), got {value}")
+    return value

@@ -99,7 +99,7 @@ class PrimaryContext:
         Raises:
             DriverError: it failed. A failure that the context does not survive is kept as `lost`.
         """
-        if _current.top is self:
+        if _current.top is self or self.is_current():
             return self.checked(function, function(*arguments))
         self.enter()
         try:
@@ -109,7 +109,7 @@ class PrimaryContext:
 
     def query(self, function: Any, *arguments: Any) -> Any:
         """Call a function with the context current and return its result code, whatever it is."""
-        if _current.top is self:
+        if self.is_current():
             return function(*arguments)[0]
         self.enter()
         try:

@@ -21,7 +21,9 @@ _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
 
-_launch = cu.cuLaunchKernel
+_launch, _launch_graph = cu.cuLaunchKernel, cu.cuGraphLaunch
+_query, _record = cu.cuEventQuery, cu.cuEventRecord
+_SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 
 
 class RunErrors:
@@ -63,9 +65,11 @@ class CudaEvent(DriverEvent):
     def query(self) -> bool:
         if self._context.lost is not None:
             return True
-        return not is_pending(self._context.query(cu.cuEventQuery, self.handle))
+        return not is_pending(self._context.query(_query, self.handle))
 
     def wait(self, timeout_s: float) -> bool:
+        if self.query():
+            return True
         begin = time.perf_counter()
         sleep = _SHORTEST_SLEEP_S
         while not self.query():
@@ -79,7 +83,7 @@ class CudaEvent(DriverEvent):
 
     def failure(self) -> BaseException | None:
         if self._context.lost is None:
-            error = error_of(self._context.query(cu.cuEventQuery, self.handle), "work on the device")
+            error = error_of(self._context.query(_query, self.handle), "work on the device")
             if isinstance(error, DeviceLostError):
                 self._context.lose(error)
             elif error is not None:
@@ -167,7 +171,7 @@ class CudaStream(DriverStream):
     def record(self, event: DriverEvent) -> None:
         event = cast("CudaEvent", event)
         event.errors = self.errors
-        self._context.call(cu.cuEventRecord, event.handle, self.handle)
+        self._context.call(_record, event.handle, self.handle)
 
     def wait_event(self, event: DriverEvent) -> None:
         self._context.call(cu.cuStreamWaitEvent, self.handle, cast("CudaEvent", event).handle, 0)
@@ -233,7 +237,8 @@ class CudaStream(DriverStream):
         context = self._context
         if context.is_current():
             result = _launch(function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
-            context.checked(_launch, result)
+            if result[0] != _SUCCESS:
+                context.checked(_launch, result)
         else:
             context.call(_launch, function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
 
@@ -247,7 +252,7 @@ class CudaStream(DriverStream):
     ) -> Callable[[], None]:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"prepare_launch: expected what load_function returned, got {type(function).__name__}")
-        context, launch, success = self._context, _launch, cu.CUresult.CUDA_SUCCESS
+        context, launch, success = self._context, _launch, _SUCCESS
         arguments = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
 
         def go() -> None:
@@ -273,7 +278,7 @@ class CudaStream(DriverStream):
         return CudaGraphHandle(self._context, graph)
 
     def launch_graph(self, graph: DriverGraph) -> None:
-        self._context.call(cu.cuGraphLaunch, cast("CudaGraphHandle", graph).executable, self.handle)
+        self._context.call(_launch_graph, cast("CudaGraphHandle", graph).executable, self.handle)
 
     def close(self) -> None:
         self._driver.take_back(self.handle)
