@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from cutile.compile.driver import Compiled
 from cutile.errors import LaunchError
@@ -24,17 +24,18 @@ def verify(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked],
     Raises:
         LaunchError: a precondition fails, or a tile index leaves its tensor; names the argument, the index, the extent.
     """
-    condition: Condition | None = compiled.memo.get("holds")
+    condition: Condition | Literal[False] | None = compiled.memo.get("holds")
     if condition is None:
         condition = compiled.memo["holds"] = _everything(compiled, names)
-    if not condition(checked, grid):
+    if condition and not condition(checked, grid):
         _explain(compiled, names, checked, grid)
 
 
-def _everything(compiled: Compiled, names: Sequence[str]) -> Condition:
+def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | Literal[False]:
+    """What must hold, in one; False where there is nothing to verify."""
     parts = [_placed(text, names) for text in compiled.facts.get("preconditions", ())]
     parts += [_condition(check, names) for check in compiled.facts.get("launch_checks", ())]
-    return eval(f"lambda c, g: {' and '.join(parts) or 'True'}")
+    return bool(parts) and eval(f"lambda c, g: {' and '.join(parts)}")
 
 
 def _condition(check: Any, names: Sequence[str]) -> str:
