@@ -6,6 +6,8 @@ import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
+from kernels.gemm_choice import choose
+from kernels.gemm_fused import ACTIVATIONS, Activation, gemm_fused
 
 
 @ct.entry
@@ -20,37 +22,74 @@ def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
     z.store(ct.convert_tile(acc, z.dtype))
 
 
-TILE = {"cuda": (128, 128, 32), "host": (256, 512, 256)}
-"""Rows, columns and depth of a tile by kind of device: fragments in registers there, a BLAS call here."""
-
-
 def matmul(
     x: ct.Tensor,
     y: ct.Tensor,
     *,
     out: ct.Tensor | None = None,
+    bias: ct.Tensor | None = None,
+    activation: Activation = "none",
+    residual: ct.Tensor | None = None,
     tile: tuple[int, int] | None = None,
     depth: int | None = None,
+    options: ct.CompileOptions | None = None,
 ) -> DeviceOp[ct.Tensor]:
-    """Return the op that yields the matrix product `x @ y`.
+    """Return the op that yields `activation(x @ y + bias) + residual`; what is not given is left out.
 
     Args:
-        x: float16, bfloat16 or float32 tensor of shape (m, k); lent to the op.
-        y: tensor of shape (k, n) and x's dtype; lent to the op.
+        x: float16, bfloat16 or float32 tensor of shape (m, k), contiguous along one of its axes; lent.
+        y: tensor of shape (k, n) and x's dtype; a transposed view of one of shape (n, k) is as good. Lent.
         out: where the result goes, of shape (m, n); a new tensor of x's dtype by default.
-        tile: rows and columns of z per tile block; chosen for the device by default.
-        depth: columns of x per step; chosen for the device by default.
+        bias: a tensor of shape (n,), added to each row; lent.
+        activation: "relu", "gelu" (by tanh), "silu" or "none".
+        residual: a tensor of shape (m, n), added at the end; lent.
+        tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
+        depth: columns of x per step; likewise.
+        options: hints for the compiler.
+
+    Raises:
+        ValueError: the shapes do not fit, or there is no such activation.
 
     Example:
         >>> x = api.arange(4, f32).reshape((2, 2)).sync()
         >>> matmul(x, x).sync().to_numpy().sync()
         array([[ 2.,  3.],
                [ 6., 11.]], dtype=float32)
+        >>> matmul(x, x, residual=x, activation="relu").sync().to_numpy().sync()
+        array([[ 2.,  4.],
+               [ 8., 14.]], dtype=float32)
     """
-    rows, columns, step = TILE["cuda" if x.device.kind == "cuda" else "host"]
-    z = api.empty((x.shape[0], y.shape[1]), x.dtype) if out is None else out
-    part = z.partition(tile or (rows, columns))
-    return gemm(part, x, y, BK=depth or step).first().unpartition()
+    m, n = _shape(x, y, bias, residual)
+    best = choose(m, n, x.shape[1], x.dtype, x.device)
+    part = (api.empty((m, n), x.dtype) if out is None else out).partition(tile or (best.rows, best.columns))
+    step = depth or best.depth
+    if bias is None and residual is None and activation == "none":
+        op = gemm(part, x, y, BK=step)
+    else:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"matmul: activation: expected one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        flags = {
+            "BIAS": int(bias is not None),
+            "RESIDUAL": int(residual is not None),
+            "ACTIVATION": ACTIVATIONS[activation],
+        }
+        # What the flags leave out is not read, so that any tensor may stand there.
+        op = gemm_fused(part, x, y, y if bias is None else bias, y if residual is None else residual, BK=step, **flags)
+    if options is not None:
+        op = op.compile_options(options)
+    return op.first().unpartition()
+
+
+def _shape(x: ct.Tensor, y: ct.Tensor, bias: ct.Tensor | None, residual: ct.Tensor | None) -> tuple[int, int]:
+    """The result's shape; raises ValueError where the operands' do not fit."""
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
+        raise ValueError(f"matmul: expected shapes (m, k) and (k, n), got {x.shape} and {y.shape}")
+    m, n = x.shape[0], y.shape[1]
+    if bias is not None and bias.shape != (n,):
+        raise ValueError(f"matmul: bias: expected the shape {(n,)}, got {bias.shape}")
+    if residual is not None and residual.shape != (m, n):
+        raise ValueError(f"matmul: residual: expected the shape {(m, n)}, got {residual.shape}")
+    return m, n
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:

@@ -1,0 +1,131 @@
+"""Which tile a matrix product is cut into, when nobody says: the one that a model of the device finds the fastest.
+
+The model counts what a thread block does, step by step: the products, at the rate that tensor cores reach with tiles of
+its form; the loads, at its share of what the second-level cache delivers; and at the end the writing of its tile. A
+device runs one such block per multiprocessor, so the blocks of a small product come in few rounds, and a tile that
+fills the last round well is worth more than one that multiplies fast. Not a measurement: kernels are timed by
+`python -m kernels bench`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuda_async import Device
+from cutile import DType, bf16, f16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a product is cut.
+
+    Attributes:
+        rows, columns: of the result, per tile block.
+        depth: columns of the left operand, per step.
+        seconds: what the model says that the product takes; 0 where it was not asked.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What the model knows of a kind of device, per multiprocessor.
+
+    Attributes:
+        flops: per second, of 16-bit products.
+        cache_bytes: per second from the second-level cache, when all multiprocessors load.
+        most_cache_bytes: when few do.
+        memory_bytes: per second from the device's memory, of all multiprocessors together.
+        write_bytes: per second, of a block's result.
+        fill_s: seconds from a block's begin to its first product.
+        rows, columns: of the tiles that are worth a try.
+        depth: of a step.
+    """
+
+    flops: float
+    cache_bytes: float
+    most_cache_bytes: float
+    memory_bytes: float
+    write_bytes: float
+    fill_s: float
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: int
+
+
+HOPPER = Chip(6.0e12, 70e9, 110e9, 4.2e12, 100e9, 2.0e-6, (64, 128), (32, 64, 96, 128, 160, 192, 224, 256), 64)
+"""H200: products at 80 % of 989 TFLOP/s, 9 TB/s from the cache in all, 64 bytes a cycle into one multiprocessor."""
+
+AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32)
+"""A100, with products of single warps."""
+
+EFFICIENCY = {32: 0.63, 64: 0.95, 96: 0.96, 128: 0.98}
+"""Of an instruction by its columns, relative to 256 columns: the left operand is read again for each."""
+
+HOST = Choice(256, 512, 256)
+"""One call of a BLAS per tile block."""
+
+PLAIN = Choice(128, 128, 32)
+"""f32 and f64 on a GPU, without tensor cores or with those of single warps."""
+
+
+def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch: int = 1) -> Choice:
+    """The tile for `batch` products of (m, k) by (k, n) on a device.
+
+    Example:
+        >>> choose(2048, 2048, 2048, f16, Device.host())
+        Choice(rows=256, columns=512, depth=256, seconds=0.0)
+    """
+    if device.kind != "cuda":
+        return HOST
+    if dtype not in (f16, bf16):
+        return PLAIN
+    chip = HOPPER if device.arch == "sm_90a" else AMPERE
+    return best(m, n, k, chip, device.properties.multiprocessor_count, batch=batch)
+
+
+def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1) -> Choice:
+    """The fastest tile of 16-bit operands by the model.
+
+    Args:
+        m, n, k: extents of the product.
+        chip: the kind of device.
+        units: its multiprocessors.
+        batch: how many such products.
+
+    Example:
+        >>> found = best(8192, 8192, 8192, HOPPER, 132)
+        >>> found.rows, found.columns
+        (128, 256)
+        >>> found = best(512, 512, 512, HOPPER, 132)  # 256 by 128 would leave all but 8 multiprocessors idle
+        >>> found.rows * found.columns <= 64 * 64
+        True
+    """
+    tried = [
+        Choice(rows, columns, chip.depth, predict(m, n, k, rows, columns, chip, units, batch=batch))
+        for rows in chip.rows
+        for columns in chip.columns
+    ]
+    return min(tried, key=lambda choice: (choice.seconds, -choice.rows * choice.columns))
+
+
+def predict(m: int, n: int, k: int, rows: int, columns: int, chip: Chip, units: int, *, batch: int = 1) -> float:
+    """Seconds that the product takes with tiles of `rows` by `columns`, by the model."""
+    size = 2
+    blocks = batch * -(-m // rows) * -(-n // columns)
+    busy = min(blocks, units)
+    rounds = -(-blocks // units)
+    steps = -(-k // chip.depth)
+    # A single warp group multiplies half of the time: the other half it waits, and writes.
+    efficiency = EFFICIENCY.get(columns, 1.0) * (1.0 if rows >= 128 else 0.75)
+    products = 2 * rows * columns * chip.depth / (chip.flops * efficiency)
+    share = min(chip.most_cache_bytes, chip.cache_bytes * units / busy)
+    loads = (rows + columns) * chip.depth * size / share
+    write = rows * columns * size / chip.write_bytes
+    blockwise = rounds * (steps * max(products, loads) + write) + chip.fill_s
+    memory = batch * (m * k + k * n + m * n) * size / chip.memory_bytes
+    return max(blockwise, memory + chip.fill_s)

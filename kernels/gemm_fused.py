@@ -1,0 +1,49 @@
+"""Matrix product with what often follows it: z = activation(x @ y + bias) + residual, without another pass over z."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import cutile as ct
+from cutile import Const, Mut, Tensor, f32
+
+Activation = Literal["none", "relu", "gelu", "silu"]
+
+ACTIVATIONS: Final[dict[Activation, int]] = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
+"""What the generic ACTIVATION stands for."""
+
+RELU, GELU, SILU = 1, 2, 3
+ROOT_2_OVER_PI = 0.7978845608028654
+
+
+@ct.entry
+def gemm_fused(
+    z: Mut,
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor,
+    residual: Tensor,
+    *,
+    BK: Const = 64,
+    BIAS: Const = 1,
+    RESIDUAL: Const = 1,
+    ACTIVATION: Const = 0,
+):
+    """z = activation(x @ y + bias) + residual; a part whose generic is 0 is left out, and its tensor not read."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    if BIAS:
+        acc = acc + ct.convert_tile(bias.partition((BN,)).load((j,)).reshape((1, BN)), f32)
+    if ACTIVATION == RELU:
+        acc = ct.max_tile(acc, ct.constant(0, (BM, BN), f32))
+    if ACTIVATION == GELU:
+        acc = 0.5 * acc * (1.0 + ct.tanh(ROOT_2_OVER_PI * (acc + 0.044715 * acc * acc * acc)))
+    if ACTIVATION == SILU:
+        acc = acc / (1.0 + ct.exp(-acc))
+    if RESIDUAL:
+        acc = acc + ct.convert_tile(residual.partition((BM, BN)).load((i, j)), f32)
+    z.store(ct.convert_tile(acc, z.dtype))

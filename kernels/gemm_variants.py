@@ -1,0 +1,76 @@
+"""Matrix products of other operands: batches, 8-bit integers. Each is the kernel of `gemm` but for a few words."""
+
+from __future__ import annotations
+
+import cutile as ct
+from cuda_async import DeviceOp
+from cutile import Const, Mut, Tensor, api, f32, i32
+from kernels.gemm_choice import choose
+
+
+@ct.entry
+def gemm_batched(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
+    """z[b] = x[b] @ y[b], accumulated in float32."""
+    _, BM, BN = z.shape
+    part_x, part_y = x.partition((1, BM, BK)), y.partition((1, BK, BN))
+    b, i, j = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 2)):
+        acc = ct.mma(part_x.load((b, i, k)).reshape((BM, BK)), part_y.load((b, k, j)).reshape((BK, BN)), acc)
+    z.store(ct.convert_tile(acc, z.dtype).reshape((1, BM, BN)))
+
+
+@ct.entry
+def gemm_integers(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 128):
+    """z = x @ y of 8-bit integers, exact in int32."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), i32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(acc)
+
+
+def batched_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) -> DeviceOp[ct.Tensor]:
+    """Return the op that yields `x[b] @ y[b]` for each `b`.
+
+    Args:
+        x: float16, bfloat16 or float32 tensor of shape (batch, m, k); lent to the op.
+        y: tensor of shape (batch, k, n) and x's dtype; lent to the op.
+        out: where the result goes, of shape (batch, m, n); a new tensor of x's dtype by default.
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
+        >>> x = api.arange(4, f32).reshape((2, 1, 2)).sync()
+        >>> y = api.ones((2, 2, 1), f32).sync()
+        >>> batched_matmul(x, y).sync().to_host_vec().sync()
+        array([1., 5.], dtype=float32)
+    """
+    if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0] or x.shape[2] != y.shape[1]:
+        raise ValueError(f"batched_matmul: expected shapes (b, m, k) and (b, k, n), got {x.shape} and {y.shape}")
+    batch, m, k = x.shape
+    n = y.shape[2]
+    best = choose(m, n, k, x.dtype, x.device, batch=batch)
+    z = api.empty((batch, m, n), x.dtype) if out is None else out
+    return gemm_batched(z.partition((1, best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()
+
+
+def integer_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) -> DeviceOp[ct.Tensor]:
+    """Return the op that yields the exact product of 8-bit integers as int32.
+
+    Args:
+        x: i8 or u8 tensor of shape (m, k); lent to the op.
+        y: tensor of shape (k, n) and x's dtype; lent to the op.
+        out: where the result goes, of shape (m, n) and int32; a new tensor by default.
+
+    Example:
+        >>> x = api.ones((2, 3), ct.i8).sync()
+        >>> integer_matmul(x, x.transpose()).sync().to_host_vec().sync()
+        array([3, 3, 3, 3], dtype=int32)
+    """
+    best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device)
+    z = api.empty((x.shape[0], y.shape[1]), i32) if out is None else out
+    return gemm_integers(z.partition((best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()

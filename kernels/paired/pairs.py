@@ -1,0 +1,111 @@
+"""Two programs timed in turn: A B A B, each for as long as the other."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernels.paired.interval import Interval, interval
+
+LEAST_PAIRS = 20
+
+
+class Arm(Protocol):
+    """One who is timed."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, repeats: int) -> float:
+        """Compute `repeats` times without a pause; return the seconds that the device took."""
+        ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a comparison takes.
+
+    Attributes:
+        warm_s: seconds of running both in turn before anything counts.
+        measure_s: seconds of what counts, both together.
+        pairs: how many pairs; at least 20 for a result.
+        pause_s: idle seconds before each turn, for threads of the one before that go on spinning.
+    """
+
+    warm_s: float = 5.0
+    measure_s: float = 4.0
+    pairs: int = LEAST_PAIRS
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What came out.
+
+    Attributes:
+        ours_s, theirs_s: seconds of one computation: the median over the pairs.
+        ratio: how many times as fast ours is as theirs, with its interval.
+        repeats: computations of ours and of theirs in a turn.
+    """
+
+    ours_s: float
+    theirs_s: float
+    ratio: Interval
+    repeats: tuple[int, int]
+
+
+def compare(ours: Arm, theirs: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_counter) -> Paired:
+    """Warm both, choose repeats so that both take turns of equal length, and time the pairs.
+
+    Args:
+        ours: what the ratio is of.
+        theirs: the peer.
+        budget: how long it may take.
+        now: the clock that the warming goes by.
+    """
+    each: list[float] = []
+    turn_s = budget.measure_s / (2 * budget.pairs)
+    for arm in (ours, theirs):  # what the first call loads or compiles is nobody's speed
+        arm.run(1)
+        each.append(arm.run(1))
+    begin = now()
+    while True:
+        for at, arm in enumerate((ours, theirs)):
+            repeats = _repeats(turn_s, each[at])
+            each[at] = arm.run(repeats) / repeats
+        if now() - begin >= budget.warm_s:
+            break
+    repeats = _repeats(turn_s, each[0]), _repeats(turn_s, each[1])
+    taken: list[tuple[float, float]] = []
+    for _ in range(budget.pairs):
+        pair: list[float] = []
+        for at, arm in enumerate((ours, theirs)):
+            if budget.pause_s:
+                time.sleep(budget.pause_s)
+            pair.append(arm.run(repeats[at]) / repeats[at])
+        taken.append((pair[0], pair[1]))
+    return Paired(
+        interval([mine for mine, _ in taken]).median,
+        interval([other for _, other in taken]).median,
+        interval([other / mine for mine, other in taken]),
+        repeats,
+    )
+
+
+def alone(arm: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_counter) -> tuple[Interval, int]:
+    """Seconds of one computation of somebody without a peer, and the repeats of a turn."""
+    turn_s = budget.measure_s / budget.pairs
+    arm.run(1)
+    each = arm.run(1)
+    begin = now()
+    while True:
+        repeats = _repeats(turn_s, each)
+        each = arm.run(repeats) / repeats
+        if now() - begin >= budget.warm_s:
+            break
+    repeats = _repeats(turn_s, each)
+    return interval([arm.run(repeats) / repeats for _ in range(budget.pairs)]), repeats
+
+
+def _repeats(turn_s: float, each_s: float) -> int:
+    return max(1, round(turn_s / max(each_s, 1e-9)))

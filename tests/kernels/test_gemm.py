@@ -1,0 +1,126 @@
+"""The product's host functions: what is fused, batches, integers, refusals; and the model that picks the tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import Device
+from cutile import Tensor, api, bf16, f16, f32, use_backend
+from kernels.example import TOLERANCE, relative_error
+from kernels.gemm import matmul
+from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, best, choose, predict
+from kernels.gemm_fused import ACTIVATIONS, Activation
+from kernels.gemm_variants import batched_matmul, integer_matmul
+
+Array = np.ndarray[Any, Any]
+
+M, N, K = 130, 72, 96
+
+
+def draw(*shape: int, seed: int, dtype: Any = f32) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype.numpy)
+
+
+def on_device(array: Array) -> Tensor:
+    return api.from_numpy(array).sync()
+
+
+def meaning(name: str, t: Array) -> Array:
+    """An activation in float64."""
+    return {
+        "none": lambda: t,
+        "relu": lambda: np.maximum(t, 0),
+        "gelu": lambda: 0.5 * t * (1 + np.tanh(np.sqrt(2 / np.pi) * (t + 0.044715 * t**3))),
+        "silu": lambda: t / (1 + np.exp(-t)),
+    }[name]()
+
+
+@pytest.fixture(params=["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
+def _device(request: pytest.FixtureRequest) -> Any:
+    backend: str = request.param
+    with Device(0) if backend == "cuda" else Device.host(), use_backend(backend):
+        yield
+
+
+@pytest.mark.usefixtures("_device")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("with_bias", "with_residual"), [(True, True), (True, False), (False, True), (False, False)])
+def test_what_follows_a_product_is_fused(activation: Activation, with_bias: bool, with_residual: bool) -> None:
+    x, y, bias, residual = draw(M, K, seed=1), draw(K, N, seed=2), draw(N, seed=3), draw(M, N, seed=4)
+    result = matmul(
+        on_device(x),
+        on_device(y),
+        out=on_device(np.full((M, N), np.nan, np.float32)),
+        bias=on_device(bias) if with_bias else None,
+        activation=activation,
+        residual=on_device(residual) if with_residual else None,
+        tile=(64, 32),
+        depth=32,
+    )
+    wanted = meaning(activation, x.astype(np.float64) @ y + with_bias * bias) + with_residual * residual
+    assert relative_error(result.sync().to_numpy().sync(), wanted) < TOLERANCE[f32]
+
+
+@pytest.mark.usefixtures("_device")
+@pytest.mark.parametrize("dtype", [f16, bf16, f32], ids=str)
+def test_a_transposed_view_is_an_operand(dtype: Any) -> None:
+    x, y = draw(M, K, seed=1, dtype=dtype), draw(N, K, seed=2, dtype=dtype)
+    result = matmul(on_device(x), on_device(y).transpose(), tile=(64, 32), depth=32).sync().to_numpy().sync()
+    assert relative_error(result, x.astype(np.float64) @ y.astype(np.float64).T) < TOLERANCE[dtype]
+
+
+@pytest.mark.usefixtures("_device")
+def test_products_in_batches() -> None:
+    x, y = draw(3, 70, 40, seed=1), draw(3, 40, 50, seed=2)
+    result = batched_matmul(on_device(x), on_device(y)).sync().to_numpy().sync()
+    assert relative_error(result, x.astype(np.float64) @ y) < TOLERANCE[f32]
+
+
+@pytest.mark.usefixtures("_device")
+def test_products_of_integers_are_exact() -> None:
+    random = np.random.default_rng(5)
+    x, y = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((60, 300), (300, 90)))
+    result = integer_matmul(on_device(x), on_device(y)).sync().to_numpy().sync()
+    assert np.array_equal(result, x.astype(np.int64) @ y)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with Device.host():
+        x, y = api.zeros((4, 8)).sync(), api.zeros((8, 6)).sync()
+        with pytest.raises(ValueError, match=r"expected shapes \(m, k\) and \(k, n\), got \(4, 8\) and \(4, 8\)"):
+            matmul(x, x)
+        with pytest.raises(ValueError, match=r"bias: expected the shape \(6,\), got \(8, 6\)"):
+            matmul(x, y, bias=y)
+        with pytest.raises(ValueError, match=r"residual: expected the shape \(4, 6\), got \(8, 6\)"):
+            matmul(x, y, residual=y)
+        with pytest.raises(ValueError, match="expected one of none, relu, gelu, silu, got 'softplus'"):
+            matmul(x, y, activation="softplus")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"\(b, m, k\) and \(b, k, n\)"):
+            batched_matmul(x, y)
+
+
+def test_the_model_fills_the_device() -> None:
+    for size, least, most in ((512, 48, 132), (1024, 64, 132), (2048, 64, 264), (8192, 132, 10**6)):
+        found = best(size, size, size, HOPPER, 132)
+        blocks = -(-size // found.rows) * -(-size // found.columns)
+        assert least <= blocks <= most, found
+
+
+@pytest.mark.parametrize("chip", [HOPPER, AMPERE], ids=["hopper", "ampere"])
+def test_the_best_is_no_slower_than_any_other(chip: Any) -> None:
+    for shape in ((777, 1000, 333), (16, 8192, 8192), (8192, 8192, 512), (4096, 4096, 4096)):
+        found = best(*shape, chip, 108)
+        assert found.seconds == min(
+            predict(*shape, rows, columns, chip, 108) for rows in chip.rows for columns in chip.columns
+        )
+        flops = 2 * shape[0] * shape[1] * shape[2] / found.seconds
+        assert flops < 108 * chip.flops
+        assert (shape[0] * shape[2] + shape[2] * shape[1]) * 2 / found.seconds < chip.memory_bytes
+
+
+def test_other_devices_and_dtypes_have_their_own_tiles() -> None:
+    assert choose(4096, 4096, 4096, f32, Device.host()) == HOST
+    assert PLAIN.rows * PLAIN.columns == 128 * 128
