@@ -1,5 +1,7 @@
 """The main job, end to end: `python -m kernels` runs every kernel on this machine's best device.
 
+`python -m kernels bench` compares products with those of other libraries (see `kernels.paired`).
+
 Each is checked against NumPy in float64 and timed beside NumPy (and torch, where it is installed); then handwritten
 digits are classified with them. Exits with 1 when a result is wrong.
 """
@@ -19,8 +21,13 @@ REMEDY = "the demo needs {}; install them with: pip install -e '.[demo]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; return the exit status."""
-    options = parse(arguments)
+    """Run the demo, or the comparison; return the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["bench"]:
+        from kernels.paired.bench import main as bench
+
+        return bench(given[1:])
+    options = parse(given)
     missing = [name for name, module in (("rich", "rich"), ("scikit-learn", "sklearn")) if not find_spec(module)]
     if missing:
         print(REMEDY.format(" and ".join(missing)), file=sys.stderr)

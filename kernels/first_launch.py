@@ -1,7 +1,7 @@
 """How long the first kernels of a process take: compiled from nothing, and taken from the disk cache.
 
-Run as a program it is that process: it launches saxpy, then vector_add, and prints the seconds of each as JSON, imports
-and the making of the device's context not counted. `first_launches` runs it twice over one empty cache folder.
+Run as a program it is that process: it launches saxpy, then another kernel, and prints the seconds of each as JSON,
+imports and the making of the device's context not counted. `first_launches` runs it twice over one empty cache folder.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cuda_async import Device
-from cutile import api, f32
+from cutile import api, f16, f32
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,16 @@ class ImportClock:
         return timed
 
 
-def first_launches(device: str) -> dict[str, Launches]:
-    """Return what a process with an empty cache needs (`cold`), and a second one after it (`cached`)."""
+def first_launches(device: str, second: str = "vector_add") -> dict[str, Launches]:
+    """Return what a process with an empty cache needs (`cold`), and a second one after it (`cached`).
+
+    Args:
+        device: as for `Device.parse`.
+        second: the kernel after saxpy: "vector_add" or "gemm".
+    """
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "CUTILE_CACHE_DIR": folder}
-        command = [sys.executable, "-m", "kernels.first_launch", "--device", device]
+        command = [sys.executable, "-m", "kernels.first_launch", "--device", device, "--second", second]
         found: dict[str, Launches] = {}
         for state in ("cold", "cached"):
             done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -83,19 +88,24 @@ def main() -> None:
     """Launch two kernels in this process and print how long each took."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--device", required=True)
-    with Device.parse(parser.parse_args().device):
+    parser.add_argument("--second", choices=("vector_add", "gemm"), default="vector_add")
+    options = parser.parse_args()
+    with Device.parse(options.device):
         x = api.ones((4096,), f32).sync()  # makes the context; compiles a kernel only where the device needs one
         y = api.ones((4096,), f32).sync()
         # Imported here, so that what they import lazily counts and what everybody imports does not.
+        from kernels.gemm import matmul
         from kernels.saxpy import axpy
         from kernels.vector_add import add
+
+        a = api.ones((256, 256), f16).sync()
 
         with ImportClock() as imports:
             start = time.perf_counter()
             axpy(y, 2.0, x).sync()
             first = time.perf_counter() - start
         start = time.perf_counter()
-        add(x, y).sync()
+        _ = add(x, y).sync() if options.second == "vector_add" else matmul(a, a).sync()
         second = time.perf_counter() - start
     print(json.dumps(asdict(Launches(first, second, imports.seconds, "numba" in sys.modules))))
 

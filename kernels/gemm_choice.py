@@ -44,6 +44,7 @@ class Chip:
         fill_s: seconds from a block's begin to its first product.
         rows, columns: of the tiles that are worth a try.
         depth: of a step.
+        sums: registers of a thread for tiles of the result.
     """
 
     flops: float
@@ -55,16 +56,20 @@ class Chip:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     depth: int
+    sums: int
 
 
-HOPPER = Chip(6.0e12, 70e9, 110e9, 4.2e12, 100e9, 2.0e-6, (64, 128), (32, 64, 96, 128, 160, 192, 224, 256), 64)
+HOPPER = Chip(6.0e12, 70e9, 110e9, 4.2e12, 100e9, 2.0e-6, (64, 128), (32, 64, 96, 128, 160, 192, 224, 256), 64, 200)
 """H200: products at 80 % of 989 TFLOP/s, 9 TB/s from the cache in all, 64 bytes a cycle into one multiprocessor."""
 
-AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32)
+AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200)
 """A100, with products of single warps."""
 
 EFFICIENCY = {32: 0.63, 64: 0.95, 96: 0.96, 128: 0.98}
 """Of an instruction by its columns, relative to 256 columns: the left operand is read again for each."""
+
+GROUP, ROWS = 128, 64
+"""Threads that share the sums of so many rows."""
 
 HOST = Choice(256, 512, 256)
 """One call of a BLAS per tile block."""
@@ -73,8 +78,15 @@ PLAIN = Choice(128, 128, 32)
 """f32 and f64 on a GPU, without tensor cores or with those of single warps."""
 
 
-def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch: int = 1) -> Choice:
+def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch: int = 1, held: int = 1) -> Choice:
     """The tile for `batch` products of (m, k) by (k, n) on a device.
+
+    Args:
+        m, n, k: extents of a product.
+        dtype: of the operands.
+        device: where it runs.
+        batch: how many such products.
+        held: tiles of the result's size that a thread holds at once: its sums, and a residual.
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
@@ -85,17 +97,17 @@ def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch:
     if dtype not in (f16, bf16):
         return PLAIN
     chip = HOPPER if device.arch == "sm_90a" else AMPERE
-    return best(m, n, k, chip, device.properties.multiprocessor_count, batch=batch)
+    return best(m, n, k, chip, device.properties.multiprocessor_count, batch=batch, held=held)
 
 
-def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1) -> Choice:
+def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held: int = 1) -> Choice:
     """The fastest tile of 16-bit operands by the model.
 
     Args:
         m, n, k: extents of the product.
         chip: the kind of device.
         units: its multiprocessors.
-        batch: how many such products.
+        batch, held: as for `choose`.
 
     Example:
         >>> found = best(8192, 8192, 8192, HOPPER, 132)
@@ -109,6 +121,7 @@ def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1) -> C
         Choice(rows, columns, chip.depth, predict(m, n, k, rows, columns, chip, units, batch=batch))
         for rows in chip.rows
         for columns in chip.columns
+        if held * rows * columns <= chip.sums * GROUP * rows // ROWS
     ]
     return min(tried, key=lambda choice: (choice.seconds, -choice.rows * choice.columns))
 

@@ -121,6 +121,12 @@ def test_the_best_is_no_slower_than_any_other(chip: Any) -> None:
         assert (shape[0] * shape[2] + shape[2] * shape[1]) * 2 / found.seconds < chip.memory_bytes
 
 
+def test_a_residual_takes_registers_from_the_sums() -> None:
+    alone, with_residual = (best(8192, 8192, 8192, HOPPER, 132, held=held) for held in (1, 2))
+    assert (alone.rows, alone.columns) == (128, 256)
+    assert with_residual.columns <= 192  # what compiles without spilling registers
+
+
 def test_other_devices_and_dtypes_have_their_own_tiles() -> None:
     assert choose(4096, 4096, 4096, f32, Device.host()) == HOST
     assert PLAIN.rows * PLAIN.columns == 128 * 128

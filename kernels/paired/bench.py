@@ -1,0 +1,149 @@
+"""`python -m kernels bench`: products beside those of other libraries, in pairs, and what was found as JSON and PNG."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuda_async import Device, Stream, default_device
+from kernels.first_launch import first_launches
+from kernels.paired import chart, record
+from kernels.paired.cases import Product, chosen
+from kernels.paired.machine import machine, sensors
+from kernels.paired.operands import Operands, Verdict, draw, judge
+from kernels.paired.ours import NotThereError, OurArm
+from kernels.paired.pairs import LEAST_PAIRS, Arm, Budget, alone, compare
+from kernels.paired.peers import AbsentError, installed, peer, torch_tensor
+
+START = "start"
+"""The case that is no product: how long the first kernel of a process takes, and the next product."""
+
+PAUSE_S = 0.1
+"""On the CPU: the threads of a BLAS spin for a while after a call, and would take their cores from whoever is next."""
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m kernels bench", description=__doc__)
+    parser.add_argument("--device", help="cpu, cuda or cuda:1; this machine's best one by default")
+    parser.add_argument("--cases", nargs="+", metavar="NAME", help="these alone; patterns such as 'bf16-4096*'")
+    parser.add_argument("--list", action="store_true", help="print the cases and end")
+    parser.add_argument("--peers", nargs="*", metavar="PEER", help="these alone of those that are installed")
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured for each peer of a case (default 4)")
+    parser.add_argument("--warm", type=float, default=5.0, help="seconds of warming before (default 5)")
+    parser.add_argument("--pairs", type=int, default=LEAST_PAIRS, help=f"turns of each (default {LEAST_PAIRS})")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="where the charts go; needs matplotlib")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, print and write; return 1 when a result was wrong, 2 when the command line is."""
+    options = parse(arguments)
+    device = Device.parse(options.device) if options.device else default_device()
+    patterns: list[str] | None = options.cases
+    try:
+        cases = chosen(None if patterns is None else [each for each in patterns if each != START], device.kind)
+        if options.png is not None:
+            chart.require()
+    except (ValueError, chart.MissingError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.list:
+        print("\n".join([*(f"{case.name:16} {case}" for case in cases), f"{START:16} first kernel of a process"]))
+        return 0
+    budget = Budget(options.warm, options.seconds, options.pairs, 0.0 if device.kind == "cuda" else PAUSE_S)
+    found: list[dict[str, Any]] = []
+    print(record.headline(device.name, device.arch))
+    with device:
+        names = [name for name in installed(device) if options.peers is None or name in options.peers]
+        for case in cases:
+            found.append(measured(case, device, names, budget))
+            print("\n".join(record.lines(found[-1])), flush=True)
+    started = None
+    if patterns is None or START in patterns:
+        started = {
+            state: asdict(each)
+            for state, each in first_launches("cpu" if device.kind == "host" else "cuda", "gemm").items()
+        }
+        print("\n".join(record.start_lines(started)))
+    made = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "command": " ".join(["python -m kernels bench", *(sys.argv[2:] if arguments is None else arguments)]),
+        **machine(device),
+        "inputs": "standard normal, drawn afresh; integers over their whole range; outputs poisoned",
+        "budget": asdict(budget),
+        "cases": found,
+        "start": started,
+    }
+    if options.json is not None:
+        record.write(options.json, made)
+    if options.png is not None:
+        chart.draw(options.png, made)
+    return 1 if any(each.get("wrong") for each in found) else 0
+
+
+def measured(case: Product, device: Device, peers: Sequence[str], budget: Budget) -> dict[str, Any]:
+    """One case beside its peers: timed, then judged."""
+    made: dict[str, Any] = {
+        "name": case.name,
+        "what": str(case),
+        "operand": case.operand,
+        "shape": [case.batch, case.m, case.n, case.k],
+        "flops": case.flops,
+        "nbytes": case.nbytes,
+        "device_time_of_graph": case.graph,
+    }
+    stream, random = device.new_stream(), np.random.default_rng()
+    sets = draw(case, device, stream, random)
+    try:
+        ours = OurArm(case, sets, device, stream)
+    except NotThereError as reason:
+        return made | {"skipped": str(reason)}
+    made["tile"] = [ours.choice.rows, ours.choice.columns, ours.choice.depth]
+    made["sets"] = len(sets)
+    beside: dict[str, dict[str, Any]] = {}
+    absent: dict[str, str] = {}
+    made["peers"], made["absent"] = beside, absent
+    for name in peers:
+        try:
+            theirs: Arm = peer(name, case, sets, stream)
+        except AbsentError as reason:
+            absent[name] = str(reason)
+            continue
+        paired = compare(ours, theirs, budget)
+        beside[name] = {
+            "ours_s": paired.ours_s / len(sets),
+            "theirs_s": paired.theirs_s / len(sets),
+            "ratio": asdict(paired.ratio),
+            "rounds": list(paired.repeats),
+        }
+        made["sensors"] = sensors(device)
+    if beside:
+        made["seconds"] = next(iter(beside.values()))["ours_s"]
+    else:
+        spread, _ = alone(ours, budget)
+        made["seconds"] = spread.median / len(sets)
+        made["sensors"] = sensors(device)
+    ours.close()
+    verdicts = [verdict(case, each, device, stream, random) for each in sets]
+    made["error"] = max(each.error for each in verdicts)
+    made["wrong"] = next((each.wrong for each in verdicts if each.wrong), "")
+    return made
+
+
+def verdict(case: Product, each: Operands, device: Device, stream: Stream, random: np.random.Generator) -> Verdict:
+    """The judgement of what was timed: on the GPU, where torch is installed and float64 is fast; else on the host."""
+    if device.kind == "cuda" and "torch" in installed(device):
+        x, y, z = torch_tensor(each.x), torch_tensor(each.stored), torch_tensor(each.z)
+        y = y if case.stored == "kn" else y.transpose(-1, -2)
+    else:
+        x, y, z = (tensor.to_numpy().sync_on(stream) for tensor in (each.x, each.y, each.z))
+    return judge(case, x, y, z, random)

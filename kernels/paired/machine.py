@@ -1,0 +1,69 @@
+"""What figures are worth nothing without: the device, its clocks and power while it ran, the host, the versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from typing import Any
+
+from cuda_async import Device
+from kernels.paired.peers import versions
+
+LIBRARIES = (
+    "numpy", "scipy", "numba", "llvmlite", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-bindings", "torch",
+    "triton", "cupy-cuda13x",
+)  # fmt: skip
+SENSORS = {
+    "sm_mhz": "clocks.sm",
+    "sm_max_mhz": "clocks.max.sm",
+    "memory_mhz": "clocks.mem",
+    "power_w": "power.draw",
+    "power_limit_w": "power.limit",
+    "temperature_c": "temperature.gpu",
+    "driver": "driver_version",
+}
+
+
+def machine(device: Device) -> dict[str, Any]:
+    """The machine and what is installed on it."""
+    properties = device.properties
+    return {
+        "device": {
+            "name": device.name,
+            "arch": device.arch,
+            "kind": device.kind,
+            "processors": properties.multiprocessor_count,
+            "cache_bytes": properties.l2_cache_bytes,
+        },
+        "host": {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "versions": versions(LIBRARIES),
+    }
+
+
+def sensors(device: Device) -> dict[str, float | str]:
+    """What a GPU's sensors say at this moment; nothing where there is no `nvidia-smi`."""
+    program = shutil.which("nvidia-smi")
+    if device.kind != "cuda" or program is None:
+        return {}
+    query = f"--query-gpu={','.join(SENSORS.values())}"
+    command = [program, query, "--format=csv,noheader,nounits", f"--id={device.ordinal}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return readings(done.stdout) if done.returncode == 0 else {}
+
+
+def readings(line: str) -> dict[str, float | str]:
+    """One line of `nvidia-smi` by the names of its fields; what the device does not tell is left out.
+
+    Example:
+        >>> readings("1755, 1980, 3201, 698.2, 700.00, [N/A], 580.159.04")["power_w"]
+        698.2
+    """
+    made: dict[str, float | str] = {}
+    for name, text in zip(SENSORS, line.strip().split(", "), strict=False):
+        if name == "driver":
+            made[name] = text
+        elif text.replace(".", "", 1).isdigit():
+            made[name] = float(text)
+    return made

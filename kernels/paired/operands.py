@@ -1,0 +1,122 @@
+"""Inputs of a case on a device, drawn afresh, outputs poisoned; and the judgement of what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from cuda_async import Device, Stream
+from cutile import DType, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32
+from kernels.paired.cases import TOLERANCE, Operand, Product
+
+DTYPES: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf32": f32, "fp8": f8e4m3fn, "int8": i8}
+RESULTS: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf32": f32, "fp8": bf16, "int8": i32}
+
+IN_A_GRAPH = 20
+ROWS_CHECKED = 32
+POISON = -77
+"""What an output of integers holds before; those of floats hold NaN."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """One set of tensors.
+
+    Attributes:
+        x: the left operand, (m, k), or (batch, m, k).
+        stored: the right operand as it lies in memory.
+        y: the right operand as (k, n).
+        z: where the result goes.
+    """
+
+    x: Tensor
+    stored: Tensor
+    y: Tensor
+    z: Tensor
+
+
+def draw(case: Product, device: Device, stream: Stream, random: np.random.Generator) -> list[Operands]:
+    """As many sets as a round has products: 20 in a graph; else as many as do not fit the caches together."""
+    l2 = device.properties.l2_cache_bytes
+    count = IN_A_GRAPH if case.graph else min(4, max(1, -(-2 * l2 // case.nbytes)))
+    lead = (case.batch,) if case.batch else ()
+    right = (*lead, case.k, case.n) if case.stored == "kn" else (*lead, case.n, case.k)
+    made: list[Operands] = []
+    result = RESULTS[case.operand]
+    poison = float("nan") if result.kind == "float" else POISON
+    for _ in range(count):
+        x, stored = (_random(case.operand, shape, stream, random) for shape in ((*lead, case.m, case.k), right))
+        y = stored if case.stored == "kn" else stored.transpose()
+        made.append(Operands(x, stored, y, api.full(poison, (*lead, case.m, case.n), result).sync_on(stream)))
+    return made
+
+
+def _random(operand: Operand, shape: tuple[int, ...], stream: Stream, random: np.random.Generator) -> Tensor:
+    """Standard normal numbers; integers over the whole range."""
+    if operand == "int8":
+        return api.from_numpy(random.integers(-128, 128, shape, dtype=np.int8)).sync_on(stream)
+    if operand == "fp8":
+        drawn = random.standard_normal(shape, dtype=np.float32).astype(f8e4m3fn.numpy)
+        return api.from_numpy(drawn).sync_on(stream)
+    return api.randn(0.0, 1.0, shape, int(random.integers(1 << 62)), DTYPES[operand]).sync_on(stream)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a result is from the product in float64.
+
+    Attributes:
+        error: of all elements together, relative, in Frobenius norm: estimated by the product with a random vector.
+        elements: the largest of some rows, relative to their largest.
+        wrong: why the result is not acceptable; empty when it is.
+    """
+
+    error: float
+    elements: float
+    wrong: str
+
+
+def judge(case: Product, x: Any, y: Any, z: Any, random: np.random.Generator) -> Verdict:
+    """Compare a result with float64, every element of it.
+
+    For a vector `v` of random signs, `z v - x (y v)` has the norm of `z - x y` in the mean, and costs next to nothing.
+    Some rows are computed whole beside it.
+
+    Args:
+        case: what was computed.
+        x, y, z: NumPy arrays, or torch's on a GPU.
+        random: draws the signs and the rows.
+    """
+    n = z.shape[-1]
+    signs = _like(x, random.integers(0, 2, (n, 1)) * 2.0 - 1.0)
+    found, wanted = _wide(z) @ signs, _wide(x) @ (_wide(y) @ signs)
+    scale = float((wanted * wanted).mean()) ** 0.5 or 1.0
+    off = found - wanted
+    error = float((off * off).mean()) ** 0.5 / scale
+    rows = sorted(random.choice(z.shape[-2], min(ROWS_CHECKED, z.shape[-2]), replace=False).tolist())
+    exact = _wide(x[..., rows, :]) @ _wide(y)
+    elements = float(abs(_wide(z[..., rows, :]) - exact).max()) / (float(abs(exact).max()) or 1.0)
+    worst = float(abs(off).max()) / scale
+    allowed = TOLERANCE[case.operand]
+    # One wrong element in a row of thousands is a hundredth of the row's product: the worst row may not be far off.
+    limits = (
+        ("", error, allowed),
+        (" in some elements", elements, 4 * allowed),
+        (" in the worst row", worst, 2.5 * allowed),
+    )
+    wrong = [f"error {each:.2e}{where}, {limit:.1e} allowed" for where, each, limit in limits if not each <= limit]
+    return Verdict(error, elements, "; ".join(wrong))
+
+
+def _wide(array: Any) -> Any:
+    """In float64."""
+    return cast("Any", array).astype(np.float64) if isinstance(array, np.ndarray) else array.double()
+
+
+def _like(array: Any, values: Any) -> Any:
+    """Values on the same device, in the same library."""
+    if isinstance(array, np.ndarray):
+        return values
+    return array.new_tensor(values, dtype=_wide(array[..., :1, :1]).dtype)

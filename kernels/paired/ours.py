@@ -1,0 +1,96 @@
+"""Our arm: rounds of products, recorded once as a graph and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, Stream
+from cuda_async.graph import Scope
+from cutile import KernelError
+from kernels.gemm import gemm
+from kernels.gemm_choice import Choice, choose
+from kernels.gemm_variants import gemm_batched, gemm_integers
+from kernels.paired.cases import Product
+from kernels.paired.operands import Operands
+
+
+class NotThereError(Exception):
+    """We have no such product yet; the message says what is missing."""
+
+
+class OurArm:
+    """Products by the kernels of this folder.
+
+    Args:
+        case: what is computed.
+        sets: the operands of a round.
+        device: where.
+        stream: on which it runs.
+
+    Raises:
+        NotThereError: the kernels take no such operands.
+    """
+
+    name = "cutile"
+
+    def __init__(self, case: Product, sets: Sequence[Operands], device: Device, stream: Stream) -> None:
+        self.sets = sets
+        self._stream = stream
+        self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
+        self.choice = choose(case.m, case.n, case.k, sets[0].x.dtype, device, batch=max(case.batch, 1))
+
+        def record(scope: Scope) -> None:
+            for each in sets:
+                scope.record(product(case, each, self.choice))
+
+        try:
+            product(case, sets[0], self.choice).sync_on(stream)  # compiled outside of the recording
+            self._graph = CudaGraph.scope(stream, record)
+        except KernelError as error:
+            raise NotThereError(str(error).splitlines()[0]) from error
+
+    def run(self, repeats: int) -> float:
+        """Replay the round; return the seconds of the device."""
+        Rounds(self._graph, repeats, self).sync_on(self._stream)
+        return self._start.elapsed_time(self._end) / 1e3
+
+    def mark(self, stream: Stream, *, end: bool) -> None:
+        """Record where the rounds begin or end."""
+        (self._end if end else self._start).record(stream)
+
+    def close(self) -> None:
+        """Let go of the operands."""
+        self._graph.close()
+
+
+class Rounds(DeviceOp[None]):
+    """Launches of one graph, without a pause, between two events."""
+
+    __slots__ = ("_arm", "_graph", "_repeats")
+
+    has_effects = True
+
+    def __init__(self, graph: CudaGraph[None], repeats: int, arm: OurArm) -> None:
+        self._graph, self._repeats, self._arm = graph, repeats, arm
+        super().__init__()
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._arm.mark(context.stream, end=False)
+        for _ in range(self._repeats):
+            self._graph.enqueue(context)
+        self._arm.mark(context.stream, end=True)
+
+
+def product(case: Product, each: Operands, choice: Choice) -> DeviceOp[object]:
+    """The launch of one product.
+
+    Raises:
+        NotThereError: there is no kernel for these operands.
+    """
+    tile = (choice.rows, choice.columns)
+    if case.operand in ("tf32", "fp8"):
+        raise NotThereError(f"no kernel of this folder multiplies {case.operand}")
+    if case.batch:
+        return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
+    kernel = gemm_integers if case.operand == "int8" else gemm
+    return kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)
