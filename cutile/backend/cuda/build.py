@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -110,6 +111,11 @@ def _libdevice() -> bytes:
     return bytes(_nvvm.LibDevice().get())
 
 
+def libraries_of(modules: Sequence[str]) -> list[bytes]:
+    """The bitcode that modules call into."""
+    return [_libdevice()] if any("__nv_" in each for each in modules) else []
+
+
 def build(source: Source, target: Target) -> Executable:
     """Compile generated text for an architecture.
 
@@ -119,8 +125,7 @@ def build(source: Source, target: Target) -> Executable:
     arch = architecture(target.arch)
     try:
         modules = to_llvm(source, arch)
-        libraries = [_libdevice()] if any("__nv_" in each for each in modules) else []
-        cubin, log = link(compile_ir(modules, arch, libraries), arch)
+        cubin, log = link(compile_ir(modules, arch, libraries_of(modules)), arch)
     except CompilationError as error:
         error.add_note(f"while compiling {source.entry} for {arch.name}")
         raise

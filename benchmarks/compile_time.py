@@ -1,0 +1,160 @@
+"""How long kernels take to compile, by phase: the kernels library, from source text to a cubin. Needs no GPU.
+
+    python -m benchmarks.compile_time [--arch sm_90a] [--out docs/benchmarks/compile_time.json]
+
+Every case that the tests run of every kernel, in a process that has compiled one before; caches are not asked. Each
+figure is the median over rounds. A phase is what the driver does there, its checks of the IR included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuda_async import Device
+from cutile import Kernel
+from cutile.backend.cuda.build import libraries_of, to_llvm
+from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.toolchain import compile_ir, link
+from cutile.backend.interface import Target
+from cutile.backend.registry import backend
+from cutile.compile.driver import Request, front, lower
+from cutile.compile.key import cache_key
+from cutile.frontend.source import take_source
+from cutile.passes.pipeline import run_passes
+from kernels import gemm, row_min, saxpy, softmax, vector_add
+from kernels.example import Example
+
+OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "compile_time.json"
+ROUNDS = 5
+OURS = ("source", "frontend", "passes", "key", "lower", "emit")
+TOOLS = ("numba", "nvvm", "link")
+BUDGET = 0.3
+"""Seconds for the median kernel on the reference machine; no phase of ours may take more than a third of it."""
+
+LIBRARY: tuple[tuple[Kernel, Example], ...] = (
+    (saxpy.saxpy, saxpy.EXAMPLE),
+    (vector_add.vector_add, vector_add.EXAMPLE),
+    (gemm.gemm, gemm.EXAMPLE),
+    (softmax.softmax, softmax.EXAMPLE),
+    (row_min.row_min, row_min.EXAMPLE),
+)
+
+
+def requests(arch: str) -> dict[str, Request]:
+    """What there is to compile: each kernel, specialized as its cases do."""
+    from cutile import api
+
+    target = Target("cuda", arch)
+    found: dict[str, Request] = {}
+    rng = np.random.default_rng(0)
+    with Device.host():
+        for kernel, example in LIBRARY:
+            for case in example.cases:
+                if example is gemm.EXAMPLE and case.tile is None:  # which would be cut for the CPU
+                    case = replace(case, tile=gemm.TILE["cuda"])
+                problem = example.problem(case, rng)
+                outputs, inputs = (
+                    tuple(api.from_numpy(each).sync() for each in arrays) for arrays in (problem.outputs, problem.inputs)
+                )
+                known = set(kernel.cache.plans)
+                example.launch(case, outputs, inputs).discard()  # built, so that it is specialized; never run
+                for key in kernel.cache.plans.keys() - known:
+                    found[f"{example.name} {case}"] = kernel.cache.plans[key].request(target)
+    return found
+
+
+class Stopwatch:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, phase: str, work: Callable[[], Any]) -> Any:
+        """Do the work, and add its time to the phase."""
+        start = time.perf_counter()
+        result = work()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+        return result
+
+
+def compile_once(request: Request) -> dict[str, float]:
+    """What each phase takes, from the source to a cubin."""
+    watch = Stopwatch()
+    made_by, arch = backend(request.target.backend), architecture(request.target.arch)
+    watch.lap("source", lambda: take_source(request.function))
+    program = watch.lap("frontend", lambda: front(request))
+    function = watch.lap("passes", lambda: run_passes(program.function))
+    watch.lap("key", lambda: cache_key(function, request.options, request.target, made_by.version()))
+    lowered = watch.lap("lower", lambda: lower(request, function, check=True))
+    source = watch.lap("emit", lambda: made_by.emit(lowered, request.target, request.options))
+    modules = watch.lap("numba", lambda: to_llvm(source, arch))
+    code = watch.lap("nvvm", lambda: compile_ir(modules, arch, libraries_of(modules)))
+    watch.lap("link", lambda: link(code, arch))
+    return watch.seconds
+
+
+def measure(arch: str, rounds: int) -> dict[str, dict[str, float]]:
+    """The median seconds of each phase, by kernel and case."""
+    todo = requests(arch)
+    for request in todo.values():  # warm: imports, Numba's caches of types, libdevice
+        compile_once(request)
+    samples: dict[str, list[dict[str, float]]] = {name: [] for name in todo}
+    for _ in range(rounds):
+        for name, request in todo.items():
+            samples[name].append(compile_once(request))
+    return {
+        name: {phase: statistics.median(each[phase] for each in taken) for phase in (*OURS, *TOOLS)}
+        for name, taken in samples.items()
+    }
+
+
+def summary(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The median over the library: in all, and of each phase."""
+    total = statistics.median(sum(phases.values()) for phases in figures.values())
+    return {"total": total} | {
+        phase: statistics.median(phases[phase] for phases in figures.values()) for phase in (*OURS, *TOOLS)
+    }
+
+
+def main() -> int:
+    """Measure, print, and write the figures if asked to. Exits with 1 when over the budget."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compile_time", description=__doc__)
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--out", type=Path, nargs="?", const=OUT)
+    options = parser.parse_args()
+    figures = measure(options.arch, options.rounds)
+    medians = summary(figures)
+    columns = (*OURS, *TOOLS)
+    print(f"milliseconds, {options.arch}".ljust(44) + "".join(each.rjust(9) for each in ("total", *columns)))
+    for name, phases in [*figures.items(), ("median", {each: medians[each] for each in columns})]:
+        total = medians["total"] if name == "median" else sum(phases.values())
+        print(name.ljust(44) + "".join(f"{1e3 * each:9.1f}" for each in (total, *(phases[each] for each in columns))))
+    if options.out:
+        record = {
+            "machine": platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "numba-cuda": version("numba-cuda"),
+            "arch": options.arch,
+            "rounds": options.rounds,
+            "median_seconds": medians,
+            "seconds": figures,
+        }
+        options.out.write_text(json.dumps(record, indent=1) + "\n")
+    slow = [each for each in OURS if medians[each] > BUDGET / 3]
+    return 1 if medians["total"] > BUDGET or slow else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
