@@ -65,7 +65,8 @@ def requests(arch: str) -> dict[str, Request]:
                     case = replace(case, tile=gemm.TILE["cuda"])
                 problem = example.problem(case, rng)
                 outputs, inputs = (
-                    tuple(api.from_numpy(each).sync() for each in arrays) for arrays in (problem.outputs, problem.inputs)
+                    tuple(api.from_numpy(each).sync() for each in arrays)
+                    for arrays in (problem.outputs, problem.inputs)
                 )
                 known = set(kernel.cache.plans)
                 example.launch(case, outputs, inputs).discard()  # built, so that it is specialized; never run

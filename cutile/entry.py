@@ -5,11 +5,13 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.compile.declared import Declared, checked_hints
 from cutile.compile.kernels import KernelCache
-from cutile.compile.rules import DEFAULT_RULES, AccessRules
+from cutile.compile.rules import AccessRules
 from cutile.errors import ArgumentError
 from cutile.launch.arguments import give_back
 from cutile.launch.form import Form
@@ -30,16 +32,9 @@ class Kernel:
 
     __wrapped_kernel__ = True
 
-    def __init__(
-        self,
-        function: Callable[..., None],
-        options: CompileOptions,
-        *,
-        unsafe: bool = False,
-        rules: AccessRules = DEFAULT_RULES,
-    ) -> None:
-        self._cache = KernelCache(function, unsafe=unsafe, rules=rules)
-        self._options = options
+    def __init__(self, function: Callable[..., None], declared: Declared) -> None:
+        self._cache = KernelCache(function, declared)
+        self._options = declared.default
         names = self._cache.signature.names
         result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
         self._form = Form(self._cache, result)
@@ -129,6 +124,9 @@ def entry(
     unchecked_accesses: bool = False,
     deny_in_kernel_checks: bool = False,
     check_accesses: bool = False,
+    optimization_hints: Mapping[str, CompileOptions] | None = None,
+    print_ir: bool = False,
+    dump_dir: str | Path | None = None,
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 def entry(
     function: Callable[..., None] | None = None,
@@ -139,6 +137,9 @@ def entry(
     unchecked_accesses: bool = False,
     deny_in_kernel_checks: bool = False,
     check_accesses: bool = False,
+    optimization_hints: Mapping[str, CompileOptions] | None = None,
+    print_ir: bool = False,
+    dump_dir: str | Path | None = None,
 ) -> Any:
     """Make a kernel of a Python function.
 
@@ -155,10 +156,14 @@ def entry(
         deny_in_kernel_checks: an index check that would stay in the kernel is an error when the kernel is compiled.
         check_accesses: the debug mode: every index check and every `assume_...` is checked in the kernel itself, as
             with `CUTILE_FORCE_CHECKS=1`.
+        optimization_hints: options by architecture, such as `{"sm_90": CompileOptions(occupancy=2)}`; they come before
+            `options`, and after those of a launch.
+        print_ir: print the IR, as written, whenever the kernel is compiled (`CUTILE_DUMP` does it for every kernel).
+        dump_dir: write every stage of each compilation into files in this folder.
 
     Raises:
         KernelError: the source or the signature cannot be understood; shows the place.
-        ValueError: two of the three that say how indices are checked.
+        ValueError: two of the three that say how indices are checked; hints for what is no architecture.
 
     Example:
         >>> import cutile as ct
@@ -166,8 +171,12 @@ def entry(
         ... def increment(y: ct.Mut):
         ...     y.store(y.load() + 1)
     """
-    chosen = options or DEFAULT_OPTIONS
-    rules = AccessRules.of(preconditions, unchecked_accesses, deny_in_kernel_checks, check_accesses)
-    if function is None:
-        return functools.partial(Kernel, options=chosen, unsafe=unsafe, rules=rules)
-    return Kernel(function, chosen, unsafe=unsafe, rules=rules)
+    declared = Declared(
+        unsafe=unsafe,
+        rules=AccessRules.of(preconditions, unchecked_accesses, deny_in_kernel_checks, check_accesses),
+        default=options or DEFAULT_OPTIONS,
+        hints=checked_hints(optimization_hints),
+        print_ir=print_ir,
+        dump_dir=Path(dump_dir) if dump_dir is not None else None,
+    )
+    return functools.partial(Kernel, declared=declared) if function is None else Kernel(function, declared)

@@ -15,9 +15,9 @@ from typing import Any
 from cutile import config
 from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Source, Target
 from cutile.backend.registry import backend
+from cutile.compile.declared import DEFAULT_DECLARED, Declared
 from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
-from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization
 from cutile.compile.store import DiskStore
 from cutile.errors import KernelTypeError
@@ -39,8 +39,7 @@ class Request:
     specialization: Specialization
     options: CompileOptions
     target: Target
-    unsafe: bool = False
-    rules: AccessRules = DEFAULT_RULES
+    declared: Declared = DEFAULT_DECLARED
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ def front(request: Request) -> Program:
         request.source,
         specialization.parameters,
         specialization.generics,
-        unsafe=request.unsafe,
+        unsafe=request.declared.unsafe,
     )
-    request.rules.note(program.function, specialization.generics, force=config.load().force_checks)
+    request.declared.rules.note(program.function, specialization.generics, force=config.load().force_checks)
     if not any(op.effect >= Effect.WRITE for op in program.function.body.operations):
         raise KernelTypeError(
             f"kernel {request.source.name!r} stores nothing, so it has no effect",
@@ -124,7 +123,7 @@ def compile_kernel(request: Request) -> Compiled:
         KernelError: the kernel does not compile; shows the place.
         CompilationError: the toolchain refused the generated code.
     """
-    settings = config.load()
+    settings = request.declared.shown(config.load())
     dump = Dump(settings, request.source.name)
     made_by = backend(request.target.backend)
     clock = _Clock()

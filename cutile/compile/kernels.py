@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.compile.declared import DEFAULT_DECLARED, Declared, capped
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
-from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization, generic_values, specialize
 from cutile.frontend.signature import read_signature
 from cutile.frontend.source import take_source
@@ -30,10 +30,11 @@ class Plan:
 
     def request(self, target: Target) -> Request:
         """What is to be compiled for a target."""
-        kernel = self._kernel
-        return Request(
-            kernel.function, kernel.source, self.specialization, self._options, target, kernel.unsafe, kernel.rules
-        )
+        kernel, made = self._kernel, self.specialization
+        options = kernel.declared.options(self._options, target)
+        if options.max_divisibility < self._options.max_divisibility:
+            made = capped(made, options)
+        return Request(kernel.function, kernel.source, made, options, target, kernel.declared)
 
     def interpreted(self) -> Interpreted:
         """The kernel to be run as plain Python."""
@@ -76,8 +77,7 @@ class KernelCache:
 
     Args:
         function: the Python function.
-        unsafe: whether it may use raw pointers.
-        rules: how its accesses are checked.
+        declared: what `@entry` says of it.
 
     Attributes:
         plans: what was specialized. Without generics and options the key is a tuple of what counts of each tensor: its
@@ -87,12 +87,9 @@ class KernelCache:
         KernelError: its source or signature cannot be understood.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], *, unsafe: bool = False, rules: AccessRules = DEFAULT_RULES
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], declared: Declared = DEFAULT_DECLARED) -> None:
         self.function = function
-        self.unsafe = unsafe
-        self.rules = rules
+        self.declared = declared
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)

@@ -1,0 +1,85 @@
+"""What `@entry(...)` says of a kernel, beside its parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.compile.rules import DEFAULT_RULES, AccessRules
+from cutile.compile.specialize import Specialization
+from cutile.config import STAGES, Config
+from cutile.ir.types import MutType, TensorType, Type
+
+_ARCHITECTURE = re.compile(r"sm_\d+a?")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The keywords of `@entry`, checked.
+
+    Attributes:
+        unsafe: whether the kernel may use raw pointers and unchecked views.
+        rules: how its accesses are checked.
+        default: the options of launches that give none.
+        hints: the same by architecture, which come first.
+        print_ir: print the IR as written when the kernel is compiled.
+        dump_dir: write every stage into files in this folder when the kernel is compiled.
+    """
+
+    unsafe: bool = False
+    rules: AccessRules = DEFAULT_RULES
+    default: CompileOptions = DEFAULT_OPTIONS
+    hints: tuple[tuple[str, CompileOptions], ...] = ()
+    print_ir: bool = False
+    dump_dir: Path | None = None
+
+    def shown(self, settings: Config) -> Config:
+        """The settings, with the stages that the kernel itself asks to see."""
+        if self.dump_dir is not None:
+            return replace(settings, dump=STAGES, dump_directory=self.dump_dir)
+        if self.print_ir and "ir" not in settings.dump:
+            return replace(settings, dump=(*settings.dump, "ir"))
+        return settings
+
+    def options(self, given: CompileOptions, target: Target) -> CompileOptions:
+        """The options of a launch: its own where it gives some, else the hints for the target's architecture."""
+        if given is not self.default:
+            return given
+        found = dict(self.hints)
+        return found.get(target.arch) or found.get(target.arch.removesuffix("a")) or given
+
+
+DEFAULT_DECLARED = Declared()
+"""What a kernel has that says nothing."""
+
+
+def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str, CompileOptions], ...]:
+    """The argument `optimization_hints`, in an order of its own.
+
+    Raises:
+        ValueError: a key is no architecture.
+        TypeError: a value is no `CompileOptions`.
+    """
+    for arch, options in (hints or {}).items():
+        if not _ARCHITECTURE.fullmatch(arch):
+            raise ValueError(f"entry: optimization_hints: {arch!r} is no architecture; write one such as 'sm_90'")
+        if not isinstance(options, CompileOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"entry: optimization_hints: {arch!r}: expected CompileOptions(...), got {options!r}")
+    return tuple(sorted((hints or {}).items()))
+
+
+def capped(made: Specialization, options: CompileOptions) -> Specialization:
+    """The specialization, with no more alignment assumed than the options allow."""
+
+    def cap(type: Type) -> Type:
+        tensor = type.tensor if isinstance(type, MutType) else type
+        if not isinstance(tensor, TensorType):
+            return type
+        alignment = max(tensor.dtype.bits // 8, min(tensor.alignment, options.max_divisibility))
+        tensor = replace(tensor, alignment=alignment)
+        return replace(type, tensor=tensor) if isinstance(type, MutType) else tensor
+
+    return replace(made, parameters={name: cap(type) for name, type in made.parameters.items()})

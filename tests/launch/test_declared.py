@@ -1,0 +1,58 @@
+"""The keywords of `@entry` that say how a kernel is compiled and what of it is shown."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile.backend.interface import Target
+from cutile.config import STAGES
+from tests.support.kernels import define
+from tests.support.memory import launch
+
+TEXT = "def double(y: Mut):\n    y.store(2.0 * y.load())\n"
+
+
+def run(kernel: Any) -> None:
+    y = np.ones(16, np.float32)
+    launch(kernel, (y, (8,)))
+    assert (y == 2).all()
+
+
+def test_print_ir_prints_the_ir_once(capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = ct.entry(print_ir=True)(define(TEXT))
+    run(kernel)
+    run(kernel)
+    shown = capsys.readouterr().err
+    assert shown.count("--- double: ir") == 1
+    assert "store_mut(" in shown
+
+
+def test_dump_dir_gets_every_stage(tmp_path: Path) -> None:
+    run(ct.entry(dump_dir=tmp_path / "stages")(define(TEXT)))
+    assert sorted(each.name.split(".")[1] for each in (tmp_path / "stages").iterdir()) == sorted(STAGES)
+
+
+def test_hints_are_for_their_architecture_and_come_after_the_launches_own() -> None:
+    hints = {"sm_90": ct.CompileOptions(occupancy=2, max_divisibility=4), "sm_100a": ct.CompileOptions(occupancy=3)}
+    kernel = ct.entry(options=ct.CompileOptions(occupancy=7), optimization_hints=hints)(define(TEXT))
+    run(kernel)
+    (plan,) = kernel.cache.plans.values()
+    asked = {arch: plan.request(Target("cuda", arch)) for arch in ("sm_80", "sm_90a", "sm_100a")}
+    assert {arch: each.options.occupancy for arch, each in asked.items()} == {"sm_80": 7, "sm_90a": 2, "sm_100a": 3}
+    assert "align 16" in str(asked["sm_80"].specialization.parameters["y"])
+    assert "align 4" in str(asked["sm_90a"].specialization.parameters["y"])
+    own = ct.CompileOptions(occupancy=1)
+    y = ct.api.ones((16,), ct.f32).sync()
+    kernel(y.partition((8,))).compile_options(own).discard()  # built, so that it is specialized
+    *_, launched = kernel.cache.plans.values()
+    assert launched.request(Target("cuda", "sm_90a")).options is own
+
+
+def test_mistakes_in_hints_are_named() -> None:
+    with pytest.raises(ValueError, match="'hopper' is no architecture"):
+        ct.entry(optimization_hints={"hopper": ct.CompileOptions()})
+    with pytest.raises(TypeError, match="expected CompileOptions"):
+        ct.entry(optimization_hints={"sm_90": 2})  # type: ignore[dict-item]
