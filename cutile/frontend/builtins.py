@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cutile.frontend.arithmetic import max_tile, min_tile
 from cutile.frontend.expect import constant_int
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, Handler, operation
-from cutile.frontend.tiles import max_tile, min_tile
 from cutile.frontend.values import Range, describe, is_tile, items_of
 from cutile.language.markers import Latency
 from cutile.ops import arith

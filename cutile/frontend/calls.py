@@ -6,12 +6,23 @@ import functools
 import inspect
 from typing import Any
 
-from cutile.frontend import builtins, partitions, records, sequences, tensors, tiles, tokens, views
+from cutile.frontend import (
+    arithmetic,
+    builtins,
+    comparison,
+    partitions,
+    records,
+    sequences,
+    tensors,
+    tiles,
+    tokens,
+    views,
+)
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method
 
-FAMILIES = (tensors, partitions, tiles, builtins, tokens, sequences, records, views)
+FAMILIES = (tensors, partitions, tiles, builtins, tokens, sequences, records, views, arithmetic, comparison)
 """Importing them registers their handlers."""
 
 

@@ -20,7 +20,7 @@ from cutile.frontend.structure import leaves
 from cutile.frontend.values import describe, is_tile
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
-from cutile.ops import arith, compare
+from cutile.ops import arith, compare, math
 from cutile.ops.shape import Broadcast, Reshape
 
 
@@ -212,11 +212,16 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
 
 
 def _power(frame: Frame, base: Any, exponent: Any) -> Any:
+    """Products for a small constant exponent, else `pow`."""
     if not (isinstance(exponent, int) and 1 <= exponent <= MAX_UNROLLED_POWER and not isinstance(exponent, bool)):
-        frame.type_error(
-            f"**: the exponent must be a constant integer from 1 to {MAX_UNROLLED_POWER}, got {describe(exponent)}",
-            remedy="Use ct.exp2(ct.log2(x) * y) for other powers.",
-        )
+        x, y = unify(frame, [base, exponent], "**")
+        if x.tile.dtype.kind != "float":
+            frame.type_error(
+                f"**: the exponent of integers must be a constant from 1 to {MAX_UNROLLED_POWER}, "
+                f"got {describe(exponent)}",
+                remedy="Convert to floats first: ct.convert_tile(x, ct.f32), or multiply in a loop.",
+            )
+        return frame.emit(math.Pow(x=x, y=y))
     result = None
     square = base
     while exponent:
@@ -245,8 +250,6 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
             f"/: the tiles are {dtype}, and / divides floats",
             remedy="Use // to divide integers, or convert with ct.convert_tile.",
         )
-    if kind in (ast.FloorDiv, ast.Mod) and dtype.kind == "float":
-        return _float_floor(frame, kind, x, y)
     if kind in (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift) and dtype.kind == "float":
         frame.type_error(
             f"{spelling}: bit operations take integers or bools, got {dtype}",
@@ -255,16 +258,6 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if dtype.kind == "bool" and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
         frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
     return frame.emit(TILE_BINARY[kind](x=x, y=y))
-
-
-def _float_floor(frame: Frame, kind: type[ast.AST], x: Value, y: Value) -> Value:
-    """`//` and `%` of floats, by their definition: floor(x / y), and x - floor(x / y) * y."""
-    from cutile.ops.math import Floor
-
-    quotient = frame.emit(Floor(x=frame.emit(arith.Div(x=x, y=y))))
-    if kind is ast.FloorDiv:
-        return quotient
-    return frame.emit(arith.Sub(x=x, y=frame.emit(arith.Mul(x=quotient, y=y))))
 
 
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 from cutile.frontend.expect import index_scalar, shape_of, tile_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.operators import binary, broadcast_to, is_number, materialize, unify
 from cutile.frontend.registry import method, operation
-from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import MutRef, TensorRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.ops import arith
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -32,20 +32,21 @@ def extent(frame: Frame, value: Value, axis: int) -> Any:
     return known if known is not None else frame.emit(TensorDim(x=value, axis=axis))
 
 
+def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
+    """`length / tile` rounded up, for a length of at least 0: one division, which cannot overflow for real lengths."""
+    if isinstance(length, int):
+        return -(-length // tile)
+    return binary(frame, ast.FloorDiv, binary(frame, ast.Add, length, tile - 1), tile)
+
+
 @operation
 def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         if b == 0:
             frame.type_error("ceil_div: division by zero", remedy="Both numbers are known now.")
         return -(-a // b)
-    if isinstance(b, int) and b > 0:  # (a + b - 1) // b needs one division and cannot round wrongly
-        return binary(frame, ast.FloorDiv, binary(frame, ast.Add, a, b - 1), b)
-    negated = binary(frame, ast.FloorDiv, _negate(frame, a), b)
-    return _negate(frame, negated)
-
-
-def _negate(frame: Frame, value: Any) -> Any:
-    return frame.emit(arith.Neg(x=value)) if is_tile(value) else -value
+    x, y = unify(frame, [a, b], "ceil_div")
+    return frame.emit(arith.DivCeil(x=x, y=y))
 
 
 def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:

@@ -1,4 +1,4 @@
-"""Calls that make tiles of tiles: creation, shape, arithmetic, functions, reductions, products."""
+"""Calls that make tiles of tiles: creation, shape, reductions, products."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from cutile.frontend.operators import (
     default_dtype,
     is_number,
     materialize,
-    unify,
 )
 from cutile.frontend.registry import METHODS, OPERATIONS, operation
-from cutile.frontend.values import describe, is_tile, items_of
+from cutile.frontend.values import describe, items_of
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
-from cutile.ops import arith, math
 from cutile.ops.cast import Convert
-from cutile.ops.compare import Select
 from cutile.ops.create import Iota
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import ReduceMax, ReduceMin, ReduceProd, ReduceSum
@@ -106,67 +103,10 @@ def convert_tile(frame: Frame, x: Any, dtype: Any) -> Any:
     return tile if tile.tile.dtype is wanted else frame.emit(Convert(x=tile, dtype=wanted))
 
 
-@operation
-def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
-    if not is_tile(condition):
-        return x if condition else y
-    left, right = unify(frame, [x, y], "select")
-    shape = broadcast_shape(frame, [condition.tile.shape, left.tile.shape], "select")
-    return frame.emit(
-        Select(
-            condition=broadcast_to(frame, condition, shape),
-            x=broadcast_to(frame, left, shape),
-            y=broadcast_to(frame, right, shape),
-        )
-    )
-
-
-# Arithmetic, functions, reductions, products
-
-
-@operation
-def fma(frame: Frame, x: Any, y: Any, z: Any) -> Any:
-    a, b, c = unify(frame, [x, y, z], "fma")
-    return frame.emit(arith.Fma(x=a, y=b, z=c))
-
-
-@operation
-def min_tile(frame: Frame, x: Any, y: Any) -> Any:
-    a, b = unify(frame, [x, y], "min_tile")
-    return frame.emit(arith.Min(x=a, y=b))
-
-
-@operation
-def max_tile(frame: Frame, x: Any, y: Any) -> Any:
-    a, b = unify(frame, [x, y], "max_tile")
-    return frame.emit(arith.Max(x=a, y=b))
+# Reductions, products
 
 
 def _register_functions() -> None:
-    for op in (
-        math.Exp,
-        math.Exp2,
-        math.Log,
-        math.Log2,
-        math.Sqrt,
-        math.Rsqrt,
-        math.Sin,
-        math.Cos,
-        math.Tanh,
-        math.Floor,
-        math.Ceil,
-    ):
-
-        def handler(frame: Frame, x: Any, *, op: Any = op) -> Any:
-            tile = tile_of(frame, x, op.name)
-            if tile.tile.dtype.kind != "float":
-                frame.type_error(
-                    f"{op.name}: expected a tile of floats, got {tile.type}",
-                    remedy="Convert first: ct.convert_tile(x, ct.f32).",
-                )
-            return frame.emit(op(x=tile))
-
-        OPERATIONS[op.name] = handler
     for op in (ReduceSum, ReduceProd, ReduceMax, ReduceMin):
 
         def reduction(frame: Frame, x: Any, axis: Any, *, op: Any = op) -> Any:

@@ -200,6 +200,8 @@ class Op:
         fields: dict[str, _Field] = dict(cls.fields)
         own = {key: each for key, each in vars(cls).items() if isinstance(each, _Field)}
         fields.update(own)
+        # Operands first, as they are passed: a base class may have declared attributes already.
+        fields = dict(sorted(fields.items(), key=lambda item: item[1].kind == "attribute"))
         counts = {"operand": 0, "region": 0}
         for key, each in fields.items():
             each.name = key

@@ -90,12 +90,6 @@ def transpose(x: Tile) -> Tile:
 
 
 @operation
-def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
-    """`x` where `condition` is true, else `y`; the three broadcast."""
-    outside_kernel("select")
-
-
-@operation
 def convert_tile(x: Tile | float, dtype: Any) -> Tile:
     """The elements as `dtype`: floats round to nearest even, float to integer truncates, integers wrap."""
     outside_kernel("convert_tile")
@@ -108,24 +102,6 @@ def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
     f16 and bf16 accumulate in f32 (f16 also in f16), f32 in f32 (exact products), f64 in f64, i8 and u8 in i32.
     """
     outside_kernel("mma")
-
-
-@operation
-def fma(x: Tile, y: Tile | float, z: Tile | float) -> Tile:
-    """`x * y + z` with one rounding."""
-    outside_kernel("fma")
-
-
-@operation
-def min_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """The smaller, element by element; a NaN is dropped where the other is a number."""
-    outside_kernel("min_tile")
-
-
-@operation
-def max_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """The larger, element by element; a NaN is dropped where the other is a number."""
-    outside_kernel("max_tile")
 
 
 @operation
@@ -150,72 +126,6 @@ def reduce_max(x: Tile, axis: int) -> Tile:
 def reduce_min(x: Tile, axis: int) -> Tile:
     """The smallest element (NaN is dropped) along a constant `axis`, which the result lacks."""
     outside_kernel("reduce_min")
-
-
-@operation
-def exp(x: Tile) -> Tile:
-    """`e ** x`."""
-    outside_kernel("exp")
-
-
-@operation
-def exp2(x: Tile) -> Tile:
-    """`2 ** x`."""
-    outside_kernel("exp2")
-
-
-@operation
-def log(x: Tile) -> Tile:
-    """The natural logarithm."""
-    outside_kernel("log")
-
-
-@operation
-def log2(x: Tile) -> Tile:
-    """The logarithm to base 2."""
-    outside_kernel("log2")
-
-
-@operation
-def sqrt(x: Tile) -> Tile:
-    """The square root, rounded to nearest."""
-    outside_kernel("sqrt")
-
-
-@operation
-def rsqrt(x: Tile) -> Tile:
-    """`1 / sqrt(x)`."""
-    outside_kernel("rsqrt")
-
-
-@operation
-def sin(x: Tile) -> Tile:
-    """The sine of radians."""
-    outside_kernel("sin")
-
-
-@operation
-def cos(x: Tile) -> Tile:
-    """The cosine of radians."""
-    outside_kernel("cos")
-
-
-@operation
-def tanh(x: Tile) -> Tile:
-    """The hyperbolic tangent."""
-    outside_kernel("tanh")
-
-
-@operation
-def floor(x: Tile) -> Tile:
-    """The largest whole number not above `x`."""
-    outside_kernel("floor")
-
-
-@operation
-def ceil(x: Tile) -> Tile:
-    """The smallest whole number not below `x`."""
-    outside_kernel("ceil")
 
 
 @operation

@@ -1,17 +1,22 @@
-"""Arithmetic and bits, element by element. Integers wrap; f16 and bf16 compute in f32 and round each time."""
+"""Arithmetic and bits, element by element. Integers wrap; f16 and bf16 compute in f32 and round each time.
+
+Floats round to nearest even here; the other roundings are in `rounding.py`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from cutile.ir.core import BITS_TILE, FLOAT_TILE, Op, Value, operand
+from cutile.errors import KernelTypeError
+from cutile.ir.core import BITS_TILE, FLOAT_TILE, Op, Value, attribute, operand
 from cutile.ir.types import Type
+from cutile.ops import exact
 from cutile.ops.elementwise import Binary, BitsBinary, FloatBinary, IntBinary, Unary, require_same
 
 
-class Add(Binary, name="add", spelled=("x + y",)):
+class Add(Binary, name="add", spelled=("x + y", "addi", "addf")):
     """`x + y`.
 
     Examples:
@@ -22,7 +27,7 @@ class Add(Binary, name="add", spelled=("x + y",)):
     function = staticmethod(np.add)
 
 
-class Sub(Binary, name="sub", spelled=("x - y",)):
+class Sub(Binary, name="sub", spelled=("x - y", "subi", "subf")):
     """`x - y`.
 
     Examples:
@@ -33,7 +38,7 @@ class Sub(Binary, name="sub", spelled=("x - y",)):
     function = staticmethod(np.subtract)
 
 
-class Mul(Binary, name="mul", spelled=("x * y",)):
+class Mul(Binary, name="mul", spelled=("x * y", "muli", "mulf")):
     """`x * y`.
 
     Examples:
@@ -44,7 +49,7 @@ class Mul(Binary, name="mul", spelled=("x * y",)):
     function = staticmethod(np.multiply)
 
 
-class Div(FloatBinary, name="div", spelled=("x / y",)):
+class Div(FloatBinary, name="div", spelled=("x / y", "divf", "true_div")):
     """`x / y` for floats, rounded to nearest.
 
     Examples:
@@ -55,63 +60,198 @@ class Div(FloatBinary, name="div", spelled=("x / y",)):
     function = staticmethod(np.divide)
 
 
+def _wide(x: Any) -> Any:
+    """16-bit floats as f32, in which they are computed."""
+    return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind not in "iub" else x
+
+
 def _floor_divide(x: Any, y: Any) -> Any:
     """NumPy's `//`; division by zero gives 0 and INT_MIN // -1 wraps, as NumPy has it."""
     with np.errstate(all="ignore"):
-        return np.floor_divide(x, y)
+        return np.floor_divide(_wide(x), _wide(y))
 
 
 def _mod(x: Any, y: Any) -> Any:
-    """NumPy's `%`: the sign of `y`; 0 for a zero divisor."""
+    """NumPy's `%`: the sign of `y`; 0 for a zero divisor of integers."""
     with np.errstate(all="ignore"):
-        return np.mod(x, y)
+        return np.mod(_wide(x), _wide(y))
 
 
-class FloorDiv(IntBinary, name="floor_div", spelled=("x // y", "ceil_div")):
-    """`x // y` for integers, rounded down as in Python. A zero divisor gives 0, as in NumPy.
+class FloorDiv(Binary, name="floor_div", spelled=("x // y", "divi")):
+    """`x // y`, rounded down as in Python. A zero divisor gives 0 for integers, as in NumPy.
+
+    For floats it is `(x - x % y) / y`, a whole number, which is not the floor of the rounded quotient: `1.0 // 0.1` is
+    9, since 0.1 is a little more than a tenth. Infinite or NaN where `x / y` is, for a zero divisor.
 
     Examples:
         >>> run(lambda x, y: x // y, [7, -7], [2, 2], dtype="i32")
         [3, -4]
+        >>> run(lambda x, y: x // y, [1.0, -1.0], [0.1, 0.1], dtype="f64")
+        [9.0, -10.0]
     """
 
     function = staticmethod(_floor_divide)
 
 
-class Mod(IntBinary, name="mod", spelled=("x % y",)):
-    """`x % y` for integers, with the sign of `y` as in Python. A zero divisor gives 0, as in NumPy.
+class Mod(Binary, name="mod", spelled=("x % y",)):
+    """`x % y`, with the sign of `y` as in Python. A zero divisor gives 0 for integers, NaN for floats, as in NumPy.
 
     Examples:
         >>> run(lambda x, y: x % y, [7, -7], [3, 3], dtype="i32")
         [1, 2]
+        >>> run(lambda x, y: x % y, [7.5, -7.5], [2.0, 2.0])
+        [1.5, 0.5]
     """
 
     function = staticmethod(_mod)
 
 
-class Min(Binary, name="min", spelled=("min_tile", "min(x, y)")):
-    """The smaller of `x` and `y`; a NaN is dropped where the other is a number.
+def _truncated_divide(x: Any, y: Any) -> Any:
+    """The quotient rounded toward zero; 0 for a zero divisor; the smallest integer over -1 wraps."""
+    quotient = _floor_divide(x, y)
+    inexact = (quotient * y != x) & (y != 0)
+    return quotient + (inexact & (quotient < 0)).astype(x.dtype)
+
+
+class DivTrunc(IntBinary, name="div_trunc", spelled=("divi",)):
+    """`x / y` for integers, rounded toward zero as in C. A zero divisor gives 0.
+
+    Examples:
+        >>> run(lambda x, y: ct.divi(x, y), [7, -7], [2, 2], dtype="i32")
+        [3, -3]
+    """
+
+    function = staticmethod(_truncated_divide)
+
+
+def _ceiled_divide(x: Any, y: Any) -> Any:
+    """The quotient rounded up; 0 for a zero divisor."""
+    quotient = _floor_divide(x, y)
+    return quotient + ((quotient * y != x) & (y != 0)).astype(x.dtype)
+
+
+class DivCeil(IntBinary, name="div_ceil", spelled=("divi", "ceil_div")):
+    """`x / y` for integers, rounded up. A zero divisor gives 0.
+
+    Examples:
+        >>> run(lambda x, y: ct.divi(x, y, ct.rounding.POSITIVE_INF), [7, -7], [2, 2], dtype="i32")
+        [4, -3]
+    """
+
+    function = staticmethod(_ceiled_divide)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    """NumPy's fmod: the sign of `x`; 0 for a zero divisor of integers."""
+    with np.errstate(all="ignore"):
+        return np.fmod(_wide(x), _wide(y))  # exact: the remainder always has room
+
+
+class Rem(Binary, name="rem", spelled=("remi", "remf")):
+    """What `x / y` leaves once the quotient is truncated: the sign of `x`, as in C. Exact.
+
+    For integers a zero divisor gives 0; for floats NaN, as does an infinite `x`.
+
+    Examples:
+        >>> run(lambda x, y: ct.remi(x, y), [7, -7], [3, 3], dtype="i32")
+        [1, -1]
+        >>> run(lambda x, y: ct.remf(x, y), [7.5, -7.5], [2.0, 2.0])
+        [1.5, -1.5]
+    """
+
+    function = staticmethod(_remainder)
+
+
+def _high_product(x: Any, y: Any) -> Any:
+    """The upper half of the product, by Python's integers where 64 bits are not enough."""
+    bits = x.dtype.itemsize * 8
+    if bits < 64:
+        wide = np.uint64 if x.dtype.kind == "u" else np.int64
+        return x.astype(wide) * y.astype(wide) >> wide(bits)
+    product = np.asarray(x.astype(object) * y.astype(object))
+    return np.asarray(product // (1 << 64), object).astype(x.dtype)
+
+
+class MulHi(IntBinary, name="mul_hi", spelled=("mulhii",)):
+    """The upper half of the product, which has twice the bits; signed or unsigned as the dtype is.
+
+    Examples:
+        >>> run(lambda x, y: ct.mulhii(x, y), [2**30, -1], [8, 1], dtype="i32")
+        [2, -1]
+    """
+
+    function = staticmethod(_high_product)
+
+
+_choose: Any = np.where
+
+
+class Extreme(Binary):
+    """The smaller or the larger. -0 is below +0.
+
+    Attributes:
+        nan: whether NaN propagates; else it is dropped where the other is a number.
+        ftz: whether operands below the smallest normal f32 count as zero.
+    """
+
+    nan: bool = attribute(default=False)
+    ftz: bool = attribute(default=False)
+    propagating: ClassVar[Any]
+
+    def infer(self) -> tuple[Type, ...]:
+        result = super().infer()
+        if self.ftz and self.x.tile.dtype.name != "f32":
+            raise KernelTypeError(f"{self.name}: ftz flushes f32, the tiles are {self.x.tile.dtype}")
+        return result
+
+    def reference(self, x: Any, y: Any) -> Any:
+        if x.dtype.kind in "iu":
+            return np.asarray(type(self).function(x, y))
+        if self.ftz:
+            x, y = exact.flush(x), exact.flush(y)
+        picked = (type(self).propagating if self.nan else type(self).function)(x, y)
+        return _choose((x == 0) & (y == 0), self._of_zeros(x, y), picked).astype(x.dtype)
+
+    def _of_zeros(self, x: Any, y: Any) -> Any:
+        """NumPy takes either of two zeros."""
+        raise NotImplementedError
+
+
+class Min(Extreme, name="min", spelled=("min_tile", "minf", "mini", "min(x, y)")):
+    """The smaller of `x` and `y`; a NaN is dropped where the other is a number, unless asked otherwise. -0 is below +0.
 
     Examples:
         >>> run(lambda x, y: ct.min_tile(x, y), [1.0, 5.0], [3.0, 4.0])
         [1.0, 4.0]
+        >>> run(lambda x, y: ct.minf(x, y, nan=True), [1.0, float("nan")], [3.0, 4.0])
+        [1.0, nan]
     """
 
     function = staticmethod(np.fmin)
+    propagating = staticmethod(np.minimum)
+
+    def _of_zeros(self, x: Any, y: Any) -> Any:
+        return _choose(np.signbit(x), x, y)
 
 
-class Max(Binary, name="max", spelled=("max_tile", "max(x, y)")):
-    """The larger of `x` and `y`; a NaN is dropped where the other is a number.
+class Max(Extreme, name="max", spelled=("max_tile", "maxf", "maxi", "max(x, y)")):
+    """The larger of `x` and `y`; a NaN is dropped where the other is a number, unless asked otherwise. -0 is below +0.
 
     Examples:
         >>> run(lambda x, y: ct.max_tile(x, y), [1.0, 5.0], [3.0, 4.0])
         [3.0, 5.0]
+        >>> run(lambda x, y: ct.maxf(x, y, nan=True), [1.0, float("nan")], [3.0, 4.0])
+        [3.0, nan]
     """
 
     function = staticmethod(np.fmax)
+    propagating = staticmethod(np.maximum)
+
+    def _of_zeros(self, x: Any, y: Any) -> Any:
+        return _choose(np.signbit(x), y, x)
 
 
-class Neg(Unary, name="neg", spelled=("-x",)):
+class Neg(Unary, name="neg", spelled=("-x", "negi", "negf")):
     """`-x`.
 
     Examples:
@@ -123,7 +263,7 @@ class Neg(Unary, name="neg", spelled=("-x",)):
         return np.negative(x)
 
 
-class Abs(Unary, name="abs", spelled=("abs(x)",)):
+class Abs(Unary, name="abs", spelled=("abs(x)", "absi", "absf")):
     """The absolute value; the smallest signed integer stays itself.
 
     Examples:
@@ -151,12 +291,10 @@ class Fma(Op, name="fma", spelled=("fma",)):
         return (require_same(self.name, x=self.x, y=self.y, z=self.z),)
 
     def reference(self, x: Any, y: Any, z: Any) -> Any:
-        # exact for f16, bf16 and f32 up to the double rounding of float64; f64 goes through long double
-        wide = np.longdouble if x.dtype.itemsize == 8 else np.float64
-        return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
+        return exact.fused(x, y, z)
 
 
-class And(BitsBinary, name="and", spelled=("x & y",)):
+class And(BitsBinary, name="and", spelled=("x & y", "andi")):
     """`x & y`, bit by bit; logical for bools.
 
     Examples:
@@ -167,7 +305,7 @@ class And(BitsBinary, name="and", spelled=("x & y",)):
     function = staticmethod(np.bitwise_and)
 
 
-class Or(BitsBinary, name="or", spelled=("x | y",)):
+class Or(BitsBinary, name="or", spelled=("x | y", "ori")):
     """`x | y`, bit by bit; logical for bools.
 
     Examples:
@@ -178,7 +316,7 @@ class Or(BitsBinary, name="or", spelled=("x | y",)):
     function = staticmethod(np.bitwise_or)
 
 
-class Xor(BitsBinary, name="xor", spelled=("x ^ y",)):
+class Xor(BitsBinary, name="xor", spelled=("x ^ y", "xori")):
     """`x ^ y`, bit by bit; logical for bools.
 
     Examples:
@@ -189,7 +327,7 @@ class Xor(BitsBinary, name="xor", spelled=("x ^ y",)):
     function = staticmethod(np.bitwise_xor)
 
 
-class Not(Op, name="not", spelled=("~x",)):
+class Not(Op, name="not", spelled=("~x", "noti")):
     """`~x`, bit by bit; logical for bools.
 
     Examples:
@@ -211,7 +349,7 @@ def _shift_left(x: Any, y: Any) -> Any:
     return np.left_shift(x, y)
 
 
-class Shl(IntBinary, name="shl", spelled=("x << y",)):
+class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):
     """`x << y`; a count of at least the width gives 0, as in NumPy. Negative counts are unspecified.
 
     Examples:
@@ -222,7 +360,7 @@ class Shl(IntBinary, name="shl", spelled=("x << y",)):
     function = staticmethod(_shift_left)
 
 
-class Shr(IntBinary, name="shr", spelled=("x >> y",)):
+class Shr(IntBinary, name="shr", spelled=("x >> y", "shri")):
     """`x >> y`; signed values keep their sign; a count of at least the width gives 0 or -1, as in NumPy.
 
     Examples:

@@ -27,7 +27,7 @@ class Compare(Op):
         return np.asarray(type(self).function(x, y)).astype(np.bool_)
 
 
-class Eq(Compare, name="eq", spelled=("x == y",)):
+class Eq(Compare, name="eq", spelled=("x == y", "eq_tile", "cmpi", "cmpf")):
     """`x == y`; false where either is NaN.
 
     Examples:
@@ -38,7 +38,7 @@ class Eq(Compare, name="eq", spelled=("x == y",)):
     function = staticmethod(np.equal)
 
 
-class Ne(Compare, name="ne", spelled=("x != y",)):
+class Ne(Compare, name="ne", spelled=("x != y", "ne_tile", "cmpi", "cmpf")):
     """`x != y`; true where either is NaN, as in NumPy.
 
     Examples:
@@ -49,7 +49,7 @@ class Ne(Compare, name="ne", spelled=("x != y",)):
     function = staticmethod(np.not_equal)
 
 
-class Lt(Compare, name="lt", spelled=("x < y",)):
+class Lt(Compare, name="lt", spelled=("x < y", "lt_tile", "cmpi", "cmpf")):
     """`x < y`; false where either is NaN.
 
     Examples:
@@ -60,7 +60,7 @@ class Lt(Compare, name="lt", spelled=("x < y",)):
     function = staticmethod(np.less)
 
 
-class Le(Compare, name="le", spelled=("x <= y",)):
+class Le(Compare, name="le", spelled=("x <= y", "le_tile", "cmpi", "cmpf")):
     """`x <= y`; false where either is NaN.
 
     Examples:
@@ -71,7 +71,7 @@ class Le(Compare, name="le", spelled=("x <= y",)):
     function = staticmethod(np.less_equal)
 
 
-class Gt(Compare, name="gt", spelled=("x > y",)):
+class Gt(Compare, name="gt", spelled=("x > y", "gt_tile", "cmpi", "cmpf")):
     """`x > y`; false where either is NaN.
 
     Examples:
@@ -82,7 +82,7 @@ class Gt(Compare, name="gt", spelled=("x > y",)):
     function = staticmethod(np.greater)
 
 
-class Ge(Compare, name="ge", spelled=("x >= y",)):
+class Ge(Compare, name="ge", spelled=("x >= y", "ge_tile", "cmpi", "cmpf")):
     """`x >= y`; false where either is NaN.
 
     Examples:

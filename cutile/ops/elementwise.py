@@ -27,10 +27,10 @@ def require_same(op: str, **values: Value) -> TileType:
     return first.tile
 
 
-def rounded(function: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`function(x)` computed in at least f32 and rounded once to the dtype of `x`."""
-    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
-    return np.asarray(function(wide)).astype(x.dtype)
+def rounded(function: Any, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`function(*arrays)` computed in more bits than the dtype of the arrays has, and rounded to it."""
+    wide = np.longdouble if arrays[0].dtype.itemsize == 8 else np.float64
+    return np.asarray(function(*(each.astype(wide) for each in arrays))).astype(arrays[0].dtype)
 
 
 class Unary(Op):

@@ -1,4 +1,4 @@
-"""Functions of one float tile. f16 and bf16 compute in f32 and round once."""
+"""Functions of one or two tiles of floats. f16 and bf16 compute in f32 and round once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cutile.ir.accuracy import Accuracy
-from cutile.ops.elementwise import FloatUnary
+from cutile.errors import KernelTypeError
+from cutile.ir.accuracy import CORRECT, Accuracy
+from cutile.ir.core import attribute
+from cutile.ir.types import Type
+from cutile.ops.elementwise import FloatBinary, FloatUnary, rounded
+from cutile.ops.exact import flush
 
 
 class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f64=1.0)):
@@ -21,12 +25,28 @@ class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f
     function = staticmethod(np.exp)
 
 
-class Exp2(FloatUnary, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
-    """`2 ** x`.
+class Flushing(FloatUnary):
+    """A function that can treat f32 below the smallest normal number as zeros, which is faster."""
+
+    ftz: bool = attribute(default=False)
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.ftz and self.x.tile.dtype.name != "f32":
+            raise KernelTypeError(f"{self.name}: ftz flushes f32, the tile is {self.x.tile.dtype}")
+        return super().infer()
+
+    def reference(self, x: Any) -> Any:
+        return flush(super().reference(flush(x))) if self.ftz else super().reference(x)
+
+
+class Exp2(Flushing, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
+    """`2 ** x`. With `ftz`, f32 operands and results below the smallest normal number are zeros.
 
     Examples:
         >>> run(lambda x: ct.exp2(x), [0.0, 1.0, 3.0])
         [1.0, 2.0, 8.0]
+        >>> run(lambda x: ct.exp2(x, ftz=True), [3.0, -140.0])
+        [8.0, 0.0]
     """
 
     function = staticmethod(np.exp2)
@@ -54,7 +74,7 @@ class Log2(FloatUnary, name="log2", spelled=("log2",), accuracy=Accuracy(f32=1.5
     function = staticmethod(np.log2)
 
 
-class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",)):
+class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",), accuracy=CORRECT):
     """The square root, rounded to nearest; NaN below zero.
 
     Examples:
@@ -66,11 +86,11 @@ class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",)):
 
 
 def _rsqrt(x: Any) -> Any:
-    return (1.0 / np.sqrt(x.astype(np.float64))).astype(x.dtype)
+    return 1.0 / np.sqrt(x)
 
 
-class Rsqrt(FloatUnary, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
-    """`1 / sqrt(x)`.
+class Rsqrt(Flushing, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
+    """`1 / sqrt(x)`. With `ftz`, f32 operands below the smallest normal number are zeros.
 
     Examples:
         >>> run(lambda x: ct.rsqrt(x), [4.0, 16.0])
@@ -102,6 +122,39 @@ class Cos(FloatUnary, name="cos", spelled=("cos",), accuracy=Accuracy(f32=2.0, f
     function = staticmethod(np.cos)
 
 
+class Tan(FloatUnary, name="tan", spelled=("tan",), accuracy=Accuracy(f32=4.0, f64=2.0)):
+    """The tangent of `x` radians.
+
+    Examples:
+        >>> run(lambda x: ct.tan(x), [0.0])
+        [0.0]
+    """
+
+    function = staticmethod(np.tan)
+
+
+class Sinh(FloatUnary, name="sinh", spelled=("sinh",), accuracy=Accuracy(f32=3.0, f64=2.0)):
+    """The hyperbolic sine.
+
+    Examples:
+        >>> run(lambda x: ct.sinh(x), [0.0, float("inf")])
+        [0.0, inf]
+    """
+
+    function = staticmethod(np.sinh)
+
+
+class Cosh(FloatUnary, name="cosh", spelled=("cosh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
+    """The hyperbolic cosine.
+
+    Examples:
+        >>> run(lambda x: ct.cosh(x), [0.0, float("-inf")])
+        [1.0, inf]
+    """
+
+    function = staticmethod(np.cosh)
+
+
 class Tanh(FloatUnary, name="tanh", spelled=("tanh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The hyperbolic tangent.
 
@@ -113,7 +166,7 @@ class Tanh(FloatUnary, name="tanh", spelled=("tanh",), accuracy=Accuracy(f32=2.0
     function = staticmethod(np.tanh)
 
 
-class Floor(FloatUnary, name="floor", spelled=("floor",)):
+class Floor(FloatUnary, name="floor", spelled=("floor",), accuracy=CORRECT):
     """The largest whole number that is not above `x`.
 
     Examples:
@@ -124,7 +177,7 @@ class Floor(FloatUnary, name="floor", spelled=("floor",)):
     function = staticmethod(np.floor)
 
 
-class Ceil(FloatUnary, name="ceil", spelled=("ceil",)):
+class Ceil(FloatUnary, name="ceil", spelled=("ceil",), accuracy=CORRECT):
     """The smallest whole number that is not below `x`.
 
     Examples:
@@ -133,3 +186,34 @@ class Ceil(FloatUnary, name="ceil", spelled=("ceil",)):
     """
 
     function = staticmethod(np.ceil)
+
+
+class FloatFunction(FloatBinary):
+    """A function of two floats; f16 and bf16 compute in f32 and round once."""
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return rounded(type(self).function, x, y)
+
+
+class Pow(FloatFunction, name="pow", spelled=("pow", "x ** y"), accuracy=Accuracy(f32=4.0, f64=2.0)):
+    """`x ** y`; NaN for a negative base and an exponent that is no whole number.
+
+    Examples:
+        >>> run(lambda x, y: ct.pow(x, y), [2.0, 9.0], [10.0, 0.5])
+        [1024.0, 3.0]
+        >>> run(lambda x, y: x ** y, [2.0], [-1.0])
+        [0.5]
+    """
+
+    function = staticmethod(np.power)
+
+
+class Atan2(FloatFunction, name="atan2", spelled=("atan2",), accuracy=Accuracy(f32=3.0, f64=2.0)):
+    """The angle of the point (`y`, `x`) in radians, from -pi to pi: `atan2(x, y)` is the arctangent of `x / y`.
+
+    Examples:
+        >>> run(lambda x, y: ct.atan2(x, y), [0.0, 1.0], [1.0, 0.0])
+        [0.0, 1.5707963705062866]
+    """
+
+    function = staticmethod(np.arctan2)

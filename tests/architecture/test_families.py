@@ -6,16 +6,16 @@ from pathlib import Path
 from tests.architecture.sources import ROOT
 
 FAMILIES = frozenset(
-    {"arith", "math", "compare", "cast", "create", "shape", "memory", "view", "bound"}
+    {"arith", "rounding", "math", "compare", "cast", "create", "shape", "memory", "view", "bound"}
     | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
 _EMITTERS = frozenset({"kernel", "module", "roles", "table", "text"})
 SHARED = {
-    "cutile/ops": frozenset({"registry", "elementwise", "op"}),
+    "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/backend/cpu/emit": _EMITTERS,
     "cutile/backend/cuda/emit": _EMITTERS,
-    "tests/samples": frozenset({"row", "control_loops", "control_sample"}),
+    "tests/samples": frozenset({"row", "values", "control_loops", "control_sample"}),
 }
 
 

@@ -23,7 +23,7 @@ BODIES: dict[str, str] = {
     "number_too_large": "t = ct.iota((8,), ct.u8) + 300",
     "divide_integers": "t = ct.iota((8,)) / 2",
     "bits_of_floats": "t = y.load() & 1",
-    "power_of_a_tile": "t = y.load() ** a",
+    "power_of_a_tile": "t = ct.iota((8,)) ** n",
     "matrix_product_operator": "t = y.load() @ y.load()",
     "tile_as_condition": "if y.load() > 0.0:\n    y.store(y.load())",
     "store_wrong_dtype": "y.store(ct.convert_tile(y.load(), ct.f16))",

@@ -4,7 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.samples.row import ANY, NUMBERS, Row
+from cutile.dtypes import bool_, f16, f32, i32, u8
+from tests.samples.row import Row
+
+SOME = (f32, f16, i32, u8)
+MORE = (*SOME, bool_)
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
@@ -12,12 +16,12 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 
 ROWS = (
-    Row("eq", "ct.select(x == y, x, y - x)", lambda x, y: _where(x == y, x, y - x)),
-    Row("ne", "ct.select(x != y, x, y + y)", lambda x, y: _where(x != y, x, y + y)),
-    Row("lt", "ct.select(x < y, x, y)", lambda x, y: _where(x < y, x, y), ANY),
-    Row("le", "ct.select(x <= y, y, x)", lambda x, y: _where(x <= y, y, x), ANY),
-    Row("gt", "ct.select(x > y, x, y)", lambda x, y: _where(x > y, x, y), ANY),
-    Row("ge", "ct.select(x >= y, x, y)", lambda x, y: _where(x >= y, x, y), ANY, (3, 8)),
-    Row("select", "ct.select((x > 1) | (y > 1), x, 0)", lambda x, y: _where((x > 1) | (y > 1), x, 0), NUMBERS),
-    Row("select", "ct.select(~(x < y) ^ (x == y), x, y)", lambda x, y: _where(~(x < y) ^ (x == y), x, y)),
+    Row("eq", "ct.select(x == y, x, y - x)", lambda x, y: _where(x == y, x, y - x), SOME),
+    Row("ne", "ct.select(x != y, x, y + y)", lambda x, y: _where(x != y, x, y + y), SOME),
+    Row("lt", "ct.select(x < y, x, y)", lambda x, y: _where(x < y, x, y), MORE),
+    Row("le", "ct.select(x <= y, y, x)", lambda x, y: _where(x <= y, y, x), MORE),
+    Row("gt", "ct.select(x > y, x, y)", lambda x, y: _where(x > y, x, y), MORE),
+    Row("ge", "ct.select(x >= y, x, y)", lambda x, y: _where(x >= y, x, y), MORE, (3, 8)),
+    Row("select", "ct.select((x > 1) | (y > 1), x, 0)", lambda x, y: _where((x > 1) | (y > 1), x, 0), SOME),
+    Row("select", "ct.select(~(x < y) ^ (x == y), x, y)", lambda x, y: _where(~(x < y) ^ (x == y), x, y), SOME),
 )

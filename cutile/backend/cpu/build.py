@@ -41,7 +41,8 @@ SYMBOL = "cutile_kernel"
 # What an object may ask of the process: the C library's memory and float functions, nothing of Python's.
 _LIBRARY = frozenset(
     ["memcpy", "memset", "memmove"]
-    + [name + suffix for name in ("sin", "cos", "fma", "fmin", "fmax", "floor", "ceil") for suffix in ("", "f")]
+    + ["tan", "sinh", "cosh", "pow", "atan2"]
+    + [name + suffix for name in ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil") for suffix in ("", "f")]
 )
 
 

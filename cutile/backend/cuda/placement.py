@@ -25,7 +25,7 @@ from cutile.ops.view import LoadView, StoreView
 ACCESS_BYTES = 16
 """The widest access of one thread."""
 
-ELEMENTWISE = ("arith", "math", "compare", "cast")
+ELEMENTWISE = ("arith", "rounding", "math", "compare", "cast")
 
 
 def is_tile(value: Value) -> bool:

@@ -14,12 +14,16 @@ ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
 
 
 EVERY_INTRINSIC = frozenset((
-    "absolute", "bf16_bits", "bf16_round", "bf16_value", "bool_", "ceil", "choose", "cos", "elements_at", "exp", "exp2",
-    "f16_bits", "f16_round", "f16_value", "f32", "f64", "floor", "floor_div", "floor_div_unsigned", "fma",
-    "gemm", "i8", "i16", "i32", "i64", "inf", "larger", "log", "log2", "maximum", "maximum_unsigned",
-    "minimum", "minimum_unsigned", "mod", "mod_unsigned", "nan", "product_step", "rsqrt", "shift_left",
-    "shift_right", "shift_right_unsigned", "sin", "smaller", "sqrt", "sum_step", "tanh", "to_odd", "u8",
-    "u16", "u32", "u64",
+    "absolute", "add_downward", "add_to_zero", "add_upward", "atan2", "bf16_bits", "bf16_round", "bf16_value",
+    "bool_", "ceil", "choose", "cos", "cosh", "div_ceil", "div_ceil_unsigned", "div_downward", "div_to_zero",
+    "div_trunc", "div_upward", "elements_at", "exp", "exp2", "f16_bits", "f16_round", "f16_value", "f32", "f64",
+    "floor", "floor_div", "floor_div_float", "floor_div_unsigned", "flush", "fma", "fma_downward", "fma_odd",
+    "fma_to_zero", "fma_upward", "gemm", "i16", "i32", "i64", "i8", "inf", "larger", "log", "log2", "maximum",
+    "maximum_or_nan", "maximum_unsigned", "minimum", "minimum_or_nan", "minimum_unsigned", "mod", "mod_float",
+    "mod_unsigned", "mul_downward", "mul_hi", "mul_hi_unsigned", "mul_to_zero", "mul_upward", "nan", "power",
+    "product_step", "remainder", "rsqrt", "shift_left", "shift_right", "shift_right_unsigned", "sin", "sinh",
+    "smaller", "sqrt", "sqrt_downward", "sqrt_to_zero", "sqrt_upward", "sub_downward", "sub_to_zero",
+    "sub_upward", "sum_step", "tan", "tanh", "to_odd", "u16", "u32", "u64", "u8",
 ))  # fmt: skip
 """The names that generated code may import: what `intrinsics/__init__.py` lists, without importing Numba to know it."""
 

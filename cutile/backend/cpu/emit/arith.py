@@ -16,7 +16,6 @@ from cutile.backend.cpu.emit._text import (
     call,
     infix,
     is_small_float,
-    narrowed,
     rounded,
 )
 from cutile.backend.cpu.stage import Larger, Smaller
@@ -26,15 +25,19 @@ from cutile.ops.arith import (
     Add,
     And,
     Div,
+    DivCeil,
+    DivTrunc,
     FloorDiv,
     Fma,
     Max,
     Min,
     Mod,
     Mul,
+    MulHi,
     Neg,
     Not,
     Or,
+    Rem,
     Shl,
     Shr,
     Sub,
@@ -50,12 +53,15 @@ def _infix(operator: str, binds: int) -> Expression:
     return emit
 
 
-def _call(function: str, by_sign: bool = False) -> Expression:
-    """A call; `by_sign` where unsigned integers have a function of their own."""
+def _call(function: str, by_sign: bool = False, floats: str = "") -> Expression:
+    """A call; `by_sign` where unsigned integers have a function of their own, `floats` where floats do."""
 
     def emit(printer: Printer, op: Op) -> Text:
-        suffix = "_unsigned" if by_sign and op.result.tile.dtype.kind == "uint" else ""
-        return call(printer, function + suffix, *map(printer.operand, op.operands))
+        dtype = op.result.tile.dtype
+        operands = map(printer.operand, op.operands)
+        if dtype.kind == "float" and floats:
+            return rounded(printer, call(printer, floats, *operands), dtype)
+        return call(printer, function + ("_unsigned" if by_sign and dtype.kind == "uint" else ""), *operands)
 
     return emit
 
@@ -79,13 +85,33 @@ def _not(printer: Printer, op: Not) -> Text:
     return call(printer, dtype.name, Text(f"~{x.within(UNARY)}", UNARY))
 
 
+def _extreme(name: str) -> Expression:
+    def emit(printer: Printer, op: Min | Max) -> Text:
+        x, y = map(printer.operand, op.operands)
+        if op.ftz:
+            x, y = call(printer, "flush", x), call(printer, "flush", y)
+        if op.nan and op.x.tile.dtype.kind == "float":
+            return call(printer, f"{name}_or_nan", x, y)
+        return call(printer, name + ("_unsigned" if op.x.tile.dtype.kind == "uint" else ""), x, y)
+
+    return emit
+
+
+def _truncating(signed: str, unsigned: str) -> Expression:
+    """Of unsigned integers the truncated quotient is the floored one."""
+
+    def emit(printer: Printer, op: Op) -> Text:
+        is_unsigned = op.result.tile.dtype.kind == "uint"
+        return call(printer, unsigned if is_unsigned else signed, *map(printer.operand, op.operands))
+
+    return emit
+
+
 def _fma(printer: Printer, op: Fma) -> Text:
     x, y, z = map(printer.operand, op.operands)
     if not is_small_float(op.x.tile.dtype):
         return call(printer, "fma", x, y, z)
-    wide = [call(printer, "f64", each) for each in (x, y, z)]  # holds the product of two 16-bit floats exactly
-    total = infix(infix(wide[0], "*", wide[1], PRODUCT), "+", wide[2], SUM)
-    return narrowed(printer, total, op.x.tile.dtype)
+    return rounded(printer, call(printer, "fma_odd", x, y, z), op.x.tile.dtype)
 
 
 EXPRESSIONS: dict[type[Op], Expression] = {
@@ -93,10 +119,14 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Sub: _infix("-", SUM),
     Mul: _infix("*", PRODUCT),
     Div: _infix("/", PRODUCT),
-    FloorDiv: _call("floor_div", by_sign=True),
-    Mod: _call("mod", by_sign=True),
-    Min: _call("minimum", by_sign=True),
-    Max: _call("maximum", by_sign=True),
+    FloorDiv: _call("floor_div", by_sign=True, floats="floor_div_float"),
+    Mod: _call("mod", by_sign=True, floats="mod_float"),
+    DivTrunc: _truncating("div_trunc", "floor_div_unsigned"),
+    DivCeil: _call("div_ceil", by_sign=True),
+    Rem: _truncating("remainder", "mod_unsigned"),
+    MulHi: _call("mul_hi", by_sign=True),
+    Min: _extreme("minimum"),
+    Max: _extreme("maximum"),
     Neg: _negative,
     Abs: _absolute,
     Fma: _fma,

@@ -12,7 +12,20 @@ from contextlib import contextmanager
 from pathlib import PurePath
 
 from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.cpu.emit import arith, cast, compare, control, create, grid, math, matmul, memory, reduce, view
+from cutile.backend.cpu.emit import (
+    arith,
+    cast,
+    compare,
+    control,
+    create,
+    grid,
+    math,
+    matmul,
+    memory,
+    reduce,
+    rounding,
+    view,
+)
 from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, held, in_memory
 from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.interface import Parameter, Source, Target
@@ -25,7 +38,7 @@ from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {
     op: emit
-    for family in (arith, cast, compare, create, grid, math, memory, reduce, view)
+    for family in (arith, cast, compare, create, grid, math, memory, reduce, rounding, view)
     for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {

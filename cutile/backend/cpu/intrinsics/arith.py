@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, same_type, ternary, types, unary
+from cutile.backend.cpu.intrinsics.half import to_odd_bits
 
 
 def _is_float(value: Any) -> bool:
@@ -21,6 +22,10 @@ def _unsigned(x: Any, y: Any) -> Any:
 
 def _index(x: Any, y: Any) -> Any:
     return x if x == y == types.int64 else None
+
+
+def _halves(x: Any, y: Any, z: Any) -> Any:
+    return x if x == y == z == types.float32 else None
 
 
 def _chosen(bit: Any, x: Any, y: Any) -> Any:
@@ -74,6 +79,19 @@ def _extreme(operator: str, signed_name: str, unsigned_name: str) -> Any:
     )
 
 
+def _propagating(operator: str) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        x, y = arguments
+        nan = builder.fcmp_unordered("uno", x, y)
+        return builder.select(nan, builder.fadd(x, y), _float_extreme(builder, x, y, operator))
+
+    return binary(emit, same_type)
+
+
+minimum_or_nan = _propagating("<")
+"""The smaller of two floats; NaN where either is; -0 is below +0."""
+maximum_or_nan = _propagating(">")
+"""The larger of two floats; NaN where either is; -0 is below +0."""
 minimum, minimum_unsigned = _extreme("<", "smin", "umin")
 """The smaller of two values of one type; NaN is dropped where the other is a number."""
 maximum, maximum_unsigned = _extreme(">", "smax", "umax")
@@ -127,6 +145,106 @@ def _mod_unsigned(builder: Any, arguments: list[Any]) -> Any:
     return builder.select(is_zero, ir.Constant(x.type, 0), builder.urem(x, divisor))
 
 
+def _truncated(builder: Any, arguments: list[Any], signed: bool) -> tuple[Any, Any, Any]:
+    """The quotient rounded toward zero, what it leaves, and where the divisor is 0: there both are 0."""
+    x, y = arguments
+    divisor, is_zero = _divisor(builder, x, y, signed=signed)
+    zero = ir.Constant(x.type, 0)
+    quotient = (builder.sdiv if signed else builder.udiv)(x, divisor)
+    rest = builder.sub(x, builder.mul(quotient, divisor))
+    return builder.select(is_zero, zero, quotient), builder.select(is_zero, zero, rest), is_zero
+
+
+def _div_trunc(builder: Any, arguments: list[Any]) -> Any:
+    return _truncated(builder, arguments, signed=True)[0]
+
+
+def _remainder(builder: Any, arguments: list[Any]) -> Any:
+    x, _ = arguments
+    if _is_float(x):
+        return builder.frem(*arguments)
+    return _truncated(builder, arguments, signed=True)[1]
+
+
+def _div_ceil(signed: bool) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        x, y = arguments
+        zero = ir.Constant(x.type, 0)
+        quotient, rest, _ = _truncated(builder, arguments, signed)
+        up = builder.icmp_unsigned("!=", rest, zero)
+        if signed:  # of one sign: the quotient was rounded down
+            up = builder.and_(up, builder.icmp_signed(">=", builder.xor(x, y), zero))
+        return builder.add(quotient, builder.zext(up, x.type))
+
+    return emit
+
+
+def _mul_hi(extend: str) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        kind = arguments[0].type
+        double = ir.IntType(2 * kind.width)
+        x, y = (getattr(builder, extend)(each, double) for each in arguments)
+        return builder.trunc(builder.lshr(builder.mul(x, y), ir.Constant(double, kind.width)), kind)
+
+    return emit
+
+
+def _mod_float(builder: Any, arguments: list[Any]) -> Any:
+    """The remainder moved to the sign of the divisor."""
+    x, y = arguments
+    zero = ir.Constant(x.type, 0.0)
+    rest = builder.frem(x, y)
+    moved = builder.select(_apart(builder, rest, y), builder.fadd(rest, y), rest)
+    return builder.select(builder.fcmp_ordered("==", rest, zero), llvm(builder, "copysign", zero, y), moved)
+
+
+def _apart(builder: Any, rest: Any, y: Any) -> Any:
+    """Whether a remainder that is not 0 has another sign than the divisor."""
+    zero = ir.Constant(y.type, 0.0)
+    signs = builder.xor(builder.fcmp_ordered("<", rest, zero), builder.fcmp_ordered("<", y, zero))
+    return builder.and_(builder.fcmp_unordered("!=", rest, zero), signs)
+
+
+def _floor_div_float(builder: Any, arguments: list[Any]) -> Any:
+    """`(x - x % y) / y` brought to a whole number, as NumPy does it."""
+    x, y = arguments
+    zero, one = ir.Constant(x.type, 0.0), ir.Constant(x.type, 1.0)
+    rest = builder.frem(x, y)
+    plain = builder.fdiv(x, y)
+    quotient = builder.fdiv(builder.fsub(x, rest), y)
+    quotient = builder.select(_apart(builder, rest, y), builder.fsub(quotient, one), quotient)
+    whole = llvm(builder, "floor", quotient)
+    near = builder.fcmp_ordered(">", builder.fsub(quotient, whole), ir.Constant(x.type, 0.5))
+    whole = builder.select(near, builder.fadd(whole, one), whole)
+    none = builder.fcmp_ordered("==", quotient, zero)
+    found = builder.select(none, llvm(builder, "copysign", zero, plain), whole)
+    return builder.select(builder.fcmp_ordered("==", y, zero), plain, found)
+
+
+def _floats(x: Any, y: Any) -> Any:
+    return x if isinstance(x, types.Float) and x == y else None
+
+
+def _signed_or_float(x: Any, y: Any) -> Any:
+    return _floats(x, y) or _signed(x, y)
+
+
+div_trunc = binary(define("div_trunc", _div_trunc), _signed)
+"""`x / y` rounded toward zero; 0 for a zero divisor; signed."""
+div_ceil = binary(define("div_ceil", _div_ceil(signed=True)), _signed)
+"""`x / y` rounded up; 0 for a zero divisor; signed."""
+div_ceil_unsigned = binary(define("div_ceil_unsigned", _div_ceil(signed=False)), _unsigned)
+"""`x / y` rounded up; 0 for a zero divisor; unsigned."""
+remainder = binary(define("remainder", _remainder), _signed_or_float)
+"""What the truncated quotient leaves, with the sign of `x`; 0 for a zero divisor of integers; signed, or floats."""
+mul_hi = binary(define("mul_hi", _mul_hi("sext")), _signed)
+"""The upper half of the product; signed."""
+mul_hi_unsigned = binary(define("mul_hi_unsigned", _mul_hi("zext")), _unsigned)
+"""The upper half of the product; unsigned."""
+mod_float = binary(define("mod_float", _mod_float), _floats)
+"""`x % y` of floats, with the sign of `y`."""
+floor_div_float = binary(define("floor_div_float", _floor_div_float), _floats)
+"""`x // y` of floats, as NumPy has it."""
 floor_div = binary(define("floor_div", _floor_div_signed), _signed)
 """`x // y` rounded down; 0 for a zero divisor; signed."""
 floor_div_unsigned = binary(define("floor_div_unsigned", _floor_div_unsigned), _unsigned)
@@ -162,6 +280,29 @@ def _fma(builder: Any, arguments: list[Any]) -> Any:
     return llvm(builder, "fma", *arguments)
 
 
+def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
+    """f32 that hold 16-bit floats: the product is exact in f64; the sum is rounded to odd there, and again to f32."""
+    double, wide = ir.DoubleType(), ir.IntType(64)
+    x, y, z = (builder.fpext(each, double) for each in arguments)
+    product = builder.fmul(x, y)
+    total = builder.fadd(product, z)
+    part = builder.fsub(total, product)
+    rest = builder.fadd(builder.fsub(product, builder.fsub(total, part)), builder.fsub(z, part))
+    zero = ir.Constant(double, 0.0)
+    bits = builder.bitcast(total, wide)
+    # Inexact, and even: the neighbour on the side of the rest. Up or down in bits goes by the sign of the total.
+    one = ir.Constant(wide, 1)
+    outward = builder.icmp_signed(">=", builder.xor(builder.bitcast(rest, wide), bits), ir.Constant(wide, 0))
+    moved = builder.select(outward, builder.add(bits, one), builder.sub(bits, one))
+    inexact = builder.fcmp_ordered("!=", rest, zero)
+    finite = builder.fcmp_ordered("==", builder.fsub(total, total), zero)
+    even = builder.icmp_unsigned("==", builder.and_(bits, one), ir.Constant(wide, 0))
+    move = builder.and_(builder.and_(inexact, finite), even)
+    return to_odd_bits(builder, [builder.bitcast(builder.select(move, moved, bits), double)])
+
+
+fma_odd = ternary(define("fma_odd", _fma_odd), _halves)
+"""`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd: rounding that to 16 bits is right."""
 fma = ternary(_fma)
 """`x * y + z` of one float type with one rounding."""
 

@@ -48,7 +48,7 @@ def _bf16_round(builder: Any, arguments: list[Any]) -> Any:
     return builder.bitcast(upper, _FLOAT)
 
 
-def _to_odd(builder: Any, arguments: list[Any]) -> Any:
+def to_odd_bits(builder: Any, arguments: list[Any]) -> Any:
     """f64 to f32, inexact results with their last bit set: rounding those again, to fewer bits, is then right."""
     (x,) = arguments
     near = builder.fptrunc(x, _FLOAT)
@@ -90,5 +90,5 @@ bf16_bits = unary(define("bf16_bits", _bf16_bits), _bits_type)
 """The bits of the bf16 nearest to an f32."""
 bf16_round = unary(define("bf16_round", _bf16_round), _round_type)
 """The f32 rounded to what a bf16 can hold."""
-to_odd = unary(define("to_odd", _to_odd), _odd_type)
+to_odd = unary(define("to_odd", to_odd_bits), _odd_type)
 """An f64 as an f32 on its way to 16 bits: inexact values get an odd last bit, so that the next rounding is right."""

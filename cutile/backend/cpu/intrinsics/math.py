@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._formula import BIAS, MANTISSA, Num, polynomial, round_to_int, scale
-from cutile.backend.cpu.intrinsics._seam import define, llvm, types, unary
+from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, types, unary
 from cutile.backend.cpu.intrinsics._trigonometry import sin_cos
 
 LOG2_E = 1.4426950408889634
@@ -173,6 +173,28 @@ def _rsqrt(x: Num) -> Num:
     return x.constant(1.0) / x.call("sqrt")
 
 
+def _library(name: str, count: int) -> Any:
+    """The C library's function, in f64 also for f32: then all but correctly rounded."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        double = ir.DoubleType()
+        kind = arguments[0].type
+        signature = ir.FunctionType(double, [double] * count)
+        function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
+        if kind == double:
+            return builder.call(function, arguments)
+        wide = builder.call(function, [builder.fpext(each, double) for each in arguments])
+        return builder.fptrunc(wide, kind)
+
+    if count == 1:
+        return unary(define("library." + name, emit), _float_type)
+    return binary(define("library." + name, emit), _float_types)
+
+
+def _float_types(x: Any, y: Any) -> Any:
+    return x if isinstance(x, types.Float) and x == y else None
+
+
 exp = _function("exp", _exp)
 """e ** x: at most 1.0 ulp."""
 exp2 = _function("exp2", _exp2)
@@ -185,6 +207,16 @@ tanh = _function("tanh", _tanh)
 """The hyperbolic tangent: at most 1.5 ulp."""
 rsqrt = _function("rsqrt", _rsqrt)
 """1 / sqrt(x): at most 1.5 ulp."""
+tan = _library("tan", 1)
+"""The tangent: f32 at most 0.51 ulp; f64 is the C library's."""
+sinh = _library("sinh", 1)
+"""The hyperbolic sine: f32 at most 0.51 ulp; f64 is the C library's."""
+cosh = _library("cosh", 1)
+"""The hyperbolic cosine: f32 at most 0.51 ulp; f64 is the C library's."""
+power = _library("pow", 2)
+"""x ** y: f32 at most 0.51 ulp; f64 is the C library's."""
+atan2 = _library("atan2", 2)
+"""The angle of a point: f32 at most 0.51 ulp; f64 is the C library's."""
 sqrt = _llvm_function("sqrt")
 """Correctly rounded."""
 floor = _llvm_function("floor")
@@ -194,4 +226,21 @@ sin = _function("sin", _sin)
 cos = _function("cos", _cos)
 """The cosine: f32 at most 0.55 ulp for every argument; f64 is the C library's."""
 
-__all__ = ("ceil", "cos", "exp", "exp2", "floor", "log", "log2", "rsqrt", "sin", "sqrt", "tanh")
+__all__ = (
+    "atan2",
+    "ceil",
+    "cos",
+    "cosh",
+    "exp",
+    "exp2",
+    "floor",
+    "log",
+    "log2",
+    "power",
+    "rsqrt",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+)

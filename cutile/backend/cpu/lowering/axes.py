@@ -29,7 +29,7 @@ from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.view import LoadView
 
-ELEMENTWISE = frozenset({"arith", "math", "compare", "cast"})
+ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
 ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache
 STREAMED = 2048  # the same where a loop walks along rows: few rows at once, or the memory is read in short pieces
 MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed

@@ -21,7 +21,10 @@ from cutile.ops.view import LoadView, StoreView
 LOADS = LoadMut | LoadTile | LoadView
 
 KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
-COSTS = {"math": 16, "div": 8, "floor_div": 16, "mod": 16, "sqrt": 8, "floor": 1, "ceil": 1}
+COSTS = {
+    "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "sqrt": 8,
+    "div": 8, "floor_div": 16, "mod": 16, "div_trunc": 16, "div_ceil": 16, "rem": 16,
+}  # fmt: skip
 
 
 def is_lazy(op: Op) -> bool:

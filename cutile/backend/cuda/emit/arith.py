@@ -22,6 +22,14 @@ def unary(op: Op, kernel: Kernel) -> Call:
     return _named("arith.unary", op, kernel)
 
 
+def extreme(op: arith.Min | arith.Max, kernel: Kernel) -> Call:
+    """`min(x, y)`, `max_nan(x, y)`."""
+    name = f"{op.name}{'_nan' * op.nan}{'_ftz' * op.ftz}"
+    dtype = kernel.dtype(op.result.tile.dtype)
+    made = kernel.bind(name, "arith.binary", f'"{name}"', dtype, str(kernel.count(op)))
+    return Call(made, tuple(map(kernel.use, op.operands)))
+
+
 def _named(factory: str, op: Op, kernel: Kernel) -> Call:
     dtype = kernel.dtype(op.result.tile.dtype)
     made = kernel.bind(op.name, factory, f'"{op.name}"', dtype, str(kernel.count(op)))
@@ -41,8 +49,12 @@ EMITTERS = {
     arith.Div: binary,
     arith.FloorDiv: binary,
     arith.Mod: binary,
-    arith.Min: binary,
-    arith.Max: binary,
+    arith.DivTrunc: binary,
+    arith.DivCeil: binary,
+    arith.Rem: binary,
+    arith.MulHi: binary,
+    arith.Min: extreme,
+    arith.Max: extreme,
     arith.And: binary,
     arith.Or: binary,
     arith.Xor: binary,

@@ -30,7 +30,7 @@ from cutile.ops.view import LoadView, TensorView
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused")
 """Facts that are for readers, or stand in the text in another form."""
 
-INLINE = ("arith", "math", "compare", "cast", "create")
+INLINE = ("arith", "rounding", "math", "compare", "cast", "create")
 """Families whose calls may stand inside another call: they touch neither memory nor other threads."""
 
 

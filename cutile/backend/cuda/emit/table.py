@@ -16,6 +16,7 @@ from cutile.backend.cuda.emit import (
     memory,
     reduce,
     roles,
+    rounding,
     shape,
     view,
 )
@@ -34,6 +35,7 @@ EMITTERS: dict[type[Op], Emitter] = {
     **memory.EMITTERS,
     **reduce.EMITTERS,
     **roles.EMITTERS,
+    **rounding.EMITTERS,
     **shape.EMITTERS,
     **view.EMITTERS,
 }

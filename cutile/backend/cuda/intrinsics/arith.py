@@ -7,7 +7,19 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import elementwise
-from cutile.backend.cuda.intrinsics.llvm import I16, asm, call, const, float_type, narrow, number, register_type, widen
+from cutile.backend.cuda.intrinsics.llvm import (
+    F64,
+    I16,
+    asm,
+    call,
+    const,
+    float_type,
+    ir,
+    narrow,
+    number,
+    register_type,
+    widen,
+)
 from cutile.dtypes import DTypeLike, bf16, bool_, f16, f64
 
 Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
@@ -37,6 +49,24 @@ def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
     return b.select(compare("<" if least else ">", x, y), x, y)
 
 
+def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:
+    """`min` or `max` of floats by an instruction that propagates NaN, or flushes to zero; f64 has no such one."""
+    if dtype is f64:
+        picked = call(b, f"llvm.{which}num.f64", x.type, [x, y])
+        return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), picked)
+    text = f"{which}{'.ftz' * ftz}{'.NaN' * nan}.f32 $0, $1, $2;"
+    return asm(b, x.type, [x, y], text, "=f,f,f")
+
+
+def _special(which: str, nan: bool, ftz: bool) -> Scalar:
+    def one(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+        if dtype.kind != "float":
+            return _extreme(b, dtype, x, y, which == "min")
+        return _least(b, dtype, x, y, which, nan, ftz)
+
+    return one
+
+
 def _min(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     return _extreme(b, dtype, x, y, True)
 
@@ -61,12 +91,93 @@ def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
     return b.select(minus, b.sub(zero, x), quotient), b.select(minus, zero, rest), none
 
 
+def _apart(b: Any, rest: Any, y: Any) -> Any:
+    """Whether a remainder that is not 0 has another sign than the divisor."""
+    zero = const(y.type, 0.0)
+    signs = b.xor(b.fcmp_ordered("<", rest, zero), b.fcmp_ordered("<", y, zero))
+    return b.and_(b.fcmp_unordered("!=", rest, zero), signs)
+
+
+def _remainder(b: Any, x: Any, y: Any) -> Any:
+    return call(b, "__nv_fmod" if x.type == F64 else "__nv_fmodf", x.type, [x, y])
+
+
+def _with_sign(b: Any, x: Any, y: Any) -> Any:
+    kind = "f64" if x.type == F64 else "f32"
+    return call(b, f"llvm.copysign.{kind}", x.type, [x, y])
+
+
+def _mod_float(b: Any, x: Any, y: Any) -> Any:
+    """The remainder moved to the sign of the divisor."""
+    zero = const(x.type, 0.0)
+    rest = _remainder(b, x, y)
+    moved = b.select(_apart(b, rest, y), b.fadd(rest, y), rest)
+    return b.select(b.fcmp_ordered("==", rest, zero), _with_sign(b, zero, y), moved)
+
+
+def _floor_div_float(b: Any, x: Any, y: Any) -> Any:
+    """`(x - x % y) / y` brought to a whole number, as NumPy does it."""
+    zero, one = const(x.type, 0.0), const(x.type, 1.0)
+    rest = _remainder(b, x, y)
+    plain = b.fdiv(x, y)
+    quotient = b.fdiv(b.fsub(x, rest), y)
+    quotient = b.select(_apart(b, rest, y), b.fsub(quotient, one), quotient)
+    whole = call(b, "__nv_floor" if x.type == F64 else "__nv_floorf", x.type, [quotient])
+    whole = b.select(b.fcmp_ordered(">", b.fsub(quotient, whole), const(x.type, 0.5)), b.fadd(whole, one), whole)
+    found = b.select(b.fcmp_ordered("==", quotient, zero), _with_sign(b, zero, plain), whole)
+    return b.select(b.fcmp_ordered("==", y, zero), plain, found)
+
+
+def _truncated(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any]:
+    """The quotient rounded toward zero and what it leaves; both 0 for a zero divisor."""
+    zero, one = number(dtype, 0), number(dtype, 1)
+    none = b.icmp_unsigned("==", y, zero)
+    if dtype.kind == "uint":
+        safe = b.select(none, one, y)
+        quotient, rest = b.udiv(x, safe), b.urem(x, safe)
+    else:
+        minus = b.icmp_unsigned("==", y, number(dtype, -1))
+        safe = b.select(b.or_(none, minus), one, y)
+        quotient = b.select(minus, b.sub(zero, x), b.sdiv(x, safe))
+        rest = b.select(minus, zero, b.srem(x, safe))
+    return b.select(none, zero, quotient), b.select(none, zero, rest)
+
+
+def _div_trunc(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    return _truncated(b, dtype, x, y)[0]
+
+
+def _rem(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    return _remainder(b, x, y) if dtype.kind == "float" else _truncated(b, dtype, x, y)[1]
+
+
+def _div_ceil(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    quotient, rest = _truncated(b, dtype, x, y)
+    up = b.icmp_unsigned("!=", rest, number(dtype, 0))
+    if dtype.kind == "int":  # of one sign: the quotient was rounded down
+        up = b.and_(up, b.icmp_signed(">=", b.xor(x, y), number(dtype, 0)))
+    return b.add(quotient, b.zext(up, x.type))
+
+
+def _mul_hi(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    if dtype.bits == 64:  # LLVM 7 has no 128 bits on this target
+        return asm(b, x.type, [x, y], f"mul.hi.{'s' if dtype.kind == 'int' else 'u'}64 $0, $1, $2;", "=l,l,l")
+    wide = ir.IntType(2 * dtype.bits)
+    extend = b.sext if dtype.kind == "int" else b.zext
+    product = b.mul(extend(x, wide), extend(y, wide))
+    return b.trunc(b.lshr(product, const(wide, dtype.bits)), x.type)
+
+
 def _floor_div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    if dtype.kind == "float":
+        return _floor_div_float(b, x, y)
     quotient, _, none = _divide(b, dtype, x, y)
     return b.select(none, number(dtype, 0), quotient)
 
 
 def _mod(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    if dtype.kind == "float":
+        return _mod_float(b, x, y)
     _, rest, none = _divide(b, dtype, x, y)
     return b.select(none, number(dtype, 0), rest)
 
@@ -103,6 +214,15 @@ BINARY: dict[str, Scalar] = {
     "div": _div,
     "min": _min,
     "max": _max,
+    **{
+        f"{which}{'_nan' * nan}{'_ftz' * ftz}": _special(which, nan, ftz)
+        for which in ("min", "max")
+        for nan, ftz in ((True, False), (False, True), (True, True))
+    },
+    "div_trunc": _div_trunc,
+    "div_ceil": _div_ceil,
+    "rem": _rem,
+    "mul_hi": _mul_hi,
     "floor_div": _floor_div,
     "mod": _mod,
     "and": _and,

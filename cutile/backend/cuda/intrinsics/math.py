@@ -1,4 +1,4 @@
-"""Functions of one float, from libdevice: within two units in the last place, never the approximate forms."""
+"""Functions of floats, from libdevice: as accurate as the operations state; the hardware's own where f32 may flush."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import elementwise
-from cutile.backend.cuda.intrinsics.llvm import call, float_type, narrow, widen
+from cutile.backend.cuda.intrinsics.llvm import F32, asm, call, float_type, narrow, widen
 from cutile.dtypes import DTypeLike, f64
 
 LIBDEVICE: dict[str, tuple[str, str]] = {
@@ -19,17 +19,28 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "sin": ("__nv_sinf", "__nv_sin"),
     "cos": ("__nv_cosf", "__nv_cos"),
     "tanh": ("__nv_tanhf", "__nv_tanh"),
+    "tan": ("__nv_tanf", "__nv_tan"),
+    "sinh": ("__nv_sinhf", "__nv_sinh"),
+    "cosh": ("__nv_coshf", "__nv_cosh"),
+    "pow": ("__nv_powf", "__nv_pow"),
+    "atan2": ("__nv_atan2f", "__nv_atan2"),
     "floor": ("__nv_floorf", "__nv_floor"),
     "ceil": ("__nv_ceilf", "__nv_ceil"),
 }
 
 
+HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32"}
+TWO = ("pow", "atan2")
+
+
 @cache
-def unary(name: str, dtype: DTypeLike, n: int) -> Any:
-    """`f(x)` for the operation `name` of `cutile.ops.math`."""
-    function = LIBDEVICE[name][dtype is f64]
+def function(name: str, dtype: DTypeLike, n: int) -> Any:
+    """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`; with `_ftz` behind it, flushing f32."""
 
-    def one(b: Any, x: Any) -> Any:
-        return narrow(b, dtype, call(b, function, float_type(dtype), [widen(b, dtype, x)]))
+    def one(b: Any, *elements: Any) -> Any:
+        if name in HARDWARE:
+            return asm(b, F32, elements, f"{HARDWARE[name]} $0, $1;", "=f,f")
+        library = LIBDEVICE[name][dtype is f64]
+        return narrow(b, dtype, call(b, library, float_type(dtype), [widen(b, dtype, each) for each in elements]))
 
-    return elementwise(name, (dtype,), dtype, n, one)
+    return elementwise(name, (dtype,) * (1 + (name in TWO)), dtype, n, one)

@@ -1,0 +1,35 @@
+"""Arithmetic with another rounding, and flushing to zero: one PTX instruction each."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.fragment import elementwise
+from cutile.backend.cuda.intrinsics.llvm import asm, float_type
+from cutile.dtypes import DTypeLike, f64
+
+MODES = {
+    "nearest_even": "rn",
+    "positive_inf": "rp",
+    "negative_inf": "rm",
+    "zero": "rz",
+    "approx": "approx",
+    "full": "full",
+}
+OPERANDS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1}
+
+
+@cache
+def rounded(name: str, mode: str, ftz: bool, dtype: DTypeLike, n: int) -> Any:
+    """`f(x, ...)`: the operation `name` rounded by `mode`, f32 below the smallest normal number flushed on demand."""
+    count = OPERANDS[name]
+    kind, letter = ("f64", "d") if dtype is f64 else ("f32", "f")
+    instruction = f"{name}.{MODES[mode]}{'.ftz' * ftz}.{kind}"
+    operands = ", ".join(f"${i}" for i in range(count + 1))
+    constraints = ",".join([f"={letter}", *[letter] * count])
+
+    def one(b: Any, *elements: Any) -> Any:
+        return asm(b, float_type(dtype), elements, f"{instruction} {operands};", constraints)
+
+    return elementwise(f"{name}_{MODES[mode]}", (dtype,) * count, dtype, n, one)

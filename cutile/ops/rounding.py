@@ -1,0 +1,154 @@
+# pyright: reportGeneralTypeIssues=false
+# (a base class declares the attributes, which are passed by name; operands come first all the same)
+"""Arithmetic with a rounding other than to nearest even, or with f32 flushed to zero.
+
+The directed roundings are exact: the neighbour of the exact result on the side that the mode names. "approx" and "full"
+ask for speed instead: any result within the stated bound will do, and the meaning is the one rounded to nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cutile.errors import KernelTypeError
+from cutile.ir.accuracy import Accuracy
+from cutile.ir.core import Constraint, Op, Value, attribute, operand
+from cutile.ir.types import TileType, Type
+from cutile.ops import exact
+from cutile.ops.elementwise import require_same
+
+F32_F64 = Constraint("a tile of f32 or f64", lambda t: isinstance(t, TileType) and t.dtype.name in ("f32", "f64"))
+NEAREST = "nearest_even"
+DIRECTED = ("positive_inf", "negative_inf", "zero")
+FAST = Accuracy(f32=2.0, note="approx and full; every other rounding is exact")
+
+
+class Rounded(Op):
+    """Tiles of one type in, the same type out.
+
+    Attributes:
+        rounding: a value of `cutile.rounding`.
+        ftz: whether f32 operands and results below the smallest normal number are zeros.
+    """
+
+    function: ClassVar[Callable[..., Any]]
+    exact_name: ClassVar[str]
+    fast: ClassVar[tuple[str, ...]] = ()
+    rounding: str = attribute(default=NEAREST)
+    ftz: bool = attribute(default=False)
+
+    def infer(self) -> tuple[Type, ...]:
+        names = [key for key, each in self.fields.items() if each.kind == "operand"]
+        result = require_same(self.name, **dict(zip(names, self.operands, strict=True)))
+        if self.rounding not in (NEAREST, *DIRECTED, *self.fast):
+            raise KernelTypeError(
+                f"{self.name.removeprefix('rounded_')}: there is no rounding {self.rounding!r}",
+                remedy="APPROX is for division and square roots, FULL for division, of f32.",
+            )
+        if result.dtype.name != "f32" and (self.ftz or self.rounding in self.fast):
+            what = "ftz" if self.ftz else f"rounding {self.rounding!r}"
+            raise KernelTypeError(
+                f"{self.name.removeprefix('rounded_')}: {what} is for f32, the tiles are {result.dtype}"
+            )
+        return (result,)
+
+    def reference(self, *operands: Any) -> Any:
+        given = [exact.flush(each) for each in operands] if self.ftz else list(operands)
+        with np.errstate(all="ignore"):
+            near = np.asarray(type(self).function(*given))
+            if self.rounding in DIRECTED:
+                near = exact.directed(self.exact_name, self.rounding, near, *given)
+        return exact.flush(near) if self.ftz else near
+
+
+class RoundedBinary(Rounded):
+    """Two tiles in."""
+
+    x: Value = operand(F32_F64)
+    y: Value = operand(F32_F64)
+
+
+class RoundedAdd(RoundedBinary, name="rounded_add", spelled=("addf",)):
+    """`x + y`, rounded as asked.
+
+    Examples:
+        >>> run(lambda x, y: ct.addf(x, y, ct.rounding.POSITIVE_INF) - x, [1.0], [2.0**-60])
+        [1.1920928955078125e-07]
+    """
+
+    function = staticmethod(np.add)
+    exact_name = "add"
+
+
+class RoundedSub(RoundedBinary, name="rounded_sub", spelled=("subf",)):
+    """`x - y`, rounded as asked.
+
+    Examples:
+        >>> run(lambda x, y: x - ct.subf(x, y, ct.rounding.ZERO), [1.0], [2.0**-60])
+        [5.960464477539063e-08]
+    """
+
+    function = staticmethod(np.subtract)
+    exact_name = "sub"
+
+
+class RoundedMul(RoundedBinary, name="rounded_mul", spelled=("mulf",)):
+    """`x * y`, rounded as asked.
+
+    Examples:
+        >>> run(lambda x, y: ct.mulf(x, y, ftz=True), [1.5, 2.0**-100], [2.0, 2.0**-40])
+        [3.0, 0.0]
+    """
+
+    function = staticmethod(np.multiply)
+    exact_name = "mul"
+
+
+class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div"), accuracy=FAST):
+    """`x / y`, rounded as asked.
+
+    "approx" holds its bound for a divisor whose magnitude is between 2**-126 and 2**126; beyond that the quotient may
+    come out as zero, or NaN for an infinite dividend. "full" holds it everywhere.
+
+    Examples:
+        >>> run(lambda x, y: ct.divf(x, y, ct.rounding.NEGATIVE_INF), [2.0], [3.0])
+        [0.6666666269302368]
+        >>> run(lambda x, y: ct.true_div(x, y), [1.0, 9.0], [4.0, 3.0])
+        [0.25, 3.0]
+    """
+
+    function = staticmethod(np.divide)
+    exact_name = "div"
+    fast = ("approx", "full")
+
+
+class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
+    """`x * y + z` with one rounding, as asked.
+
+    Examples:
+        >>> run(lambda x, y: ct.fma(x, y, x, ct.rounding.ZERO), [1.0, 2.0], [3.0, 4.0])
+        [4.0, 10.0]
+    """
+
+    x: Value = operand(F32_F64)
+    y: Value = operand(F32_F64)
+    z: Value = operand(F32_F64)
+    function = staticmethod(exact.fused)
+    exact_name = "fma"
+
+
+class RoundedSqrt(Rounded, name="rounded_sqrt", spelled=("sqrt",), accuracy=FAST):
+    """The square root, rounded as asked.
+
+    Examples:
+        >>> run(lambda x: ct.sqrt(x, ct.rounding.POSITIVE_INF), [4.0, 9.0])
+        [2.0, 3.0]
+    """
+
+    x: Value = operand(F32_F64)
+    function = staticmethod(np.sqrt)
+    exact_name = "sqrt"
+    fast = ("approx",)
