@@ -10,7 +10,7 @@ from cutile.frontend.expect import axis_of, constant_int, index_scalar, marker_o
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
 from cutile.frontend.registry import method, operation
-from cutile.frontend.tensors import ceil_div, extent
+from cutile.frontend.tensors import extent, tiles_along
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.language.markers import Latency, padding
@@ -96,7 +96,7 @@ def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
     step = (part.steps or part.shape)[axis]
     if part.writes == "own":
         return -(-part.value.mut.tile[axis] // step)
-    return ceil_div(frame, extent(frame, part.value, part.order[axis] if part.order else axis), step)
+    return tiles_along(frame, extent(frame, part.value, part.order[axis] if part.order else axis), step)
 
 
 # One access

@@ -19,7 +19,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import MutType, TileType
-from cutile.ops.arith import Add, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
+from cutile.ops.arith import Add, DivCeil, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
 from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeWithin, Assumption
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
@@ -149,7 +149,7 @@ class Ranges:
                 return self._sum(known(Linear()), self.of(op.x), True)
             case Mul():
                 return self._product(self.of(op.x), self.of(op.y))
-            case FloorDiv() | Mod():
+            case FloorDiv() | DivCeil() | Mod():
                 return self._quotient(op)
             case Min() | Max():
                 return self._extreme(op)
@@ -189,7 +189,7 @@ class Ranges:
             return Range(low, high, other.varies, other.reached)
         return UNKNOWN
 
-    def _quotient(self, op: FloorDiv | Mod) -> Range:
+    def _quotient(self, op: FloorDiv | DivCeil | Mod) -> Range:
         x, y = self.of(op.x), self.of(op.y)
         divisor = y.launch_known
         if divisor is None or not self.facts.at_most(Linear(1), divisor) or not _fits(y, op.y.tile.dtype):
@@ -199,6 +199,8 @@ class Ranges:
         by = divisor.known
         if by is None or not _fits(x, op.x.tile.dtype) or x.low is None or x.high is None:
             return UNKNOWN
+        if isinstance(op, DivCeil):
+            return Range(ceil_div(x.low, by), ceil_div(x.high, by), x.varies, x.reached)
         return Range(x.low.floor_div(by), x.high.floor_div(by), x.varies, x.reached)
 
     def _extreme(self, op: Min | Max) -> Range:
