@@ -82,6 +82,8 @@ class _Merge:
         for name in {**left.variables, **right.variables}:
             a, b = left.variables.get(name, _ABSENT), right.variables.get(name, _ABSENT)
             if a is b:
+                if name == _VALUE:
+                    merged[name] = a
                 continue
             wanted = left.needs(name, self.frame), right.needs(name, self.frame)
             if wanted == (True, True) or (wanted == (False, False) and name == _VALUE):

@@ -25,7 +25,10 @@ def define(text: str, **names: Any) -> Any:
     return made[-1]
 
 
-_NAMES = ("Const", "DType", "Dyn", "Mut", "Tensor", "bf16", "f16", "f32", "f64", "i32", "i64", "u8")
+_NAMES = (
+    "Const", "DType", "Dyn", "Mut", "Tensor",
+    "bf16", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
+)  # fmt: skip
 
 
 def kernel(text: str, **names: Any) -> Kernel:

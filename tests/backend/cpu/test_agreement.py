@@ -39,3 +39,14 @@ def k(out: Mut, x: Tensor):
     drop, reduce = (np.fmin, np.min) if name == "min" else (np.fmax, np.max)
     wanted = reduce(drop(x, 2).reshape(3, 2, 29), axis=1, keepdims=True)
     np.testing.assert_array_equal(out.reshape(3, 2, 29), np.broadcast_to(wanted, (3, 2, 29)))
+
+
+def test_a_choice_between_one_value_and_itself_is_that_value() -> None:
+    text = """
+def k(out: Mut, n: i32):
+    t = out.load()
+    out.store((t if n > 2 else t) + 1)
+"""
+    out = np.zeros(8, np.float32)
+    launch(kernel(text), (out, (4,)), 3, backend="cpu")
+    np.testing.assert_array_equal(out, 1)
