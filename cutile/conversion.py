@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fnx2, f16, f32, f64, tf32
+from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, tf32
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,7 +34,9 @@ ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
 """By the word that stands in the IR: what brings a number to a whole one."""
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_TF32_BITS = np.uint32(0xFFFFE000)
+
+MEANING: Final[dict[DTypeLike, int]] = {tf32: 0xFFFFE000, f4e2m1fn: 0x0F}
+"""Of types whose elements have bits that mean nothing, those that mean something."""
 
 
 def is_float(dtype: DTypeLike) -> bool:
@@ -42,13 +44,22 @@ def is_float(dtype: DTypeLike) -> bool:
     return dtype.format is not None
 
 
+def bits(x: Any, source: DTypeLike) -> Array:
+    """The bits of elements as unsigned integers; those that mean nothing are 0."""
+    array = np.asarray(x)
+    carrier = np.dtype(_UNSIGNED[source.bits // 8])
+    made = np.ascontiguousarray(array).reshape(array.shape).view(carrier)
+    return made & carrier.type(MEANING[source]) if source in MEANING else made
+
+
 def exact(x: Any, source: DTypeLike) -> Array:
     """The numbers in a type that holds each exactly: float64, or long double for integers of 64 bits."""
     array = np.asarray(x)
-    if source is tf32:
-        array = (array.view(np.uint32) & _TF32_BITS).view(np.float32)
+    if source in MEANING:
+        array = bits(array, source).view(source.numpy)
     wide = np.longdouble if source.kind in ("int", "uint") and source.bits == 64 else np.float64
-    return array.astype(wide)
+    with np.errstate(invalid="ignore"):  # a NaN with another payload
+        return array.astype(wide)
 
 
 def _beyond(x: Array, format: FloatFormat, rounding: str) -> Array:
@@ -124,6 +135,27 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
         return array.astype(target.numpy)
 
 
+def holds(target: DTypeLike, source: DTypeLike) -> bool:
+    """Whether every number of `source` is one of `target`, so that a conversion loses nothing.
+
+    Example:
+        >>> from cutile.dtypes import bf16, f16, f32, i16
+        >>> holds(f32, bf16), holds(f32, i16), holds(f16, bf16)
+        (True, True, False)
+    """
+    to, of = target.format, source.format
+    if to is not None and of is not None:
+        fine = to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa
+        return fine and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
+    if of is not None or f4e2m1fnx2 in (source, target):
+        return source is target
+    digits = source.bits - (source.kind == "int") if source.kind != "bool" else 1
+    if to is not None:
+        return digits <= to.mantissa + 1 and not to.saturates
+    room = target.bits - (target.kind == "int") if target.kind != "bool" else 1
+    return digits <= room and not (source.kind == "int" and target.kind == "uint")
+
+
 def element(value: Any, dtype: DTypeLike) -> Array:
     """A Python number as an element: an array of no axes."""
     if dtype is f4e2m1fnx2:
@@ -136,5 +168,4 @@ def element(value: Any, dtype: DTypeLike) -> Array:
 
 def bits_of(value: Any, dtype: DTypeLike) -> int:
     """The bits of a number as an element."""
-    made = element(value, dtype)
-    return int(made.view(_UNSIGNED[made.dtype.itemsize]))
+    return int(bits(element(value, dtype), dtype))

@@ -70,6 +70,14 @@ class Tile:
         """The transpose of a tile of rank 2; see `cutile.transpose`."""
         outside_kernel("Tile.transpose")
 
+    def pack(self, shape: tuple[int, ...] | None = None) -> Tile:
+        """The bytes of a tile of one axis, pairs of 4-bit floats for `f4e2m1fn`; see `cutile.pack`."""
+        outside_kernel("Tile.pack")
+
+    def unpack(self, shape: tuple[int, ...] | None = None) -> Tile:
+        """The 4-bit floats in a tile of pairs; see `cutile.unpack`."""
+        outside_kernel("Tile.unpack")
+
     def astype(self, dtype: Any) -> Tile:
         """The elements converted to `dtype`; see `cutile.convert_tile`."""
         outside_kernel("Tile.astype")

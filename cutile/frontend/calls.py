@@ -9,6 +9,7 @@ from typing import Any
 from cutile.frontend import (
     arithmetic,
     builtins,
+    casts,
     comparison,
     partitions,
     records,
@@ -22,7 +23,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method
 
-FAMILIES = (tensors, partitions, tiles, builtins, tokens, sequences, records, views, arithmetic, comparison)
+FAMILIES = (tensors, partitions, tiles, casts, builtins, tokens, sequences, records, views, arithmetic, comparison)
 """Importing them registers their handlers."""
 
 

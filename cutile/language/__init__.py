@@ -36,6 +36,7 @@ from cutile.language.arithmetic import (
     true_div,
     xori,
 )
+from cutile.language.casts import bitcast, convert_scalar, exti, ftof, ftoi, itof, pack, trunci, unpack
 from cutile.language.comparison import (
     cmpf,
     cmpi,
@@ -130,6 +131,15 @@ from cutile.language.views import (
 )
 
 __all__ = (
+    "bitcast",
+    "convert_scalar",
+    "exti",
+    "ftof",
+    "ftoi",
+    "itof",
+    "pack",
+    "trunci",
+    "unpack",
     "Const",
     "Dyn",
     "Latency",

@@ -1,32 +1,90 @@
-"""Conversions between element types."""
+"""Conversions between element types. What they mean, pair by pair, stands in `cutile.conversion`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from cutile.conversion import ROUNDINGS, bits
 from cutile.conversion import convert as converted
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, f4e2m1fnx2
 from cutile.errors import KernelTypeError
-from cutile.ir.core import COMPUTED_TILE, Op, Value, attribute, operand
+from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand
 from cutile.ir.types import Type
 
 
-class Convert(Op, name="convert", spelled=("convert_tile", ".astype")):
-    """The elements as another dtype: floats round to nearest even, float to integer truncates, integers wrap,
-    to bool is `!= 0`. Float to integer saturates, NaN gives 0.
+class Convert(
+    Op, name="convert", spelled=("convert_tile", ".astype", "convert_scalar", "ftof", "ftoi", "itof", "exti", "trunci")
+):
+    """The elements as another dtype.
+
+    To floats: rounded once, to nearest even unless `rounding` says otherwise. Beyond their range f16, bf16, tf32, f32
+    and f64 give infinity; the floats of 8 and 4 bits saturate at their largest number, for infinities too. NaN stays
+    NaN (f4e2m1fn has none, and gives 6). To f8e8m0fnu, which has neither zero nor sign, what is below 2**-127 gives
+    that, and negative numbers give NaN; a tie goes up.
+
+    From floats to integers: truncated unless `rounding` says otherwise, saturated, and NaN gives 0. Between integers:
+    the low bits, the sign or zeros extended. To bool: whether it is not 0, and NaN is not. From bool: 0 or 1.
+
+    Every backend gives the same bits, but for those of a NaN.
 
     Examples:
         >>> run(lambda x: ct.convert_tile(ct.convert_tile(x, ct.i32), x.dtype), [1.75, -1.75])
         [1.0, -1.0]
+        >>> run(lambda x: x.astype(ct.f8e4m3fn).astype(ct.f32), [0.3, 1000.0])
+        [0.3125, 448.0]
+        >>> run(lambda x: ct.ftoi(x, ct.i8, rounding=ct.rounding.NEAREST_EVEN).astype(ct.f32), [2.5, 3.5, 1000.0])
+        [2.0, 4.0, 127.0]
     """
 
-    x: Value = operand(COMPUTED_TILE)
+    x: Value = operand(ANY_TILE)
     dtype: DTypeLike = attribute()
+    rounding: str | None = attribute(default=None)
 
     def infer(self) -> tuple[Type, ...]:
-        if self.dtype.kind == "storage":
-            raise KernelTypeError(f"convert: to {self.dtype} kernels do not convert; api.convert does on the CPU")
+        if f4e2m1fnx2 in (self.x.tile.dtype, self.dtype) and self.x.tile.dtype is not self.dtype:
+            raise KernelTypeError(
+                f"convert: f4e2m1fnx2 holds pairs, and {self.x.tile.dtype} cannot be converted to {self.dtype}",
+                remedy="ct.unpack(x, ct.f4e2m1fn) takes pairs apart, ct.pack(x, ct.f4e2m1fnx2) puts them together.",
+            )
+        if self.rounding is not None and self.rounding not in ROUNDINGS:
+            raise KernelTypeError(f"convert: there is no rounding {self.rounding!r}; there are {', '.join(ROUNDINGS)}")
         return (self.x.tile.with_dtype(self.dtype),)
 
     def reference(self, x: Any) -> Any:
-        return converted(x, self.x.tile.dtype, self.dtype)
+        return converted(x, self.x.tile.dtype, self.dtype, self.rounding)
+
+
+class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", ".pack", ".unpack")):
+    """The same bits as another dtype of the same width. Bits that mean nothing (the last 13 of a tf32, the upper
+    4 of an f4e2m1fn) are 0, and a NaN of 16 bits may become another NaN.
+
+    `pack` and `unpack` change the width: a tile of one axis as its bytes, in the order of memory (the lowest byte
+    first), and back. Of the floats of 4 bits two make a byte, the first one in its low bits; their tiles have the last
+    axis half as long, or twice as long.
+
+    Examples:
+        >>> run(lambda x: ct.bitcast(ct.bitcast(x, ct.i32) & 0x7FFFFFFF, ct.f32), [-1.5, 2.0])
+        [1.5, 2.0]
+        >>> run(lambda x: ct.convert_tile(x, ct.f4e2m1fn).pack().unpack().astype(ct.f32), [-1.4, 100.0])
+        [-1.5, 6.0]
+    """
+
+    x: Value = operand(ANY_TILE)
+    dtype: DTypeLike = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        source = self.x.tile.dtype
+        if "bool" in (source.kind, self.dtype.kind):
+            raise KernelTypeError(
+                f"bitcast: from {source} to {self.dtype}: a bool has one bit, whatever its byte holds",
+                remedy="Convert: ct.convert_tile(x, ct.u8).",
+            )
+        if source.bits != self.dtype.bits:
+            raise KernelTypeError(
+                f"bitcast: {source} has {source.bits} bits, {self.dtype} has {self.dtype.bits}",
+                remedy="ct.convert_tile converts the numbers; ct.pack and ct.unpack go by bytes.",
+            )
+        return (self.x.tile.with_dtype(self.dtype),)
+
+    def reference(self, x: Any) -> Any:
+        return bits(x, self.x.tile.dtype).view(self.dtype.numpy)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cuda_async import Device, Storage, Stream
-from cutile.dtypes import from_numpy
+from cutile.dtypes import DTypeLike, from_numpy
 from cutile.entry import Kernel
 from cutile.host import api
 from cutile.launch.target import use_backend
@@ -20,8 +20,9 @@ Array = np.ndarray[Any, Any]
 class Input:
     """An array to be read. The memory is shared: no copy."""
 
-    def __init__(self, stream: Stream, array: Array) -> None:
+    def __init__(self, stream: Stream, array: Array, dtype: DTypeLike | None = None) -> None:
         self.array = array
+        self._dtype = dtype or from_numpy(array.dtype)
         low = _lowest(array)
         self._offset = array.__array_interface__["data"][0] - low
         self.storage = Storage.borrow(stream, low, array.nbytes + 4096, keep=array)
@@ -29,7 +30,7 @@ class Input:
     def __kernel_input__(self) -> View:
         size = self.array.itemsize
         strides = tuple(stride // size for stride in self.array.strides)
-        return View(self.storage, self._offset, from_numpy(self.array.dtype), self.array.shape, strides)
+        return View(self.storage, self._offset, self._dtype, self.array.shape, strides)
 
 
 class Output:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cpu.emit._text import EVERY_INTRINSIC
+from cutile.backend.cpu.emit._text import EVERY_CONVERSION, EVERY_INTRINSIC
 from cutile.backend.interface import Source
 from cutile.dtypes import bf16, bool_, f16, i32, u32
 from tests.backend.cpu.programs import (
@@ -95,6 +95,7 @@ def test_the_list_of_intrinsics_is_what_there_is() -> None:
     from cutile.backend.cpu import intrinsics
 
     assert frozenset(intrinsics.__all__) == EVERY_INTRINSIC
+    assert frozenset(intrinsics.CONVERSIONS) == EVERY_CONVERSION
 
 
 def test_lowered_ir_prints() -> None:

@@ -9,7 +9,7 @@ import pytest
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import Executable, Source
-from cutile.dtypes import DTYPES, DTypeLike, bf16, bool_, f16, f32, f64, i32, u64
+from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, bf16, bool_, f16, f32, f64, i8, i32, i64, u16, u64
 from cutile.errors import CompilationError
 from cutile.ir.core import Function
 from tests.backend.cuda.programs import (
@@ -113,7 +113,7 @@ def terms_of(dtype: DTypeLike) -> list[str]:
         terms = ["x & y", "x | y", "x ^ y", "~x", "ct.noti(x)", "ct.select(x == y, x, y)"]
     else:
         terms = [case.expression for case in CASES if dtype in case.dtypes]
-    return terms + [f"ct.convert_tile(ct.convert_tile(x, ct.{each.__name__}), x.dtype)" for each in DTYPES]
+    return terms + [f"ct.convert_tile(ct.convert_tile(x, ct.{each.__name__}), x.dtype)" for each in EVERY_DTYPE[:-1]]
 
 
 def sum_of(terms: list[str]) -> str:
@@ -188,3 +188,24 @@ def test_the_version_names_the_toolchain() -> None:
     version = BACKEND.version()
     for part in ("numba ", "numba-cuda ", "nvidia-nvvm ", "nvidia-nvjitlink ", "cutile.backend.cuda "):
         assert part in version
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a"])
+def test_stored_types_are_converted_moved_and_rounded(arch: str) -> None:
+    stored = [each for each in EVERY_DTYPE if each.kind == "storage"][:-1]
+    lines = ["def every(out: Mut, x_in: Tensor, n_in: Tensor):", "    x = ct.load_tile_like(x_in, out)"]
+    lines += ["    n, total = ct.load_tile_like(n_in, out), x"]
+    for each in stored:
+        for mode in ("NEAREST_EVEN", "ZERO", "POSITIVE_INF", "NEGATIVE_INF"):
+            made = f"ct.ftof(x, ct.{each}, rounding=ct.rounding.{mode})"
+            lines += [f"    total = total + ct.select(x > 0, {made}, ct.constant(1, (64,), ct.{each})).astype(ct.f32)"]
+            lines += [f"    total = total + ct.itof(n, ct.{each}, rounding=ct.rounding.{mode}).astype(ct.f32)"]
+    for mode in ("NEAREST_EVEN", "ZERO", "POSITIVE_INF", "NEGATIVE_INF"):
+        for each in (i8, u16, i64):
+            lines += [f"    total = total + ct.ftoi(x, ct.{each}, rounding=ct.rounding.{mode}).astype(ct.f32)"]
+        for each in (f16, bf16, f32, f64):
+            lines += [f"    total = total + ct.itof(n, ct.{each}, rounding=ct.rounding.{mode}).astype(ct.f32)"]
+    lines += ["    total = total + ct.unpack(ct.pack(x), ct.f32)", "    out.store(total)", ""]
+    function = written("\n".join(lines), {"out": mut(64, dtype=f32), "x_in": tensor(1, f32), "n_in": tensor(1, i64)})
+    assert compiled(function, arch).facts["spills"] == 0

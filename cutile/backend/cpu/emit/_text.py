@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cutile.dtypes import DTypeLike
+from cutile.conversion import NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
+from cutile.dtypes import STORAGE_DTYPES, DTypeLike
 from cutile.ir.core import Block, Op, Value
 
 ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
@@ -26,6 +27,26 @@ EVERY_INTRINSIC = frozenset((
     "sub_upward", "sum_step", "tan", "tanh", "to_odd", "u16", "u32", "u64", "u8",
 ))  # fmt: skip
 """The names that generated code may import: what `intrinsics/__init__.py` lists, without importing Numba to know it."""
+
+DIRECTIONS = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downward", ZERO: "_to_zero"}
+"""How the names of conversions end, by their rounding."""
+
+
+def _conversions() -> Iterator[str]:
+    for each in STORAGE_DTYPES:
+        if each.format is not None:
+            yield f"{each.name}_value"
+            yield from (f"{each.name}_bits{suffix}" for suffix in DIRECTIONS.values())
+    for suffix in filter(None, DIRECTIONS.values()):
+        yield from (f"f16_round{suffix}", f"bf16_round{suffix}")
+        yield from (f"f32{suffix}", f"f64{suffix}", f"f64{suffix}_unsigned")
+    for bits in (8, 16, 32, 64):
+        yield from (f"saturated_i{bits}", f"saturated_u{bits}", f"as_i{bits}", f"as_u{bits}")
+    yield from ("as_f32", "as_f64", "nearest", "truncated", "whole_to_odd", "whole_to_odd_unsigned")
+
+
+EVERY_CONVERSION = frozenset(_conversions())
+"""The conversions that generated code may import: the keys of `CONVERSIONS` in `intrinsics/cast.py`."""
 
 
 @dataclass(frozen=True)

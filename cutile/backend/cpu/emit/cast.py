@@ -1,10 +1,70 @@
-"""Conversions between element types. f16 and bf16 values are f32 values already: widening them costs nothing."""
+"""Conversions between element types. f16 and bf16 values are f32 values already: widening them costs nothing.
+
+Stored types are their bits; what is computed of them goes through the f32 that they stand for, which is exact.
+"""
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._text import COMPARE, OR, Expression, Printer, Text, call, is_small_float, narrowed
+from cutile.backend.cpu.emit._text import (
+    AND,
+    COMPARE,
+    DIRECTIONS,
+    OR,
+    Expression,
+    Printer,
+    Text,
+    call,
+    held,
+    infix,
+    is_small_float,
+)
+from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64
 from cutile.ir.core import Op
-from cutile.ops.cast import Convert
+from cutile.ops.cast import Bitcast, Convert
+
+WHOLE = {NEAREST_EVEN: "nearest", POSITIVE_INF: "ceil", NEGATIVE_INF: "floor", ZERO: "truncated"}
+EXACT_IN_F32 = 16
+"""Bits of an integer that an f32 holds whatever they are."""
+
+
+def _float(printer: Printer, x: Text, source: DTypeLike) -> Text:
+    """A float as the f32 or f64 of the same value."""
+    return call(printer, f"{source.name}_value", x) if source.kind == "storage" else x
+
+
+def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
+    """A value as an f32 that a narrower float may be rounded from: exact, or rounded to odd."""
+    if source.format is not None and source is not f64:
+        return _float(printer, x, source)
+    if source.kind in ("int", "uint", "bool"):
+        if source.bits <= EXACT_IN_F32:
+            return call(printer, "f32", x)
+        if source.bits == 64:
+            x = call(printer, "whole_to_odd" if source.kind == "int" else "whole_to_odd_unsigned", x)
+        else:
+            x = call(printer, "f64", x)
+    return call(printer, "to_odd", x)
+
+
+def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, rounding: str) -> Text:
+    end = DIRECTIONS[rounding]
+    if target.kind == "storage":
+        return call(printer, f"{target.name}_bits{end}", _single(printer, x, source))
+    if target in (f16, bf16):
+        return call(printer, f"{target.name}_round{end}", _single(printer, x, source))
+    if source.format is not None:
+        if source is f64:
+            return call(printer, f"f32{end}", x)
+        wide = _float(printer, x, source)
+        return wide if target is f32 else call(printer, "f64", wide)
+    if not end or source.bits <= EXACT_IN_F32 or (target is f64 and source.bits <= 32):
+        return call(printer, target.name, x)
+    unsigned = "_unsigned" if source.kind == "uint" else ""
+    if target is f64:
+        return call(printer, f"f64{end}{unsigned}", x)
+    wide = call(printer, f"whole_to_odd{unsigned}", x) if source.bits == 64 else call(printer, "f64", x)
+    return call(printer, f"f32{end}", wide)
 
 
 def _convert(printer: Printer, op: Convert) -> Text:
@@ -12,15 +72,25 @@ def _convert(printer: Printer, op: Convert) -> Text:
     if source is dtype:
         return x
     if dtype.kind == "bool":
-        return Text(f"{x.within(OR)} != 0", COMPARE)
-    if not is_small_float(dtype):
-        held_alike = is_small_float(source) and dtype.name == "f32"
-        return x if held_alike else call(printer, dtype.name, x)
-    if source.kind != "float":
-        x = call(printer, "f32", x)
-    elif source.bits == 64:
-        return narrowed(printer, x, dtype)
-    return call(printer, f"{dtype.name}_round", x)
+        return Text(f"{_float(printer, x, source).within(OR)} != 0", COMPARE)
+    if dtype.format is not None:
+        return _to_float(printer, x, source, dtype, op.rounding or NEAREST_EVEN)
+    if source.format is not None:
+        whole = call(printer, WHOLE[op.rounding or ZERO], _float(printer, x, source))
+        return call(printer, f"saturated_{dtype.name}", whole)
+    return call(printer, dtype.name, x)
 
 
-EXPRESSIONS: dict[type[Op], Expression] = {Convert: _convert}
+def _bitcast(printer: Printer, op: Bitcast) -> Text:
+    x, source, dtype = printer.operand(op.x), op.x.tile.dtype, op.dtype
+    machine = held(source)
+    if source in MEANING:  # whatever the others are, they mean nothing
+        x = call(printer, machine, infix(x, "&", Text(hex(MEANING[source])), AND))
+    elif is_small_float(source):
+        x, machine = call(printer, f"{source.name}_bits", x), "u16"
+    if is_small_float(dtype):
+        return call(printer, f"{dtype.name}_value", x if machine == "u16" else call(printer, "as_u16", x))
+    return x if machine == held(dtype) else call(printer, f"as_{held(dtype)}", x)
+
+
+EXPRESSIONS: dict[type[Op], Expression] = {Convert: _convert, Bitcast: _bitcast}

@@ -26,7 +26,17 @@ from cutile.backend.cpu.emit import (
     rounding,
     view,
 )
-from cutile.backend.cpu.emit._text import ATOM, COMPARE, EVERY_INTRINSIC, Expression, Statement, Text, held, in_memory
+from cutile.backend.cpu.emit._text import (
+    ATOM,
+    COMPARE,
+    EVERY_CONVERSION,
+    EVERY_INTRINSIC,
+    Expression,
+    Statement,
+    Text,
+    held,
+    in_memory,
+)
 from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError
@@ -74,7 +84,7 @@ class ModulePrinter:
 
     def _unique(self, stem: str) -> str:
         stem = "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in stem)
-        if not stem or stem[0].isdigit() or stem in EVERY_INTRINSIC | {"range"}:
+        if not stem or stem[0].isdigit() or stem in EVERY_INTRINSIC | EVERY_CONVERSION | {"range"}:
             stem = f"{stem}_" if stem and not stem[0].isdigit() else f"tile_{stem}"
         name, count = stem, 0
         while name in self._taken:

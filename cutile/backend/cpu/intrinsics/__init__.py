@@ -4,6 +4,7 @@ No file in this folder knows tiles: everything works on single elements, indices
 """
 
 from math import inf, nan
+from typing import Any
 
 from numba import bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
@@ -36,6 +37,7 @@ from cutile.backend.cpu.intrinsics.arith import (
     shift_right_unsigned,
     smaller,
 )
+from cutile.backend.cpu.intrinsics.cast import CONVERSIONS
 from cutile.backend.cpu.intrinsics.half import (
     bf16_bits,
     bf16_round,
@@ -180,3 +182,10 @@ __all__ = (
     "u64",
     "u8",
 )
+
+
+def __getattr__(name: str) -> Any:
+    """The conversions, of which there is one for each type and direction of rounding."""
+    if name in CONVERSIONS:
+        return CONVERSIONS[name]
+    raise AttributeError(name)

@@ -14,6 +14,7 @@ from cutile.backend.cpu.lowering.nests import Nests, Root, Target
 from cutile.backend.cpu.lowering.nodes import Cast, Extent, Loaded, Node, Number, Product, Scalar, TensorAxis
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.stage import Gemm, Read, Write
+from cutile.conversion import holds
 from cutile.dtypes import DTypeLike, f32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -117,7 +118,7 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
     loads: list[LoadTile] = []
     for operand in (mma.a, mma.b):
         source = made_by.get(operand)
-        while isinstance(source, Convert) and source.x.tile.dtype.bits <= source.dtype.bits:
+        while isinstance(source, Convert) and holds(source.dtype, source.x.tile.dtype):
             source = made_by.get(source.x)
         if not isinstance(source, LoadTile):
             return "an operand is computed, not loaded"

@@ -13,6 +13,7 @@ from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression,
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError
@@ -117,6 +118,12 @@ class Kernel:
         self._parts: dict[tuple[Value, str, int], str] = {}
 
     # What emitters use.
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Of the architecture compiled for: what decides which instructions there are."""
+        arch = architecture(self._target.arch)
+        return arch.major, arch.minor
 
     def dtype(self, dtype: DTypeLike) -> str:
         """The dtype's name in the file."""

@@ -1,25 +1,173 @@
-"""Conversions between element types: floats round to nearest even, float to integer truncates, integers wrap."""
+"""Conversions between element types, one element at a time. What they mean stands in `cutile.conversion`.
+
+Where the architecture has an instruction for a pair of types and a rounding it is used; the floats of 8 and 4 bits and
+tf32 go by integer arithmetic elsewhere. Numbers of more bits than an f32 reach a narrower float through one that is
+rounded to odd, so that they are rounded once.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.fragment import elementwise
-from cutile.backend.cuda.intrinsics.llvm import F16, F32, F64, I16, I64, const, narrow, number, register_type, widen
-from cutile.dtypes import DTypeLike, bool_, f16, f32, f64
+from cutile.backend.common.encoding import decode, encode, to_odd, whole_to_odd
+from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    asm,
+    const,
+    i32c,
+    memory_type,
+    narrow,
+    number,
+    register_type,
+    widen,
+)
+from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
+from cutile.dtypes import DTypeLike, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i32, i64, tf32, u32, u64
+
+Capability = tuple[int, int]
+OLDEST: Capability = (8, 0)
+"""The architecture whose instructions every other one has."""
+
+FLOAT_SUFFIX = {NEAREST_EVEN: "rn", ZERO: "rz", POSITIVE_INF: "rp", NEGATIVE_INF: "rm"}
+WHOLE_SUFFIX = {NEAREST_EVEN: "rni", ZERO: "rzi", POSITIVE_INF: "rpi", NEGATIVE_INF: "rmi"}
+FP8: dict[DTypeLike, str] = {f8e4m3fn: "e4m3x2", f8e5m2: "e5m2x2"}
+FP8_SINCE: Capability = (8, 9)
+TF32_SINCE: Capability = (9, 0)
 
 
-def converted(b: Any, source: DTypeLike, target: DTypeLike, x: Any) -> Any:
+def _cvt(b: Any, name: str, result: Any, letter: str, x: Any, taken: str) -> Any:
+    """`cvt.<name>`, by the letters of PTX's constraints."""
+    return asm(b, result, [x], f"cvt.{name} $0, $1;", f"={letter},{taken}")
+
+
+def _float_letter(x: Any) -> tuple[str, str]:
+    return ("f64", "d") if x.type == F64 else ("f32", "f")
+
+
+def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
+    """An f32 or f64 as an integer: rounded, saturated, NaN gives 0."""
+    kind, taken = _float_letter(x)
+    sign = "s" if target.kind == "int" else "u"
+    width = max(target.bits, 32)
+    made_type, letter = (I64, "l") if width == 64 else (I32, "r")
+    made = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", made_type, letter, x, taken)
+    if kind == "f64" or width == 64:  # the instructions for f32 and 32 bits give 0 by themselves
+        made = b.select(b.fcmp_unordered("uno", x, x), const(made_type, 0), made)
+    if target.bits >= 32:
+        return made
+    compare = b.icmp_signed if sign == "s" else b.icmp_unsigned
+    top = (1 << (target.bits - (sign == "s"))) - 1
+    made = b.select(compare(">", made, i32c(top)), i32c(top), made)
+    if sign == "s":
+        made = b.select(compare("<", made, i32c(-top - 1)), i32c(-top - 1), made)
+    return b.trunc(made, register_type(target))
+
+
+def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
+    """An element as an f32 that a narrower float may be rounded from: exact, or rounded to odd."""
+    if source in FP8 and capability >= FP8_SINCE:
+        pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", b.zext(x, I16), "h")
+        return b.fpext(b.bitcast(b.trunc(pair, I16), F16), F32)
+    if source.kind == "storage":
+        return decode(b, source, x)
+    if source is f64:
+        return to_odd(b, x)
+    if source.kind == "float":
+        return widen(b, source, x)
+    if source in (i64, u64):
+        return to_odd(b, whole_to_odd(b, x, source is i64))
+    if source in (i32, u32):
+        return to_odd(b, (b.sitofp if source is i32 else b.uitofp)(x, F64))
+    return (b.sitofp if source.kind == "int" else b.uitofp)(x, F32)
+
+
+def _wide(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
+    """A float as an f32 or f64 of the same value."""
+    return x if source is f64 else _single(b, source, x, capability)
+
+
+def _to_stored(b: Any, x: Any, target: DTypeLike, rounding: str, capability: Capability) -> Any:
+    """An f32 as an element of a stored type."""
+    near = rounding == NEAREST_EVEN
+    if target in FP8 and near and capability >= FP8_SINCE:
+        text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
+        pair = asm(b, I16, [const(F32, 0.0), x], text, "=h,f,f")
+        return b.trunc(pair, I8)
+    if target is tf32 and capability >= TF32_SINCE and rounding in (NEAREST_EVEN, ZERO):
+        return _cvt(b, f"{FLOAT_SUFFIX[rounding]}.tf32.f32", I32, "r", x, "f")
+    return encode(b, target, x, rounding)
+
+
+def _to_half(b: Any, source: DTypeLike, target: DTypeLike, x: Any, rounding: str, capability: Capability) -> Any:
+    """An element as f16 or bf16."""
+    suffix = FLOAT_SUFFIX[rounding]
+    if target is f16:
+        if source is f64:
+            return _cvt(b, f"{suffix}.f16.f64", I16, "h", x, "d")
+        single = _single(b, source, x, capability)
+        return (
+            narrow(b, f16, single) if rounding == NEAREST_EVEN else _cvt(b, f"{suffix}.f16.f32", I16, "h", single, "f")
+        )
+    single = _single(b, source, x, capability)
+    if rounding in (NEAREST_EVEN, ZERO):
+        return _cvt(b, f"{suffix}.bf16.f32", I16, "h", single, "f")
+    return encode(b, bf16, single, rounding)
+
+
+def _to_full(b: Any, source: DTypeLike, target: DTypeLike, x: Any, rounding: str, capability: Capability) -> Any:
+    """An element as f32 or f64."""
+    result, letter = (F64, "d") if target is f64 else (F32, "f")
+    near = rounding == NEAREST_EVEN
+    if source.kind in ("int", "uint"):
+        if near or source.bits < 32:
+            return (b.sitofp if source.kind == "int" else b.uitofp)(x, result)
+        sign, taken = ("s" if source.kind == "int" else "u"), ("l" if source.bits == 64 else "r")
+        name = f"{FLOAT_SUFFIX[rounding]}.{target.name}.{sign}{source.bits}"
+        return _cvt(b, name, result, letter, x, taken)
+    if source.kind == "bool":
+        return b.uitofp(x, result)
+    wide = _wide(b, source, x, capability)
+    if wide.type == result:
+        return wide
+    if target is f64:
+        return b.fpext(wide, F64)
+    return b.fptrunc(wide, F32) if near else _cvt(b, f"{FLOAT_SUFFIX[rounding]}.f32.f64", F32, "f", wide, "d")
+
+
+def converted(
+    b: Any,
+    source: DTypeLike,
+    target: DTypeLike,
+    x: Any,
+    rounding: str | None = None,
+    capability: Capability = OLDEST,
+) -> Any:
     """One element of `source` as `target`."""
     if source is target:
         return x
-    if source.kind == "float":
-        return _from_float(b, source, target, x)
+    floating = source.format is not None
     if target is bool_:
-        return b.icmp_unsigned("!=", x, number(source, 0))
-    if target.kind == "float":
-        return _to_float(b, source, target, x)
+        if not floating:
+            return b.icmp_unsigned("!=", x, number(source, 0))
+        wide = _wide(b, source, x, capability)
+        return b.fcmp_unordered("!=", wide, const(wide.type, 0.0))
+    if target.format is not None:
+        mode = rounding or NEAREST_EVEN
+        if target in (f32, f64):
+            return _to_full(b, source, target, x, mode, capability)
+        if target in (f16, bf16):
+            return _to_half(b, source, target, x, mode, capability)
+        return _to_stored(b, _single(b, source, x, capability), target, mode, capability)
+    if floating:
+        return _to_whole(b, _wide(b, source, x, capability), target, rounding or ZERO)
     if source.kind != "bool" and target.bits < source.bits:
         return b.trunc(x, register_type(target))
     if source.kind != "bool" and target.bits == source.bits:
@@ -27,36 +175,71 @@ def converted(b: Any, source: DTypeLike, target: DTypeLike, x: Any) -> Any:
     return (b.sext if source.kind == "int" else b.zext)(x, register_type(target))
 
 
-def _from_float(b: Any, source: DTypeLike, target: DTypeLike, x: Any) -> Any:
-    wide = widen(b, source, x)
-    if target is bool_:
-        return b.fcmp_unordered("!=", wide, const(wide.type, 0.0))
-    if target.kind == "int":
-        return b.fptosi(wide, register_type(target))
-    if target.kind == "uint":
-        # as NumPy: a negative value wraps, so go through a signed type that holds it
-        if target.bits < 64:
-            return b.trunc(b.fptosi(wide, I64), register_type(target))
-        return b.fptoui(wide, register_type(target))
-    if target is f64:
-        return b.fpext(wide, F64)
-    if source is not f64:
-        return narrow(b, target, wide)
-    if target is f16:  # one rounding, not two
-        return b.bitcast(b.fptrunc(wide, F16), I16)
-    return narrow(b, target, b.fptrunc(wide, F32))
+def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability: Capability) -> bool:
+    """Whether one instruction converts two elements."""
+    near = rounding in (None, NEAREST_EVEN)
+    halves = {f16, bf16, f32}
+    eights = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in halves)
+    return near and capability >= FP8_SINCE and eights
 
 
-def _to_float(b: Any, source: DTypeLike, target: DTypeLike, x: Any) -> Any:
-    made = (b.sitofp if source.kind == "int" else b.uitofp)(x, F64 if target is f64 else F32)
-    return made if target in (f32, f64) else narrow(b, target, made)
+def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
+    """Two elements at once, to or from a float of 8 bits."""
+    if target in FP8:
+        text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
+        pair = asm(b, I16, [widen(b, source, high), widen(b, source, low)], text, "=h,f,f")
+        return b.trunc(pair, I8), b.trunc(b.lshr(pair, const(I16, 8)), I8)
+    bits = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), const(I16, 8)))
+    pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", bits, "h")
+    halves = b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
+    return halves if target is f16 else (widen(b, f16, halves[0]), widen(b, f16, halves[1]))
+
+
+def convert_all(
+    b: Any,
+    source: DTypeLike,
+    target: DTypeLike,
+    elements: list[Any],
+    rounding: str | None = None,
+    capability: Capability = OLDEST,
+) -> list[Any]:
+    """Neighbouring elements of `source` as `target`, two at a time where the hardware does that."""
+    made: list[Any] = []
+    if _pairs(source, target, rounding, capability):
+        for i in range(0, len(elements) - 1, 2):
+            made += _two(b, source, target, elements[i], elements[i + 1])
+    return made + [converted(b, source, target, x, rounding, capability) for x in elements[len(made) :]]
 
 
 @cache
-def convert(source: DTypeLike, target: DTypeLike, n: int) -> Any:
-    """`f(x)`: the elements as `target`."""
+def convert(
+    source: DTypeLike,
+    target: DTypeLike,
+    n: int,
+    rounding: str | None = None,
+    capability: Capability = OLDEST,
+) -> Any:
+    """`f(x)`: the elements as `target`.
+
+    Args:
+        rounding: of `cutile.conversion.ROUNDINGS`; None is truncation to integers, and to nearest even to floats.
+        capability: of the architecture, whose instructions may be used.
+    """
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        return pack(b, convert_all(b, source, target, unpack(b, values[0], n), rounding, capability), n)
+
+    return intrinsic("convert", frag(target, n), [frag(source, n)], generate)
+
+
+@cache
+def bitcast(source: DTypeLike, target: DTypeLike, n: int) -> Any:
+    """`f(x)`: the same bits as another type of the same width."""
 
     def one(b: Any, x: Any) -> Any:
-        return converted(b, source, target, x)
+        if source in MEANING:  # whatever the others are, they mean nothing
+            x = b.and_(x, const(x.type, MEANING[source]))
+        bits = b.bitcast(x, memory_type(source)) if source in (f32, f64) else x
+        return b.bitcast(bits, register_type(target)) if target in (f32, f64) else bits
 
-    return elementwise("convert", (source,), target, n, one)
+    return elementwise("bitcast", (source,), target, n, one)

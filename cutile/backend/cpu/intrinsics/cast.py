@@ -1,0 +1,203 @@
+"""Conversions that Numba's own do not give as `cutile.conversion` means them: saturating, rounded once, few bits.
+
+Names end in the direction of rounding; without one it is to nearest even.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.backend.common import encoding
+from cutile.backend.cpu.intrinsics._seam import cgutils, define, ir, llvm, types, unary
+from cutile.conversion import NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
+from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
+
+DIRECTIONS = {"": NEAREST_EVEN, "_upward": POSITIVE_INF, "_downward": NEGATIVE_INF, "_to_zero": ZERO}
+
+_FLOAT, _DOUBLE, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
+
+
+def _only(kind: Any, result: Any) -> Any:
+    def of(x: Any) -> Any:
+        return result if x == kind else None
+
+    return of
+
+
+def _held(dtype: DTypeLike) -> Any:
+    return types.uint32 if dtype.bits == 32 else types.uint8
+
+
+def _decoder(dtype: DTypeLike) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        return encoding.decode(builder, dtype, arguments[0])
+
+    return unary(define(f"{dtype.name}_value", emit), _only(_held(dtype), types.float32))
+
+
+def _encoder(dtype: DTypeLike, suffix: str) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        return encoding.encode(builder, dtype, arguments[0], DIRECTIONS[suffix])
+
+    return unary(define(f"{dtype.name}_bits{suffix}", emit), _only(types.float32, _held(dtype)))
+
+
+def _rounder(dtype: DTypeLike, suffix: str) -> Any:
+    """A 16-bit float stays in an f32: rounded to its bits, and back."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        bits = encoding.encode(builder, dtype, arguments[0], DIRECTIONS[suffix])
+        if dtype is f16:
+            return builder.fpext(builder.bitcast(bits, ir.HalfType()), _FLOAT)
+        wide = ir.IntType(32)
+        return builder.bitcast(builder.shl(builder.zext(bits, wide), ir.Constant(wide, 16)), _FLOAT)
+
+    return unary(define(f"{dtype.name}_round{suffix}", emit), _only(types.float32, types.float32))
+
+
+def _whole(signed: bool) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        return encoding.whole_to_odd(builder, arguments[0], signed)
+
+    kind = types.int64 if signed else types.uint64
+    return unary(define("whole_to_odd" if signed else "whole_to_odd_unsigned", emit), _only(kind, types.float64))
+
+
+whole_to_odd, whole_to_odd_unsigned = _whole(signed=True), _whole(signed=False)
+"""An integer of 64 bits as an f64 on its way to fewer bits, as `to_odd`."""
+
+
+def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> Any:
+    """The neighbour of a nearest float on the side asked for; `above`, `below`: where the exact number lies.
+
+    Floats in order of size are integers in order of size, so a neighbour is one more or one less; 0 has both signs'
+    smallest number beside it.
+    """
+    bits_type = ir.IntType(32 if near.type == _FLOAT else 64)
+    one, zero = ir.Constant(bits_type, 1), ir.Constant(bits_type, 0)
+    bits = builder.bitcast(near, bits_type)
+    negative = builder.icmp_signed("<", bits, zero)
+    nothing = builder.fcmp_ordered("==", near, ir.Constant(near.type, 0.0))
+    sign = ir.Constant(bits_type, -(1 << (bits_type.width - 1)))
+    up = builder.select(nothing, one, builder.select(negative, builder.sub(bits, one), builder.add(bits, one)))
+    down = builder.select(
+        nothing, builder.or_(sign, one), builder.select(negative, builder.add(bits, one), builder.sub(bits, one))
+    )
+    if suffix == "_upward":
+        made = builder.select(above, up, bits)
+    elif suffix == "_downward":
+        made = builder.select(below, down, bits)
+    else:
+        made = builder.select(builder.and_(above, negative), up, bits)
+        made = builder.select(builder.and_(below, builder.not_(negative)), down, made)
+    return builder.bitcast(made, near.type)
+
+
+def _single(suffix: str) -> Any:
+    """An f64 as an f32, rounded to a side."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        (x,) = arguments
+        near = builder.fptrunc(x, _FLOAT)
+        back = builder.fpext(near, _DOUBLE)
+        above, below = builder.fcmp_ordered(">", x, back), builder.fcmp_ordered("<", x, back)
+        return _stepped(builder, near, above, below, suffix)
+
+    return unary(define(f"f32{suffix}", emit), _only(types.float64, types.float32))
+
+
+def _double(suffix: str, signed: bool) -> Any:
+    """An integer of 64 bits as an f64, rounded to a side: its halves are exact, and their sum's error is too."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        (x,) = arguments
+        half = ir.Constant(_I64, 32)
+        upper = builder.ashr(x, half) if signed else builder.lshr(x, half)
+        high = builder.fmul(
+            (builder.sitofp if signed else builder.uitofp)(upper, _DOUBLE), ir.Constant(_DOUBLE, 2.0**32)
+        )
+        low = builder.uitofp(builder.and_(x, ir.Constant(_I64, (1 << 32) - 1)), _DOUBLE)
+        near = builder.fadd(high, low)
+        error = builder.fsub(low, builder.fsub(near, high))
+        zero = ir.Constant(_DOUBLE, 0.0)
+        above, below = builder.fcmp_ordered(">", error, zero), builder.fcmp_ordered("<", error, zero)
+        return _stepped(builder, near, above, below, suffix)
+
+    name = f"f64{suffix}" if signed else f"f64{suffix}_unsigned"
+    return unary(define(name, emit), _only(types.int64 if signed else types.uint64, types.float64))
+
+
+def _saturated(bits: int, signed: bool) -> Any:
+    """A float without a fraction as an integer: what lies beyond gives the nearest, NaN gives 0."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        (x,) = arguments
+        name = "f32" if x.type == _FLOAT else "f64"
+        kind = ir.IntType(bits)
+        symbol = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{bits}.{name}"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [x.type]), symbol)
+        return builder.call(function, [x])
+
+    result = getattr(types, f"{'' if signed else 'u'}int{bits}")
+
+    def of(x: Any) -> Any:
+        return result if isinstance(x, types.Float) else None
+
+    return unary(emit, of)
+
+
+def _nearest(builder: Any, arguments: list[Any]) -> Any:
+    return llvm(builder, "rint", arguments[0])
+
+
+def _truncated(builder: Any, arguments: list[Any]) -> Any:
+    return llvm(builder, "trunc", arguments[0])
+
+
+nearest = unary(_nearest)
+"""The nearest whole number, of two the even one."""
+truncated = unary(_truncated)
+"""The whole number nearer to zero."""
+
+
+def _caster(result: Any, machine: Any) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        return builder.bitcast(arguments[0], machine)
+
+    def of(x: Any) -> Any:
+        return result if x.bitwidth == result.bitwidth else None
+
+    return unary(emit, of)
+
+
+CONVERSIONS: dict[str, Any] = {
+    **{f"{each.name}_value": _decoder(each) for each in STORAGE_DTYPES if each.format is not None},
+    **{
+        f"{each.name}_bits{suffix}": _encoder(each, suffix)
+        for each in STORAGE_DTYPES
+        if each.format is not None
+        for suffix in DIRECTIONS
+    },
+    **{f"{each.name}_round{suffix}": _rounder(each, suffix) for each in (f16, bf16) for suffix in DIRECTIONS if suffix},
+    **{f"f32{suffix}": _single(suffix) for suffix in DIRECTIONS if suffix},
+    **{
+        f"f64{suffix}{'' if signed else '_unsigned'}": _double(suffix, signed)
+        for suffix in DIRECTIONS
+        if suffix
+        for signed in (True, False)
+    },
+    **{
+        f"saturated_{'i' if signed else 'u'}{bits}": _saturated(bits, signed)
+        for bits in (8, 16, 32, 64)
+        for signed in (True, False)
+    },
+    **{f"as_u{bits}": _caster(getattr(types, f"uint{bits}"), ir.IntType(bits)) for bits in (8, 16, 32, 64)},
+    **{f"as_i{bits}": _caster(getattr(types, f"int{bits}"), ir.IntType(bits)) for bits in (8, 16, 32, 64)},
+    "as_f32": _caster(types.float32, _FLOAT),
+    "as_f64": _caster(types.float64, _DOUBLE),
+    "nearest": nearest,
+    "truncated": truncated,
+    "whole_to_odd": whole_to_odd,
+    "whole_to_odd_unsigned": whole_to_odd_unsigned,
+}
+"""By the names that generated code has for them."""
