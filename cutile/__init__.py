@@ -57,10 +57,13 @@ from cutile.errors import (
 )
 from cutile.host import Partition, SharedTensor, Tensor, TensorView, api
 from cutile.language import (
+    OWNED,
     Const,
     Dyn,
     Latency,
+    MappedPartitionMut,
     Mut,
+    PartitionIndex,
     PartitionMut,
     Token,
     absf,
@@ -215,9 +218,12 @@ __all__ = (
     "KernelTypeError",
     "Latency",
     "LaunchError",
+    "MappedPartitionMut",
     "Mut",
+    "OWNED",
     "OutOfBoundsError",
     "Partition",
+    "PartitionIndex",
     "PartitionMut",
     "RaceError",
     "SharedTensor",

@@ -21,9 +21,11 @@ class LayoutClass:
         strides: 1 on at most one axis, None on the others, which are launch arguments.
         alignment: bytes that divide the address and the strides that are not 1: 16, or an element's size.
         tile: the partition's shape for a `Mut` parameter, else None.
+        map: the map of a mapped partition.
+        exact: whether a launch's grid is the partition's own.
     """
 
-    __slots__ = ("_tiled", "alignment", "dtype", "strides", "tile")
+    __slots__ = ("_tiled", "alignment", "dtype", "exact", "map", "strides", "tile")
 
     def __init__(
         self,
@@ -31,18 +33,23 @@ class LayoutClass:
         strides: tuple[int | None, ...],
         alignment: int,
         tile: tuple[int, ...] | None = None,
+        map: tuple[int, ...] | None = None,
+        exact: bool = True,
     ) -> None:
         self.dtype = dtype
         self.strides = strides
         self.alignment = alignment
         self.tile = tile
-        self._tiled: dict[tuple[int, ...], LayoutClass] = {}
+        self.map = map
+        self.exact = exact
+        self._tiled: dict[tuple[tuple[int, ...], tuple[int, ...] | None, bool], LayoutClass] = {}
 
-    def tiled(self, tile: tuple[int, ...]) -> LayoutClass:
+    def tiled(self, tile: tuple[int, ...], map: tuple[int, ...] | None = None, exact: bool = True) -> LayoutClass:
         """The class of a partition by `tile` of a tensor of this class."""
-        found = self._tiled.get(tile)
+        key = (tile, map, exact)
+        found = self._tiled.get(key)
         if found is None:
-            found = self._tiled.setdefault(tile, LayoutClass(self.dtype, self.strides, self.alignment, tile))
+            found = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, self.alignment, *key))
         return found
 
     def __repr__(self) -> str:

@@ -173,4 +173,4 @@ def _tensor_type(
             f"{signature.name}: argument {parameter.name!r} is a tensor of shape {fact.shape} partitioned by "
             f"{layout.tile}: the partition shape must have {len(fact.shape)} extents"
         )
-    return MutType(tensor, layout.tile)
+    return MutType(tensor, layout.tile, layout.map, layout.exact)

@@ -15,7 +15,7 @@ from cutile.frontend.names import Captures
 from cutile.frontend.report import TooMany
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
-from cutile.frontend.values import MutRef, TensorRef
+from cutile.frontend.values import MappedRef, MutRef, TensorRef
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import MutType, TensorType, Type
@@ -33,7 +33,7 @@ def parameter(value: Value) -> Any:
     """What a parameter's name means in the kernel."""
     match value.type:
         case MutType():
-            return MutRef(value)
+            return MutRef(value) if value.type.map is None else MappedRef(value)
         case TensorType():
             return TensorRef(value)
         case _:

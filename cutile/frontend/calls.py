@@ -11,6 +11,7 @@ from cutile.frontend import (
     builtins,
     casts,
     comparison,
+    mapped,
     partitions,
     records,
     sequences,
@@ -23,7 +24,20 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method
 
-FAMILIES = (tensors, partitions, tiles, casts, builtins, tokens, sequences, records, views, arithmetic, comparison)
+FAMILIES = (
+    tensors,
+    partitions,
+    mapped,
+    tiles,
+    casts,
+    builtins,
+    tokens,
+    sequences,
+    records,
+    views,
+    arithmetic,
+    comparison,
+)
 """Importing them registers their handlers."""
 
 
@@ -33,7 +47,7 @@ def handler_of(function: Any) -> Handler | None:
         for owner in type(function.owner).__mro__:
             found = METHODS.get((owner, function.name))
             if found is not None:
-                return functools.partial(_call_method, found, function.owner)
+                return functools.partial(_call_method, found, function)
         return None
     marker = getattr(function, "__cutile__", None)
     if marker is not None:
@@ -44,8 +58,12 @@ def handler_of(function: Any) -> Handler | None:
         return None
 
 
-def _call_method(method: Handler, owner: Any, frame: Frame, *args: Any, **kwargs: Any) -> Any:
-    return method(frame, owner, *args, **kwargs)
+def _call_method(handler: Handler, method: Method, frame: Frame, *args: Any, **kwargs: Any) -> Any:
+    try:
+        inspect.signature(handler).bind(frame, method.owner, *args, **kwargs)
+    except TypeError as error:
+        frame.type_error(f".{method.name}: {error}")
+    return handler(frame, method.owner, *args, **kwargs)
 
 
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -25,7 +25,19 @@ from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children
 from cutile.frontend.syntax import refuse
 from cutile.frontend.tensors import extent
-from cutile.frontend.values import Method, MutRef, PartitionRef, Record, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import (
+    IndexComponent,
+    MappedRef,
+    Method,
+    MutRef,
+    PartitionIndex,
+    PartitionRef,
+    Record,
+    TensorRef,
+    describe,
+    is_tile,
+    items_of,
+)
 from cutile.ir.core import Value
 
 
@@ -88,8 +100,12 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
             remedy = f"Did you mean {near[0]!r}?" if near else f"dir({owner.__name__}) lists what it has."
             raise KernelNameError(f"module {owner.__name__!r} has no {name!r}", frame.locate(node), remedy)
         return getattr(owner, name)
-    if is_tile(owner) or isinstance(owner, TensorRef | MutRef | PartitionRef):
+    if is_tile(owner) or isinstance(owner, TensorRef | MutRef | MappedRef | PartitionRef):
         return _fact(frame, owner, name, node)
+    if isinstance(owner, PartitionIndex) and (PartitionIndex, name) in METHODS:
+        return Method(owner, name)
+    if isinstance(owner, IndexComponent) and name == "value":
+        return owner.value
     if isinstance(owner, tuple | Record):
         return attribute(frame, owner, name, node)
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
@@ -106,7 +122,7 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if isinstance(owner, Value):
         shape: Any = owner.tile.shape
         dtype = owner.tile.dtype
-    elif isinstance(owner, MutRef):
+    elif isinstance(owner, MutRef | MappedRef):
         shape, dtype = owner.value.mut.tile, owner.value.mut.dtype
     elif isinstance(owner, PartitionRef):
         shape, dtype = owner.shape, owner.value.tensor.dtype

@@ -12,6 +12,7 @@ from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
 from cutile.frontend.logic import conjunction
 from cutile.frontend.loops import Loop, exited
+from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify
 from cutile.frontend.scan import leaves_loop
 from cutile.frontend.values import Range, describe, is_tile, items_of
@@ -74,6 +75,7 @@ class _RangeLoop:
         self.frame = frame
         self.node = node
         self.target = node.target.id
+        self.minted = bounds if isinstance(bounds, MintedRange | OwnedRange) else None
         given = [bounds.start, bounds.stop, bounds.step]
         constant = not any(map(is_tile, given))
         for each in given:
@@ -87,7 +89,8 @@ class _RangeLoop:
         if not type.is_scalar or type.dtype.kind not in ("int", "uint"):
             remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
             frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter, remedy)
-        if is_tile(bounds.step):  # a range whose step is 0 is an error in Python; here it is empty
+        # A range whose step is 0 is an error in Python; here it is empty. That of a stream is never 0.
+        if is_tile(bounds.step) and self.minted is None:
             zero = comparison(frame, ast.Eq, self.step, 0)
             self.stop = frame.emit(Select(condition=zero, x=self.start, y=self.stop))
             self.step = frame.emit(Select(condition=zero, x=materialize(frame, 1, type.dtype), y=self.step))
@@ -112,7 +115,7 @@ class _RangeLoop:
         value = induction or Value(self.start.type, self.target)
 
         def prepare() -> None:
-            self.frame.variables[self.target] = value
+            self.frame.variables[self.target] = self.minted.mint(self.frame, value) if self.minted else value
             self.frame.places[self.target] = self.node.target
 
         self.loop.turn(prepare)

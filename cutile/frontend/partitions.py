@@ -11,7 +11,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
 from cutile.frontend.registry import method, operation
 from cutile.frontend.tensors import extent, tiles_along
-from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, describe, items_of
+from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.language.markers import Latency, padding
 from cutile.ops.bound import CheckIndex, CheckTile
@@ -75,7 +75,7 @@ def padding_of(frame: Frame, value: Any, what: str) -> str:
 
 @operation
 def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
-    if isinstance(view, MutRef):
+    if isinstance(view, MutRef | MappedRef):
         view = PartitionRef(view.value, view.value.mut.tile)
     if not isinstance(view, PartitionRef):
         frame.type_error(
@@ -104,6 +104,8 @@ def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
 
 def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple[Value, ...]:
     """One i32 scalar for each axis of a tile."""
+    if isinstance(index, PartitionIndex) and None not in index.coordinates:
+        index = index.coordinates
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(part.shape):
         frame.type_error(f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {len(items)} indices")

@@ -12,7 +12,7 @@ from cutile.dtypes import DType, DTypeLike, DTypeMeta
 from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.names import MISSING, lookup
 from cutile.frontend.source import FunctionSource
-from cutile.language import Const, Dyn, Mut, Tensor
+from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Tensor
 
 REQUIRED: Any = object()
 Extent = int | str | None  # a constant, a generic's name, or dynamic
@@ -41,6 +41,7 @@ class Parameter:
         kind: "tensor", "mut" or "scalar".
         dtype: the element type, a generic's name, or None for the argument's own.
         extents: the declared extents, or None where nothing is declared.
+        mapped: whether it takes a mapped partition.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Parameter:
     dtype: DTypeLike | str | None
     extents: tuple[Extent, ...] | None
     location: Location
+    mapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,20 +144,22 @@ class _Reader:
         head = self._resolve(annotation)
         if isinstance(head, DTypeMeta) and head is not DType:
             return Parameter(node.arg, "scalar", head, None, place)  # type: ignore[arg-type]
-        if head is not Mut and not _is_tensor(head):
+        written = head is Mut or head is MappedPartitionMut
+        if not written and not _is_tensor(head):
             raise KernelTypeError(
                 f"kernel {self._source.name!r}: parameter {node.arg!r} is annotated with {ast.unparse(annotation)}",
                 self._source.locate(node.annotation),
                 "Expected Mut, Tensor, or a dtype such as f32.",
             )
-        if head is Mut and subscript is not None:
+        if written and subscript is not None:
             inner = self._unquote(subscript)
             if isinstance(inner, ast.Subscript) and _is_tensor(self._resolve(inner.value)):
                 subscript = inner.slice
             elif isinstance(inner, ast.Name) and _is_tensor(self._try_resolve(inner)):
                 subscript = None
         dtype, extents = self._facts(subscript) if subscript is not None else (None, None)
-        return Parameter(node.arg, "mut" if head is Mut else "tensor", dtype, extents, place)
+        kind: Literal["mut", "tensor"] = "mut" if written else "tensor"
+        return Parameter(node.arg, kind, dtype, extents, place, head is MappedPartitionMut)
 
     def _facts(self, node: ast.expr) -> tuple[DTypeLike | str | None, tuple[Extent, ...] | None]:
         items = list(node.elts) if isinstance(node, ast.Tuple) else [node]

@@ -54,6 +54,38 @@ class PartitionRef:
 
 
 @dataclass(frozen=True)
+class MappedRef:
+    """A mapped partition parameter: a stream of tiles for this block."""
+
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionIndex:
+    """An index that a stream minted: of a tile that this block alone writes.
+
+    Attributes:
+        stream: what minted it.
+        owners: the mapped partitions that it indexes.
+        coordinates: one per axis; None along axes that are owned whole.
+    """
+
+    stream: Any
+    owners: tuple[Value, ...]
+    coordinates: tuple[Value | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexComponent:
+    """A minted index along one axis; usable wherever an integer is. `parent` is None along an owned axis."""
+
+    value: Value
+    axis: int
+    owners: tuple[Value, ...]
+    parent: PartitionIndex | None
+
+
+@dataclass(frozen=True)
 class TokenRef:
     """A token. All are alike: every access of a tile block stays in program order, whatever a token says."""
 
@@ -134,6 +166,12 @@ def describe(value: Any) -> str:
     if isinstance(value, PartitionRef):
         kind = {"": "partition", "own": "nested partition", "full": "partition of the whole tensor"}[value.writes]
         return f"{kind} into tiles of {value.shape}"
+    if isinstance(value, MappedRef):
+        return f"mapped partition of {value.value.mut.dtype} with tiles of {value.value.mut.tile}"
+    if isinstance(value, PartitionIndex):
+        return "index minted by " + " and ".join(repr(each.name) for each in value.owners)
+    if isinstance(value, IndexComponent):
+        return f"component along axis {value.axis} of an index of {value.owners[0].name!r}"
     if isinstance(value, TokenRef):
         return "token"
     if isinstance(value, Method):

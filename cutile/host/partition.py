@@ -7,7 +7,8 @@ is checked when an operation is built, by leases on the storage.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from cuda_async import OwnershipError, Storage, Use
 from cuda_async.lease import lend
@@ -21,6 +22,7 @@ from cutile.host.shapes import ShapeLike, as_shape
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
+    from cutile.host.mapped import MappedLaunchPartition
     from cutile.host.tensor import Tensor
 
 __all__ = ("BorrowedPartition", "MutBorrow", "Partition", "as_tile")
@@ -108,6 +110,49 @@ class _TiledTensor(language.Partition):
         counts = [-(-extent // size) for extent, size in zip(extents, tile, strict=True)]
         x, y, z = (*counts, 1, 1)[:_AXES]
         return x, y, z
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether a launch may cover a part of it."""
+        return not self._tiled.exact
+
+    def prefix(self) -> Self:
+        """Let a launch cover the first tiles along each axis alone: its grid is given, and at most `grid()`.
+
+        Returns this very partition. The default is that a launch covers it all, since a smaller grid is usually a
+        mistake.
+
+        Example:
+            >>> import cutile as ct
+            >>> @ct.entry
+            ... def seven(y: ct.Mut):
+            ...     y.store(7.0)
+            >>> y = ct.api.zeros((6,)).sync()
+            >>> seven(y.mut.partition((2,)).prefix()).grid((2,)).sync().y.tensor.to_numpy().sync()
+            array([7., 7., 7., 7., 0., 0.], dtype=float32)
+        """
+        self._tiled = TiledView(self._tiled.view, self._tiled.tile, exact=False)
+        return self
+
+    def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> MappedLaunchPartition:
+        """Share the tiles among `num_tile_blocks` tile blocks, for a `MappedPartitionMut` parameter.
+
+        Args:
+            map_shape: how many tiles a group has along each axis, which decides the order: `(1, 1)` is row by row,
+                `(4, 1)` goes down 4 rows of tiles before it goes on to the next column. `OWNED` (0) leaves an axis out.
+            num_tile_blocks: the launch's grid is `(num_tile_blocks, 1, 1)`.
+
+        Raises:
+            LaunchError: the map does not fit the partition, or there are more blocks than tiles.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.zeros((8, 8), f32).sync().partition((2, 2)).map((2, 1), 3)
+            Partition(f32, tensor_shape=(8, 8), partition_shape=(2, 2), device=cpu).map((2, 1), 3)
+        """
+        from cutile.host.mapped import MappedLaunchPartition
+
+        return MappedLaunchPartition(self, map_shape, num_tile_blocks)  # type: ignore[arg-type]
 
     def __kernel_output__(self) -> TiledView:
         """The elements, to be read and written by a kernel."""
@@ -247,6 +292,10 @@ class MutBorrow:
         """
         self.__kernel_destination__()
         return BorrowedPartition(self._tensor, self._tensor._cut(shape))  # pyright: ignore[reportPrivateUsage]
+
+    def partition_prefix(self, shape: ShapeLike) -> BorrowedPartition:
+        """`partition(shape).prefix()`: a launch may cover the first tiles along each axis alone."""
+        return self.partition(shape).prefix()
 
     def __dlpack__(
         self,

@@ -255,6 +255,16 @@ class Tensor(OldTensorMethods, language.Tensor):
         self._give(part)
         return part
 
+    def partition_prefix(self, shape: ShapeLike) -> Partition:
+        """`partition(shape).prefix()`: a launch may cover the first tiles along each axis alone.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.zeros((40, 8), f32).sync().partition_prefix((16, 8)).is_prefix
+            True
+        """
+        return self.partition(shape).prefix()
+
     def _cut(self, shape: ShapeLike) -> TiledView:
         """The elements in tiles of `shape`, kept for the next time: most tensors are always cut the same way."""
         tiled = self._tiled

@@ -14,6 +14,7 @@ from cutile.frontend import operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
 from cutile.frontend.frame import Frame
+from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Range, describe
 from cutile.interpreter.eager import EagerValue
@@ -99,7 +100,9 @@ class Session:
         dtype = next((each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)), i32)
         for position in range(*bounds):
             with self._here() as frame:
-                value = operators.materialize(frame, position, dtype)
+                value: Any = operators.materialize(frame, position, dtype)
+                if isinstance(meaning, MintedRange | OwnedRange):
+                    value = meaning.mint(frame, value)
             yield to_live(self, value)
 
     def builtins(self) -> dict[str, Callable[..., Any]]:

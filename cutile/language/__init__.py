@@ -4,7 +4,17 @@ Nothing here computes: a kernel is compiled from its source text, in which these
 they refer to. Type checkers and readers see the signatures.
 """
 
-from cutile.language.annotations import Const, Dyn, Mut, Partition, PartitionMut, Tensor
+from cutile.language.annotations import (
+    OWNED,
+    Const,
+    Dyn,
+    MappedPartitionMut,
+    Mut,
+    Partition,
+    PartitionIndex,
+    PartitionMut,
+    Tensor,
+)
 from cutile.language.arithmetic import (
     absf,
     absi,
@@ -143,8 +153,11 @@ __all__ = (
     "Const",
     "Dyn",
     "Latency",
+    "MappedPartitionMut",
     "Mut",
+    "OWNED",
     "Partition",
+    "PartitionIndex",
     "PartitionMut",
     "Tensor",
     "Token",

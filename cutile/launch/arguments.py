@@ -61,11 +61,26 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
                 f"{kernel}: argument {parameter.name!r} is a partition with {len(tiled.tile)} axes; a partition has "
                 f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
             )
+        if (tiled.map is not None) is not parameter.mapped:
+            raise _wrongly_mapped(kernel, parameter)
         return tiled
     if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
         return raw_scalar(argument, kernel, parameter.name)
     assert parameter.dtype is not None
     return plain_scalar(argument, parameter.dtype, kernel, parameter.name)
+
+
+def _wrongly_mapped(kernel: str, parameter: Parameter) -> ArgumentTypeError:
+    name = parameter.name
+    if parameter.mapped:
+        return ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be a mapped partition, since it is a MappedPartitionMut; map it: "
+            f"{name}.partition((64, 64)).map((1, 1), num_tile_blocks)"
+        )
+    return ArgumentTypeError(
+        f"{kernel}: argument {name!r} is a mapped partition, and the kernel takes a plain one; pass the partition "
+        "without .map(...), or annotate the parameter with MappedPartitionMut"
+    )
 
 
 def _no_longer(kernel: str, parameter: Parameter, error: OwnershipError) -> OwnershipError:

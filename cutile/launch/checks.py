@@ -82,6 +82,12 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
         if not all(_value(guard, names, checked, grid) for guard in guards):
             continue
         tiles = _value(count, names, checked, grid)
+        if axis < 0:
+            ends = [_value(end, names, checked, grid) for end in (low, high) if end]
+            value = next((each for each in ends if not 0 <= each < tiles), None)
+            if value is None:
+                continue
+            raise LaunchError(f"{kernel}: in line {line}: {name} is {value}; it must be at least 0 and below {tiles}")
         extent = getattr(checked[names.index(name)], "shape", ())[axis]
         there = f"argument {name!r} has {tiles} tiles of {step} along axis {axis} (extent {extent})"
         if low and (first := _value(low, names, checked, grid)) < 0:

@@ -44,7 +44,7 @@ class Form:
         self.kernel = kernel
         self.name = signature.name
         self.arity = len(named)
-        self.result = result
+        self.result = _unmapped(result) if any(each.mapped for each in signature.parameters) else result
         self.recognize = None if signature.generic_scalars else recognizer(kernel)
         self._tensors = tuple(each for each, kind in named if kind != "scalar")
         self._outputs = tuple(each for each, kind in named if kind == "mut")
@@ -75,6 +75,10 @@ class Form:
             dtype = plan.specialization.generics[str(parameter.dtype)]
             checked[position] = plain_scalar(checked[position], dtype, self.name, parameter.name)
         return plan
+
+    def tells_grid(self, checked: Sequence[Any]) -> bool:
+        """Whether some argument says what the grid is."""
+        return any(checked[each.position].exact for each in self._outputs)
 
     def grid(self, checked: Sequence[Any], given: Grid | None) -> Grid:
         """The grid to launch. Raises LaunchError as `launch_grid` does."""
@@ -118,7 +122,9 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
     scalars = [f"c{i} is None" for i, each in kinds if each.kind == "scalar"]
     grids = [f"c{i}.grid" for i, each in tensors if each.kind == "mut"]
     # One partition tells the grid; several must agree; without any it has to be given: the long way says so.
+    # One of which the launch covers a prefix does not tell it.
     unlike = [f"{grids[0]} != {each}" for each in grids[1:]] if grids else ["True"]
+    unlike += [f"not {each.removesuffix('.grid')}.exact" for each in grids]
     lines = [
         f"def recognize({', '.join(f'a{i}' for i, _ in kinds)}):",
         "    try:",
@@ -134,3 +140,12 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
     names: dict[str, Any] = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar}
     exec("\n".join(lines), names)
     return names["recognize"]
+
+
+def _unmapped(result: Callable[..., Any]) -> Callable[..., Any]:
+    """A launch yields mapped arguments as the plain partitions that were mapped."""
+
+    def made(*arguments: Any) -> Any:
+        return result(*(getattr(each, "__kernel_yields__", each) for each in arguments))
+
+    return made

@@ -1,4 +1,4 @@
-"""The grid of a launch: inferred from the partitions, or given, and then equal to what they say."""
+"""The grid of a launch: inferred from the partitions, or given; equal to what exact ones say, within prefix ones."""
 
 from __future__ import annotations
 
@@ -17,20 +17,34 @@ def launch_grid(kernel: str, given: Grid | None, outputs: Sequence[tuple[str, Ti
     inferred: Grid | None = None
     source = ""
     for name, view in outputs:
+        if not view.exact:
+            continue
         grid = view.grid
         if inferred is not None and grid != inferred:
+            what = "tile blocks" if view.map is not None else "tiles"
             raise LaunchError(
-                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} tiles, {name!r} has {grid}"
+                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} {what}, {name!r} has {grid}"
             )
         inferred, source = grid, name
+    prefixes = [(name, view.grid) for name, view in outputs if not view.exact]
     if given is None:
         if inferred is None:
-            raise LaunchError(f"{kernel}: launch grid required: no partition tells it; give it with .grid((x, y, z))")
-        return inferred
-    if inferred is not None and given != inferred:
+            why = "no partition tells it"
+            if prefixes:
+                why = f"{prefixes[0][0]!r} is a partial-coverage partition, which takes any prefix of {prefixes[0][1]}"
+            raise LaunchError(f"{kernel}: launch grid required: {why}; give it with .grid((x, y, z))")
+        given = inferred
+    elif inferred is not None and given != inferred:
         raise LaunchError(
             f"{kernel}: the launch grid {given} does not match the inferred partition grid {inferred} of {source!r}"
         )
+    for name, most in prefixes:
+        for axis in range(3):
+            if given[axis] > most[axis]:
+                raise LaunchError(
+                    f"{kernel}: the launch grid {given} exceeds the partial-coverage partition grid {most} of "
+                    f"{name!r} on axis {axis}"
+                )
     return given
 
 

@@ -177,7 +177,11 @@ class KernelOp(DeviceOp[Any]):
 
     def _check_known(self) -> None:
         """Check what can be, before lazy arguments have run: the signature, the generics, the grid."""
-        if not self._lazy:
+        if self._lazy:
+            return
+        if self._given_grid is None and not self._form.tells_grid(self._checked):
+            self._plan = self._form.plan(self._checked, self._generics, self._options)  # .grid(...) may still come
+        else:
             self._specialize()
 
     def _specialize(self) -> tuple[Plan, Grid]:

@@ -63,7 +63,10 @@ class TiledView:
     Attributes:
         view: the elements.
         tile: the shape of one tile.
-        grid: how many tiles there are along each axis; 1 for missing axes.
+        map: of a mapped partition, the groups of its schedule.
+        blocks: of a mapped partition, how many tile blocks share its tiles.
+        exact: whether a launch's grid is `grid`; else it may be any prefix of it.
+        grid: how many tiles there are along each axis, 1 for missing axes; of a mapped partition, its blocks.
         facts: what specialization may know of it.
         storage, address, shape, strides, byte_range: the view's.
     """
@@ -72,6 +75,9 @@ class TiledView:
 
     view: View
     tile: tuple[int, ...]
+    map: tuple[int, ...] | None = None
+    blocks: int = 0
+    exact: bool = True
     grid: Grid = field(init=False, repr=False)
     facts: TensorFacts = field(init=False, repr=False)
     storage: Storage = field(init=False, repr=False)
@@ -83,8 +89,8 @@ class TiledView:
     def __post_init__(self) -> None:
         tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
         x, y, z = (*tiles, 1, 1, 1)[:3]
-        self.grid = (x, y, z)
-        self.facts = TensorFacts(self.view.layout.tiled(self.tile), self.view.shape)
+        self.grid = (x, y, z) if self.map is None else (self.blocks, 1, 1)
+        self.facts = TensorFacts(self.view.layout.tiled(self.tile, self.map, self.exact), self.view.shape)
         self.storage, self.address = self.view.storage, self.view.address
         self.shape, self.strides, self.byte_range = self.view.shape, self.view.strides, self.view.byte_range
 

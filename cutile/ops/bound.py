@@ -84,7 +84,14 @@ class AssumeBounds(
         return super().infer()
 
 
-class AssumeWithin(Assumption, name="assume_within", spelled=(".load",)):
+class AssumeWithin(
+    Assumption,
+    name="assume_within",
+    spelled=(
+        ".iter_indices", ".iter_indices_with", ".iter_indices_within", ".iter_indices_within_with",
+        ".coords", ".components",
+    ),
+):  # fmt: skip
     """`low <= x < high`: what a minted index is known to be. With `reached`, both ends are among its values.
 
     Examples:

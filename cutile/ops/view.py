@@ -36,7 +36,7 @@ class LoadView(
     name="load_view",
     spelled=(
         "load_view_tko", "load_strided_view_tko", "make_partition_view", "make_strided_view", "get_index_space_shape",
-        ".partition", ".partition_permuted", ".load", ".load_pipelined", ".load_unchecked",
+        ".partition", ".partition_permuted", ".load", ".load_pipelined", ".load_unchecked", ".load_index",
     ),
     effect=Effect.READ,
 ):  # fmt: skip
@@ -94,7 +94,7 @@ class StoreView(
     name="store_view",
     spelled=(
         "store_view_tko", "make_partition_view_mut",
-        ".partition_mut", ".partition_full_mut", ".store", ".store_unchecked",
+        ".partition_mut", ".partition_full_mut", ".store", ".store_unchecked", ".store_index",
     ),
     effect=Effect.WRITE,
 ):  # fmt: skip

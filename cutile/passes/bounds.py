@@ -28,8 +28,9 @@ from cutile.passes.preconditions import read_preconditions
 from cutile.passes.ranges import Ranges
 
 LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], int]
-"""What the launch verifies: the tensor's name, the axis, the step between tiles; the lowest index (empty: known to be
-right), the highest (likewise), the number of tiles; the guards, which all hold where the check counts; the line."""
+"""What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0);
+the lowest index (empty: known to be right), the highest (likewise), the number of tiles; the guards, which all hold
+where the check counts; the line."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,13 @@ class _Bounds:
         if low_holds and high_holds:
             return []
         guards = self._guards(context)
-        if guards is None or not index.reached or not self._launchable(op):
+        if guards is None or not index.reached or (isinstance(op, CheckTile) and not op.x.name):
             return None
-        assert isinstance(op, CheckTile)
         low = "" if low_holds else index.low.text
         high = "" if high_holds else index.high.text
         line = op.location.line if op.location is not None else 0
-        return [(op.x.name, op.axis, op.step, low, high, count.text, guards, line)]
+        about = (op.x.name, op.axis, op.step) if isinstance(op, CheckTile) else (op.what, -1, 0)
+        return [(*about, low, high, count.text, guards, line)]
 
     def why(self, op: CheckTile | CheckIndex, context: _Context) -> str:
         """Why a check must stay, for people."""
@@ -125,9 +126,6 @@ class _Bounds:
             return self._ranges.tiles(op.x, op.axis, op.step)
         return self._ranges.of(op.count).launch_known
 
-    def _launchable(self, op: CheckTile | CheckIndex) -> bool:
-        return isinstance(op, CheckTile) and bool(op.x.name)
-
     def _guards(self, context: _Context) -> tuple[str, ...] | None:
         """The conditions under which the loops around have turns; None where the launch does not know."""
         if context.loops is None:
@@ -136,9 +134,11 @@ class _Bounds:
         for loop in context.loops:
             step = self._ranges.of(loop.step).launch_known
             first, last = self._ranges.of(loop.start), self._ranges.of(loop.stop)
-            if step is None or step.known is None:
+            if step is None:
                 return None
-            if step.known < 0:
+            if not self._facts.at_most(Linear(1), step):
+                if not self._facts.at_most(step, Linear(-1)):
+                    return None
                 first, last = last, first
             if not (first.reached and last.reached) or first.low is None or last.high is None:
                 return None

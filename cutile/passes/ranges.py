@@ -187,7 +187,11 @@ class Ranges:
             ends = [None if end is None else end.times(by) for end in (other.low, other.high)]
             low, high = ends if by >= 0 else reversed(ends)
             return Range(low, high, other.varies, other.reached)
-        return UNKNOWN
+        a, b = x.launch_known, y.launch_known
+        if a is None or b is None or a.low is None or b.low is None or a.low < 0 or b.low < 0:
+            return UNKNOWN
+        high = None if a.high is None or b.high is None else a.high * b.high
+        return known(Linear.of(Atom(f"{a.operand} * {b.operand}", a.low * b.low, high)))
 
     def _quotient(self, op: FloorDiv | DivCeil | Mod) -> Range:
         x, y = self.of(op.x), self.of(op.y)
