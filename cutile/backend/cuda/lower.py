@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from cutile.backend.cuda.budget import check_budget
 from cutile.backend.cuda.layout import Layout, blocked, register_map
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
 from cutile.backend.cuda.placement import (
@@ -31,7 +32,6 @@ from cutile.backend.cuda.shared import Arena
 from cutile.backend.cuda.staging import move_bytes, product_bytes, reduce_bytes, stages
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
-from cutile.errors import KernelTypeError
 from cutile.ir.builder import Builder
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
@@ -53,20 +53,14 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     """The function with every decision for `target` in it.
 
     Raises:
-        KernelTypeError: a tile needs more shared memory than a block may have.
+        KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
     made = Lowering(function, warps, arch).run()
-    shared = made.facts["shared_bytes"]
-    if shared > arch.shared_bytes:
-        raise KernelTypeError(
-            f"{function.name}: its tiles need {shared} bytes of shared memory; a block on {arch.name} has "
-            f"{arch.shared_bytes}",
-            remedy="Use smaller tiles: a smaller K step of the product, or a smaller partition.",
-        )
+    check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
     made.facts["min_blocks"] = options.occupancy or made.facts["min_blocks"] or _occupancy(made, arch)
     return made
 

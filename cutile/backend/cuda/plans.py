@@ -19,7 +19,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     """The function with every decision for `target` in it.
 
     Raises:
-        KernelTypeError: a tile needs more shared memory than a block may have.
+        KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
     if not any(isinstance(op, Mma) for op in function.walk()):

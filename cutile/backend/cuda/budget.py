@@ -1,0 +1,144 @@
+"""What a block may use of registers and shared memory, and the refusal of tiles that need more, before they compile.
+
+Registers are counted in words of a thread: the sums of a product live in them all the time, and so do its operands
+where they do not pass through a ring in shared memory. What is left of a thread's registers has to do for addresses and
+for what is on its way; compiled on sm_80 and sm_90a, products of up to `255 - SPARE` words spill nothing worth speaking
+of, and those above spill in their innermost loop, at a hundredth of the speed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.ops import StagedMma
+from cutile.backend.cuda.placement import round_up
+from cutile.backend.cuda.staging import STEP, tensor_cores
+from cutile.backend.cuda.target import Architecture
+from cutile.errors import KernelTypeError
+from cutile.ir.core import Function, Value
+from cutile.ops.matmul import Mma
+
+MOST_REGISTERS = 255
+"""Of one thread."""
+SPARE = 39
+"""Registers of a thread that a product leaves to everything else."""
+SYSTEM_BYTES = 1024
+"""Shared memory that the system keeps for each block."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a product fills of a thread's registers."""
+
+    sums: int
+    operands: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.sums + self.operands
+
+
+def check_budget(
+    function: Function, lowered: Function, layouts: dict[str, Layout], arch: Architecture, blocks: int
+) -> None:
+    """Refuse a kernel whose tiles do not fit, with the numbers and the nearest product that does.
+
+    Args:
+        function: the kernel before it was lowered.
+        lowered: after.
+        layouts: of the lowered function.
+        arch: what it is compiled for.
+        blocks: that must fit on a multiprocessor at once; 0 for one.
+
+    Raises:
+        KernelTypeError: they need more shared memory, or more registers, than there is.
+    """
+    blocks = max(blocks, 1)
+    threads, shared = lowered.facts["threads"], lowered.facts["shared_bytes"]
+    room = arch.shared_bytes if blocks == 1 else (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
+    if shared > room:
+        of = f"a block on {arch.name} has {room}" + ("" if blocks == 1 else f" where {blocks} share a multiprocessor")
+        message = f"{function.name}: its tiles need {shared} bytes of shared memory; {of}"
+        product = _largest(function)
+        place = None if product is None else product.location
+        raise KernelTypeError(message, place, _remedy(function, arch, blocks))
+    most = registers(arch, threads, blocks) - SPARE
+    for op in lowered.walk():
+        if isinstance(op, Mma | StagedMma):
+            words = _words(op, layouts)
+            if words.total > most:
+                raise KernelTypeError(
+                    f"{function.name}: a thread would hold {words.sums} registers of the product's sums"
+                    + (f" and {words.operands} of its operands" if words.operands else "")
+                    + f"; of its {most + SPARE} registers on {arch.name}, {most} are for these",
+                    op.location,
+                    _remedy(function, arch, blocks),
+                )
+
+
+def registers(arch: Architecture, threads: int, blocks: int) -> int:
+    """Registers that a thread may have where `blocks` blocks share a multiprocessor."""
+    return min(MOST_REGISTERS, arch.registers // (threads * blocks) // 8 * 8)
+
+
+def _words(op: Mma | StagedMma, layouts: dict[str, Layout]) -> Words:
+    def words(value: Value, layout: str) -> int:
+        return -(-layouts[layout].registers * value.tile.dtype.bits // 32)
+
+    sums = words(op.result, op.attributes["layout"])
+    if isinstance(op, StagedMma):
+        return Words(sums, 0)
+    pairs = zip((op.a, op.b), op.attributes["source"], strict=True)
+    return Words(sums, sum(words(value, layout) for value, layout in pairs))
+
+
+def _largest(function: Function) -> Mma | None:
+    products = [op for op in function.walk() if isinstance(op, Mma)]
+    return max(products, key=lambda op: op.acc.tile.size * op.a.tile.shape[1], default=None)
+
+
+def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
+    product = _largest(function)
+    if product is None:
+        return "Use a smaller partition."
+    near = nearest(product, arch, blocks)
+    (m, n), k = product.acc.tile.shape, product.a.tile.shape[1]
+    if near is None:
+        return "Use smaller tiles: a smaller K step of the product, or a smaller partition."
+    return f"The nearest that fits is a product of {near[0]} x {near[1]} x {near[2]}, in place of {m} x {n} x {k}."
+
+
+def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, int] | None:
+    """The largest product that fits of those with one or more extents halved; None where none does."""
+    (m, n), k = product.acc.tile.shape, product.a.tile.shape[1]
+    halves = [
+        (m >> a, n >> b, k >> c)
+        for a, b, c in itertools.product(range(5), repeat=3)
+        if a + b + c and all(extent % (1 << by) == 0 for extent, by in ((m, a), (n, b), (k, c)))
+    ]
+    fitting = [each for each in halves if min(each) >= STEP and _fits(each, product, arch, blocks)]
+
+    def merit(shape: tuple[int, int, int]) -> tuple[int, ...]:
+        """The size; then that of the sums, which is the launch's; then how well it shares its operands."""
+        rows, columns, depth = shape
+        return rows * columns * depth, rows * columns, -rows - columns, columns
+
+    return max(fitting, key=merit, default=None)
+
+
+def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks: int) -> bool:
+    """Whether a product of this shape fits, as the plan of one group of warps has it: an estimate from above."""
+    m, n, k = shape
+    dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
+    warps = min(8, max(1, round_up(m * n) // 2048))
+    operand_bytes = (m + n) * k * dtype.bits // 8
+    slots = 2 if tensor_cores(dtype) else 1  # of a ring, which keeps operands out of registers
+    padded = slots * operand_bytes * 5 // 4
+    room = (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
+    filled = m * n * sums.bits // 32 // (32 * warps)
+    if not tensor_cores(dtype):
+        filled += operand_bytes // 4 // (32 * warps)
+    return padded <= room and filled <= registers(arch, 32 * warps, blocks) - SPARE

@@ -1,0 +1,66 @@
+"""Tiles that do not fit are refused before anything is compiled, with the numbers and the nearest product that fits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from cutile.backend.interface import Target
+from cutile.dtypes import DTypeLike, bf16, f16, f32
+from cutile.errors import KernelTypeError
+from tests.backend.cuda.programs import compiled, gemm_program, lowered, saxpy_program, written
+from tests.support.programs import mut, tensor
+
+AMPERE, HOPPER = Target("cuda", "sm_80"), Target("cuda", "sm_90a")
+
+TOO_MUCH: list[tuple[Target, DTypeLike, tuple[int, int], int, dict[str, Any], str, tuple[int, int, int]]] = [
+    (AMPERE, bf16, (256, 256), 64, {}, "256 registers of the product's sums; of its 255 registers on sm_80, 216",
+     (128, 256, 64)),
+    (HOPPER, f32, (256, 256), 32, {}, "256 registers of the product's sums and 64 of its operands", (128, 256, 32)),
+    (AMPERE, bf16, (128, 256), 128, {}, "128 registers of the product's sums and 96 of its operands", (128, 256, 64)),
+    (AMPERE, bf16, (128, 256), 256, {}, "202752 bytes of shared memory; a block on sm_80 has 166912", (128, 256, 64)),
+    (AMPERE, f16, (128, 256), 64, {"occupancy": 2},
+     "156672 bytes of shared memory; a block on sm_80 has 82944 where 2 share a multiprocessor", (128, 128, 64)),
+    (AMPERE, f32, (128, 128), 32, {"occupancy": 3}, "64 registers of the product's sums and 32", (64, 128, 32)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "tile", "depth", "options", "message", "near"), TOO_MUCH, ids=lambda each: str(each)[:20]
+)
+def test_what_does_not_fit_is_refused_with_the_nearest_that_does(
+    target: Target,
+    dtype: DTypeLike,
+    tile: tuple[int, int],
+    depth: int,
+    options: dict[str, Any],
+    message: str,
+    near: tuple[int, int, int],
+) -> None:
+    with pytest.raises(KernelTypeError) as caught:
+        lowered(gemm_program(dtype, tile, depth), target, **options)
+    text = str(caught.value)
+    assert message in text
+    assert "acc = ct.mma(" in text  # the line
+    said = re.search(r"nearest that fits is a product of (\d+) x (\d+) x (\d+), in place of", text)
+    assert said is not None
+    assert tuple(map(int, said.groups())) == near
+    made = compiled(gemm_program(dtype, near[:2], near[2]), target.arch, **options)
+    assert made.facts["spills"] == 0
+
+
+def test_a_kernel_without_products_has_a_remedy_too() -> None:
+    text = (
+        "def f(y: Mut, x: Tensor):\n"
+        "    y.store(ct.load_tile(x, (512, 512), (0, 0)).transpose() + ct.load_tile(x, (512, 512), (1, 0)))\n"
+    )
+    with pytest.raises(KernelTypeError, match=r"bytes of shared memory; a block on sm_90a has 232448\nUse a smaller"):
+        lowered(written(text, {"y": mut(512, 512), "x": tensor(2)}))
+    assert lowered(saxpy_program(4096), occupancy=8).facts["min_blocks"] == 8
+
+
+def test_what_fits_is_not_refused() -> None:
+    for dtype, tile, depth in ((bf16, (192, 256), 32), (f32, (128, 128), 128), (bf16, (128, 128), 256)):
+        lowered(gemm_program(dtype, tile, depth), AMPERE)
