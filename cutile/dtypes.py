@@ -8,6 +8,7 @@ A leaf: the IR, the backends and the host side all take their facts about elemen
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
@@ -51,10 +52,67 @@ class FloatFormat:
 
 
 class DTypeMeta(type):
-    """Gives dtype classes a short repr."""
+    """Gives dtype classes a short repr, and the numbers that limit them: constants, in kernels too.
+
+    Example:
+        >>> u8.max, i16.min, f16.max, f32.eps == 2.0**-23, f32.tiny == 2.0**-126, -f32.inf
+        (255, -32768, 65504.0, True, True, -inf)
+    """
 
     def __repr__(cls) -> str:
         return cls.__name__.rstrip("_")
+
+    def _integers(cls) -> tuple[int, int] | None:
+        kind: str = getattr(cls, "kind", "")
+        bits: int = getattr(cls, "bits", 0)
+        if kind == "bool":
+            return 0, 1
+        if kind not in ("int", "uint"):
+            return None
+        return (0, 2**bits - 1) if kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    def _floats(cls, what: str) -> FloatFormat:
+        found: FloatFormat | None = getattr(cls, "format", None)
+        if found is None:
+            raise AttributeError(f"{cls!r} is no float and has no {what}")
+        return found
+
+    @property
+    def max(cls) -> Any:
+        """The largest finite number."""
+        known = cls._integers()
+        return cls._floats("max").largest if known is None else known[1]
+
+    @property
+    def min(cls) -> Any:
+        """The smallest finite number: the most negative one, or 0 of unsigned integers."""
+        known = cls._integers()
+        if known is not None:
+            return known[0]
+        format = cls._floats("min")
+        return 2.0**format.least_exponent if format.positive else -format.largest
+
+    @property
+    def eps(cls) -> float:
+        """The distance from 1 to the next larger number; of floats only."""
+        return 2.0 ** -cls._floats("eps").mantissa
+
+    @property
+    def tiny(cls) -> float:
+        """The smallest positive number that is not denormal; of floats only."""
+        return 2.0 ** cls._floats("tiny").least_exponent
+
+    @property
+    def inf(cls) -> float:
+        """Infinity; of floats only."""
+        cls._floats("inf")
+        return math.inf
+
+    @property
+    def nan(cls) -> float:
+        """Not a number; of floats only."""
+        cls._floats("nan")
+        return math.nan
 
 
 class DType(Tile, metaclass=DTypeMeta):

@@ -11,7 +11,8 @@ CutileError
   ArgumentError (ValueError)          a launch argument has the wrong rank, extent, partition or value
     ArgumentTypeError (TypeError)     a launch argument has the wrong type or dtype
   LaunchError (ValueError)            the grid or the launch's parts contradict one another
-  GenericsError (ValueError)          generics are missing, too many, or contradict the arguments
+  GenericsError (ValueError)          generics are too many, or contradict the arguments
+    MissingGenericsError              nothing tells the value of a generic
   CompilationError (RuntimeError)     Numba, NVVM or the linker refused generated code
   IRError (ValueError)                IR that breaks its own rules: a fault in cutile itself
   UnsupportedTargetError (ValueError) no backend, or an architecture that no backend knows
@@ -144,6 +145,10 @@ class LaunchError(CutileError, ValueError):
 
 class GenericsError(CutileError, ValueError):
     """Generics are missing, too many, or contradict the arguments."""
+
+
+class MissingGenericsError(GenericsError):
+    """Neither the caller, nor an argument, nor a default tells the value of a generic."""
 
 
 class CompilationError(CutileError, RuntimeError):

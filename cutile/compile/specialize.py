@@ -13,7 +13,7 @@ from typing import Any
 
 from cutile.compile.facts import Fact, TensorFacts
 from cutile.dtypes import as_dtype
-from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, MissingGenericsError
 from cutile.frontend.signature import Extent, Generic, Parameter, Signature
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
@@ -35,18 +35,29 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     names = [generic.name for generic in signature.generics]
     given: dict[str, Any] = {}
     if flat is not None:
-        if len(flat) != len(names):
-            raise GenericsError(
-                f"{signature.name}: .generics takes {len(names)} values, in the order ({', '.join(names)}); "
-                f"got {len(flat)}: {list(flat)!r}"
-            )
-        given.update(zip(names, flat, strict=True))
+        given.update(zip(names, _by_generic(signature, flat), strict=True))
     for name, value in named.items():
         if name not in names:
             known = f"its generics are {', '.join(names)}" if names else "it has no generics"
             raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
         given[name] = value
     return {name: _checked(signature, _generic(signature, name), value) for name, value in given.items()}
+
+
+def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
+    """One value per generic. The extents of a shape may stand in the list one by one, if there is one shape."""
+    shapes = [position for position, each in enumerate(signature.generics) if each.kind == "shape"]
+    count, extra = len(signature.generics), len(flat) - len(signature.generics)
+    if len(shapes) == 1 and extra >= 0:
+        at = shapes[0]
+        if not isinstance(flat[at], tuple | list):
+            return [*flat[:at], tuple(flat[at : at + extra + 1]), *flat[at + extra + 1 :]]
+    if extra:
+        names = ", ".join(each.name for each in signature.generics)
+        raise GenericsError(
+            f"{signature.name}: .generics takes {count} values, in the order ({names}); got {len(flat)}: {list(flat)!r}"
+        )
+    return list(flat)
 
 
 def _generic(signature: Signature, name: str) -> Generic:
@@ -59,6 +70,11 @@ def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
             return as_dtype(value)
         except TypeError as error:
             raise GenericsError(f"{signature.name}: generic {generic.name!r}: {error}") from None
+    if generic.kind == "shape":
+        extents = list[Any](value) if isinstance(value, tuple | list) else [value]  # pyright: ignore[reportUnknownArgumentType]
+        if not all(isinstance(each, int) and not isinstance(each, bool) for each in extents):
+            raise GenericsError(f"{signature.name}: generic {generic.name!r} must be a tuple of ints, got {value!r}")
+        return tuple(extents)
     if isinstance(value, str) and value.lstrip("-").isdigit():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -93,7 +109,7 @@ class _Binder:
             elif not generic.required:
                 made[generic.name] = _checked(self.signature, generic, generic.default)
             else:
-                raise GenericsError(
+                raise MissingGenericsError(
                     f"{self.signature.name}: no argument tells the value of the generic {generic.name!r}; "
                     f"give it by name ({self.signature.name}(..., {generic.name}=...)) or with .generics([...])"
                 )
@@ -138,6 +154,9 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
     if parameter.extents is None:
         return
     shape, what = (fact.layout.tile, "partition shape") if fact.layout.tile is not None else (fact.shape, "shape")
+    if isinstance(parameter.extents, str):
+        binder.bind(parameter.extents, tuple(shape), f"the {what} of argument {parameter.name!r}")
+        return
     if len(parameter.extents) != len(shape):
         raise ArgumentError(
             f"{binder.signature.name}: argument {parameter.name!r} must have {len(parameter.extents)} axes "
@@ -164,7 +183,12 @@ def _tensor_type(
     alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
     known: tuple[int | None, ...] = (None,) * len(fact.shape)
     if parameter.kind == "tensor" and parameter.extents is not None:
-        known = tuple(generics[each] if isinstance(each, str) else each for each in parameter.extents)
+        whole = parameter.extents
+        known = (
+            tuple(generics[whole])
+            if isinstance(whole, str)
+            else tuple(generics[each] if isinstance(each, str) else each for each in whole)
+        )
     tensor = TensorType(layout.dtype, known, layout.strides, alignment)
     if layout.tile is None:
         return tensor

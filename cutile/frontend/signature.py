@@ -12,7 +12,7 @@ from cutile.dtypes import DType, DTypeLike, DTypeMeta
 from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.names import MISSING, lookup
 from cutile.frontend.source import FunctionSource
-from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Tensor
+from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Shape, Tensor
 
 REQUIRED: Any = object()
 Extent = int | str | None  # a constant, a generic's name, or dynamic
@@ -20,10 +20,10 @@ Extent = int | str | None  # a constant, a generic's name, or dynamic
 
 @dataclass(frozen=True)
 class Generic:
-    """A compile-time parameter: an integer or an element type."""
+    """A compile-time parameter: an integer, an element type, or a shape, which is a tuple of integers."""
 
     name: str
-    kind: Literal["const", "dtype"]
+    kind: Literal["const", "dtype", "shape"]
     default: Any
     location: Location
 
@@ -40,14 +40,14 @@ class Parameter:
     Attributes:
         kind: "tensor", "mut" or "scalar".
         dtype: the element type, a generic's name, or None for the argument's own.
-        extents: the declared extents, or None where nothing is declared.
+        extents: the declared extents; the name of a generic that is all of them; None where nothing is declared.
         mapped: whether it takes a mapped partition.
     """
 
     name: str
     kind: Literal["tensor", "mut", "scalar"]
     dtype: DTypeLike | str | None
-    extents: tuple[Extent, ...] | None
+    extents: tuple[Extent, ...] | str | None
     location: Location
     mapped: bool = False
 
@@ -105,26 +105,33 @@ class _Reader:
 
     def _type_parameter(self, node: Any) -> None:
         bound = self._resolve(node.bound) if getattr(node, "bound", None) is not None else None
-        self._add_generic(node, node.name, bound, REQUIRED)
+        default = getattr(node, "default_value", None)
+        self._add_generic(node, node.name, bound, REQUIRED if default is None else self._constant(default))
 
     def _keyword(self, node: ast.arg, default: ast.expr | None) -> None:
         if node.annotation is None:
             raise self._syntax(node, f"generic {node.arg!r} has no annotation", f"Write `{node.arg}: Const`.")
-        value: Any = REQUIRED
-        if default is not None:
-            try:
-                value = ast.literal_eval(default)
-            except ValueError:
-                value = self._resolve(default)
+        value = REQUIRED if default is None else self._constant(default)
         self._add_generic(node, node.arg, self._resolve(node.annotation), value)
+
+    def _constant(self, node: ast.expr) -> Any:
+        """The default of a generic."""
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            return self._resolve(node)
 
     def _add_generic(self, node: ast.AST, name: str, bound: Any, default: Any) -> None:
         if bound is Const or bound is int:
-            kind: Literal["const", "dtype"] = "const"
+            kind: Literal["const", "dtype", "shape"] = "const"
         elif bound is DType:
             kind = "dtype"
+        elif bound is Shape:
+            kind = "shape"
         else:
-            raise self._syntax(node, f"generic {name!r} is neither a Const nor a DType", f"Write `{name}: Const`.")
+            raise self._syntax(
+                node, f"generic {name!r} is neither a Const, nor a DType, nor a Shape", f"Write `{name}: Const`."
+            )
         self._generics[name] = Generic(name, kind, default, self._source.locate(node))
 
     def _parameter(self, node: ast.arg) -> Parameter:
@@ -161,9 +168,11 @@ class _Reader:
         kind: Literal["mut", "tensor"] = "mut" if written else "tensor"
         return Parameter(node.arg, kind, dtype, extents, place, head is MappedPartitionMut)
 
-    def _facts(self, node: ast.expr) -> tuple[DTypeLike | str | None, tuple[Extent, ...] | None]:
+    def _facts(self, node: ast.expr) -> tuple[DTypeLike | str | None, tuple[Extent, ...] | str | None]:
         items = list(node.elts) if isinstance(node, ast.Tuple) else [node]
         dtype = self._element(self._unquote(items[0]))
+        if len(items) == 2 and (shape := self._whole_shape(items[1])) is not None:
+            return dtype, shape
         extents = tuple(self._extent(self._unquote(item)) for item in items[1:])
         return dtype, extents if len(items) > 1 else None
 
@@ -174,6 +183,12 @@ class _Reader:
         if isinstance(found, DTypeMeta) and found is not DType:
             return found  # type: ignore[return-value]
         raise self._syntax(node, f"{ast.unparse(node)} is no element type", "The first fact is a dtype, such as f32.")
+
+    def _whole_shape(self, node: ast.expr) -> str | None:
+        """The generic that `S` or `*S` names, if it is a shape."""
+        name = self._unquote(node.value if isinstance(node, ast.Starred) else node)
+        found = self._generics.get(name.id) if isinstance(name, ast.Name) else None
+        return found.name if found is not None and found.kind == "shape" else None
 
     def _extent(self, node: ast.expr) -> Extent:
         if isinstance(node, ast.Name) and node.id in self._generics:

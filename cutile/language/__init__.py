@@ -13,6 +13,7 @@ from cutile.language.annotations import (
     Partition,
     PartitionIndex,
     PartitionMut,
+    Shape,
     Tensor,
 )
 from cutile.language.arithmetic import (
@@ -159,6 +160,7 @@ __all__ = (
     "Partition",
     "PartitionIndex",
     "PartitionMut",
+    "Shape",
     "Tensor",
     "Token",
     "absf",

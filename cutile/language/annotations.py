@@ -7,6 +7,7 @@ y: Mut[Tensor[E, BM, BN]]    the same with facts; the extents are the partition'
 z: MappedPartitionMut        a partitioned tensor, a stream of tiles per tile block; facts as for `Mut`
 a: f32                       a scalar
 *, BK: Const = 64            a compile-time constant
+*, S: Shape                  a compile-time tuple of them, as in `y: Mut[Tensor[f32, S]]`; `S[0]` is a constant
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ OWNED: Final = 0
 
 if TYPE_CHECKING:
     Const = int
+    Shape = tuple[int, ...]
 else:
+
+    class Shape:
+        """A compile-time tuple of integers: `S: Shape` declares a generic, `Tensor[f32, S]` has that shape."""
 
     class Const:
         """A compile-time integer. `BM: Const` as a type parameter or keyword-only parameter declares a generic."""

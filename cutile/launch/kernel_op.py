@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Stream, Use, register_internal_package
@@ -12,7 +12,7 @@ from cuda_async.lease import lend
 from cuda_async.site import site_of
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import Plan
-from cutile.errors import LaunchError
+from cutile.errors import LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, give_back, is_op
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import verify
@@ -176,13 +176,17 @@ class KernelOp(DeviceOp[Any]):
     # -- checks -------------------------------------------------------------------------------
 
     def _check_known(self) -> None:
-        """Check what can be, before lazy arguments have run: the signature, the generics, the grid."""
+        """Check what can be, before lazy arguments have run: the signature, the generics, the grid.
+
+        Generics that nothing tells yet may be given by `.generics([...])`; a run without them is refused.
+        """
         if self._lazy:
             return
-        if self._given_grid is None and not self._form.tells_grid(self._checked):
-            self._plan = self._form.plan(self._checked, self._generics, self._options)  # .grid(...) may still come
-        else:
-            self._specialize()
+        with suppress(MissingGenericsError):
+            if self._given_grid is None and not self._form.tells_grid(self._checked):
+                self._plan = self._form.plan(self._checked, self._generics, self._options)  # .grid(...) may still come
+            else:
+                self._specialize()
 
     def _specialize(self) -> tuple[Plan, Grid]:
         form, checked = self._form, self._checked

@@ -546,6 +546,13 @@ def f(x, n, m):
     return x if f'{NAME}-{3}' == 'a-3' else x * 0
 """,
     ),
+    "dtype_limits": Sample(
+        """\
+def f(x, n, m):
+    big = 1 if ct.u8.max == 255 and ct.u8.min == 0 and ct.f32.eps < 1e-6 and -ct.f32.inf < ct.f16.min else 0
+    return (x * n + ct.i8.min - ct.i8.max) * big
+""",
+    ),
     "typed_scalar": Sample(
         """\
 def f(x, n, m):

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from cutile import dtypes
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -30,5 +32,9 @@ PLAIN = SimpleNamespace(
     select=np.where,
     reduce_max=np.max,
     i32=np.int32,
+    i8=dtypes.i8,
+    u8=dtypes.u8,
+    f16=dtypes.f16,
+    f32=dtypes.f32,
 )
 """The operations that the samples use, as NumPy has them."""
