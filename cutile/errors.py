@@ -13,6 +13,7 @@ CutileError
   LaunchError (ValueError)            the grid or the launch's parts contradict one another
   GenericsError (ValueError)          generics are too many, or contradict the arguments
     MissingGenericsError              nothing tells the value of a generic
+  KernelAssertionError (AssertionError)  an `assert` in a kernel did not hold
   CompilationError (RuntimeError)     Numba, NVVM or the linker refused generated code
   IRError (ValueError)                IR that breaks its own rules: a fault in cutile itself
   UnsupportedTargetError (ValueError) no backend, or an architecture that no backend knows
@@ -149,6 +150,10 @@ class GenericsError(CutileError, ValueError):
 
 class MissingGenericsError(GenericsError):
     """Neither the caller, nor an argument, nor a default tells the value of a generic."""
+
+
+class KernelAssertionError(CutileError, AssertionError):
+    """An `assert` in a kernel did not hold. Says the kernel, the line, the message and the tile block."""
 
 
 class CompilationError(CutileError, RuntimeError):

@@ -97,6 +97,7 @@ def front(request: Request) -> Program:
         specialization.parameters,
         specialization.generics,
         unsafe=request.declared.unsafe,
+        pointers=specialization.pointers,
     )
     request.declared.rules.note(program.function, specialization.generics, force=config.load().force_checks)
     if not any(op.effect >= Effect.WRITE for op in program.function.body.operations):

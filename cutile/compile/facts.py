@@ -63,8 +63,14 @@ class TensorFacts(NamedTuple):
     shape: tuple[int, ...]
 
 
-Fact = TensorFacts | None
-"""A tensor's facts; None for a scalar, whose type the signature and the generics decide."""
+class PointerFacts(NamedTuple):
+    """A pointer argument that knows what it leads to."""
+
+    dtype: DTypeLike
+
+
+Fact = TensorFacts | PointerFacts | None
+"""A tensor's or pointer's facts; None for a scalar, whose type the signature and the generics decide."""
 
 _classes: dict[tuple[DTypeLike, tuple[int | None, ...], int], LayoutClass] = {}
 

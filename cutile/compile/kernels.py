@@ -11,7 +11,7 @@ from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
 from cutile.compile.specialize import Specialization, generic_values, specialize
-from cutile.frontend.signature import read_signature
+from cutile.frontend.signature import read_signature, refuse_pointers
 from cutile.frontend.source import take_source
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class KernelCache:
         self.declared = declared
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
+        if not declared.unsafe:
+            refuse_pointers(self.signature)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)
         self._declaring = declaring if any(declaring) else ()
         self.plans: dict[Hashable, Plan] = {}
@@ -108,12 +110,12 @@ class KernelCache:
         """
         if self._declaring:  # extents count only where the signature declares some
             classes: list[Hashable] = [
-                fact if declares else fact.layout
+                fact if declares else fact[0]
                 for declares, fact in zip(self._declaring, facts, strict=True)
                 if fact is not None
             ]
         else:
-            classes = [fact.layout for fact in facts if fact is not None]
+            classes = [fact[0] for fact in facts if fact is not None]
         if generics or options is not DEFAULT_OPTIONS:
             classes += [*generics.items(), options]
         key = tuple(classes)

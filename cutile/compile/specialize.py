@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.compile.facts import Fact, TensorFacts
-from cutile.dtypes import as_dtype
+from cutile.compile.facts import Fact, PointerFacts, TensorFacts
+from cutile.dtypes import DTypeLike, as_dtype, u64
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, MissingGenericsError
+from cutile.frontend.build import NO_POINTERS
 from cutile.frontend.signature import Extent, Generic, Parameter, Signature
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
 
 @dataclass(frozen=True)
 class Specialization:
-    """The types of the parameters and the values of the generics."""
+    """The types of the parameters, what those lead to that are pointers, and the values of the generics."""
 
     parameters: Mapping[str, Type]
     generics: Mapping[str, Any]
+    pointers: Mapping[str, DTypeLike] = NO_POINTERS
 
 
 def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,18 +132,34 @@ def specialize(
         _bind_names(binder, parameter, fact)
     generics = binder.finish()
     types: dict[str, Type] = {}
+    pointers: dict[str, DTypeLike] = {}
     for parameter, fact in zip(signature.parameters, facts, strict=True):
-        if isinstance(fact, TensorFacts):
+        if parameter.kind == "pointer":
+            types[parameter.name] = TileType(u64)
+            pointers[parameter.name] = _pointed(parameter, fact, generics)
+        elif isinstance(fact, TensorFacts):
             types[parameter.name] = _tensor_type(signature, parameter, fact, generics, max_divisibility)
         else:
             dtype: Any = generics[parameter.dtype] if isinstance(parameter.dtype, str) else parameter.dtype
             types[parameter.name] = TileType(dtype)
-    return Specialization(types, generics)
+    return Specialization(types, generics, pointers)
+
+
+def _pointed(parameter: Parameter, fact: Fact, generics: Mapping[str, Any]) -> DTypeLike:
+    """What a pointer leads to: the declared dtype, a generic's value, or what the argument knows."""
+    if parameter.dtype is None:
+        assert isinstance(fact, PointerFacts), "a launch asks for a pointer that knows its dtype"
+        return fact.dtype
+    return generics[parameter.dtype] if isinstance(parameter.dtype, str) else parameter.dtype
 
 
 def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
     """Let an argument decide the generics that its parameter names."""
     if fact is None:
+        return
+    if isinstance(fact, PointerFacts):
+        if isinstance(parameter.dtype, str):
+            binder.bind(parameter.dtype, fact.dtype, f"the dtype of argument {parameter.name!r}")
         return
     dtype = fact.layout.dtype
     if isinstance(parameter.dtype, str):

@@ -1,25 +1,24 @@
-"""`assert` in a kernel: decided now where the condition is constant."""
+"""`assert` in a kernel: decided now where the condition is constant, else when the kernel runs."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
+from cutile.frontend.debug import require
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import truth
+from cutile.frontend.values import is_tile
 
 
 def assert_statement(frame: Frame, node: ast.Assert) -> None:
-    """`assert condition, message`."""
-    condition = truth(frame, frame.evaluate(node.test), node.test)
-    if not isinstance(condition, bool):
-        frame.syntax_error(
-            node.test,
-            "this assert is decided when the kernel runs, and only constants are asserted",
-            "Check arguments on the host, before the launch.",
-        )
-    if not condition:
-        failed(frame, node.test, frame.evaluate(node.msg) if node.msg is not None else None)
+    """`assert condition, message`: checked now where the condition is constant, else whenever the kernel runs."""
+    condition = frame.evaluate(node.test)
+    message = frame.evaluate(node.msg) if node.msg is not None else None
+    if is_tile(condition):
+        require(frame, condition, ast.unparse(node.test) if message is None else message, "assert")
+    elif not truth(frame, condition, node.test):
+        failed(frame, node.test, message)
 
 
 def failed(frame: Frame, node: ast.AST, message: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.dtypes import DTypeLike
 from cutile.errors import KernelError
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation, Frame, PassOn
@@ -15,10 +17,12 @@ from cutile.frontend.names import Captures
 from cutile.frontend.report import TooMany
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
-from cutile.frontend.values import MappedRef, MutRef, TensorRef
+from cutile.frontend.values import MappedRef, MutRef, PointerRef, TensorRef
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import MutType, TensorType, Type
+
+NO_POINTERS: Mapping[str, DTypeLike] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,15 @@ class Program:
     captures: Captures
 
 
-def parameter(value: Value) -> Any:
-    """What a parameter's name means in the kernel."""
+def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> Any:
+    """What a parameter's name means in the kernel; `pointers` says which are those, and what they lead to."""
     match value.type:
         case MutType():
             return MutRef(value) if value.type.map is None else MappedRef(value)
         case TensorType():
             return TensorRef(value)
+        case _ if value.name in pointers:
+            return PointerRef(value, pointers[value.name])
         case _:
             return value
 
@@ -47,6 +53,7 @@ def build(
     generics: Mapping[str, Any],
     *,
     unsafe: bool = False,
+    pointers: Mapping[str, DTypeLike] = NO_POINTERS,
 ) -> Program:
     """Compile a kernel's source to IR.
 
@@ -55,6 +62,7 @@ def build(
         source: its source text, taken when it was decorated.
         parameters: the type of each launch parameter, in order.
         generics: the value of each compile-time parameter: an int, or an element type.
+        pointers: the parameters (addresses, u64) that are pointers, and what they lead to.
         unsafe: whether the kernel may use raw pointers; the function's facts then say so.
 
     Raises:
@@ -63,7 +71,7 @@ def build(
     passed_on: set[tuple[int, str]] = set()
     while True:
         try:
-            return _attempt(function, source, parameters, generics, unsafe, passed_on)
+            return _attempt(function, source, parameters, generics, pointers, unsafe, passed_on)
         except PassOn as asked:  # a variable of a loop is used after it
             passed_on.add(asked.key)
 
@@ -73,6 +81,7 @@ def _attempt(
     source: FunctionSource,
     parameters: Mapping[str, Type],
     generics: Mapping[str, Any],
+    pointers: Mapping[str, DTypeLike],
     unsafe: bool,
     passed_on: set[tuple[int, str]],
 ) -> Program:
@@ -89,7 +98,7 @@ def _attempt(
         passed_on=passed_on,
     )
     frame = Frame(function=function, source=source, body=source.tree.body, compilation=compilation, is_entry=True)
-    frame.variables.update({name: parameter(value) for name, value in values.items()}, **generics)
+    frame.variables.update({name: parameter(value, pointers) for name, value in values.items()}, **generics)
     with contextlib.suppress(TooMany):
         execute(frame, frame.body)
     if compilation.report.errors:

@@ -8,11 +8,14 @@ from typing import Any
 
 from cutile.frontend import (
     arithmetic,
+    atomics,
     builtins,
     casts,
     comparison,
+    debug,
     mapped,
     partitions,
+    pointers,
     records,
     sequences,
     tensors,
@@ -37,6 +40,9 @@ FAMILIES = (
     views,
     arithmetic,
     comparison,
+    pointers,
+    atomics,
+    debug,
 )
 """Importing them registers their handlers."""
 

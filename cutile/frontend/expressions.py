@@ -15,11 +15,11 @@ from cutile.frontend.assign import assign
 from cutile.frontend.branches import if_expression
 from cutile.frontend.closures import lambda_expression
 from cutile.frontend.comprehensions import comprehension
+from cutile.frontend.debug import f_string
 from cutile.frontend.frame import Frame
 from cutile.frontend.invoke import invoke
 from cutile.frontend.logic import compare, logical
 from cutile.frontend.names import compile_time
-from cutile.frontend.operators import is_number
 from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children
@@ -32,6 +32,7 @@ from cutile.frontend.values import (
     MutRef,
     PartitionIndex,
     PartitionRef,
+    PointerRef,
     Record,
     TensorRef,
     describe,
@@ -100,7 +101,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
             remedy = f"Did you mean {near[0]!r}?" if near else f"dir({owner.__name__}) lists what it has."
             raise KernelNameError(f"module {owner.__name__!r} has no {name!r}", frame.locate(node), remedy)
         return getattr(owner, name)
-    if is_tile(owner) or isinstance(owner, TensorRef | MutRef | MappedRef | PartitionRef):
+    if is_tile(owner) or isinstance(owner, TensorRef | MutRef | MappedRef | PartitionRef | PointerRef):
         return _fact(frame, owner, name, node)
     if isinstance(owner, PartitionIndex) and (PartitionIndex, name) in METHODS:
         return Method(owner, name)
@@ -124,6 +125,8 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         dtype = owner.tile.dtype
     elif isinstance(owner, MutRef | MappedRef):
         shape, dtype = owner.value.mut.tile, owner.value.mut.dtype
+    elif isinstance(owner, PointerRef):
+        shape, dtype = owner.value.tile.shape, owner.dtype
     elif isinstance(owner, PartitionRef):
         shape, dtype = owner.shape, owner.value.tensor.dtype
     else:
@@ -200,16 +203,6 @@ def _call(frame: Frame, node: ast.Call) -> Any:
     return invoke(frame, function, args, kwargs, node)
 
 
-def _string(frame: Frame, node: ast.JoinedStr) -> Any:
-    parts: list[str] = []
-    for each in node.values:
-        value = each.value if isinstance(each, ast.Constant) else evaluate(frame, each.value)  # type: ignore[attr-defined]
-        if not is_number(value) and not isinstance(value, str):
-            frame.type_error("an f-string in a kernel may hold constants only", each)
-        parts.append(str(value))
-    return "".join(parts)
-
-
 _VISITORS: dict[type[ast.expr], Callable[[Frame, Any], Any]] = {
     ast.Constant: _constant,
     ast.Name: _name,
@@ -227,5 +220,5 @@ _VISITORS: dict[type[ast.expr], Callable[[Frame, Any], Any]] = {
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
     ast.Call: _call,
-    ast.JoinedStr: _string,
+    ast.JoinedStr: f_string,
 }

@@ -134,6 +134,14 @@ class Frame:
         """Call what a kernel may call: an operation, a function, a lambda, a method. `node` is for errors."""
         return self.compilation.invoke(self, function, list(args), kwargs, node)
 
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel that is being compiled, whichever of its helpers this is."""
+        place = self.caller
+        while place is not None and place.caller is not None:
+            place = place.caller
+        return place.function if place is not None else self.source.name
+
     def locate(self, node: ast.AST) -> Location:
         """The place of a node, with the chain of calls that led here."""
         return self.source.locate(node, self.caller)

@@ -12,7 +12,7 @@ from cutile.dtypes import DType, DTypeLike, DTypeMeta
 from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.names import MISSING, lookup
 from cutile.frontend.source import FunctionSource
-from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Shape, Tensor
+from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, Tensor
 
 REQUIRED: Any = object()
 Extent = int | str | None  # a constant, a generic's name, or dynamic
@@ -38,14 +38,14 @@ class Parameter:
     """A launch parameter.
 
     Attributes:
-        kind: "tensor", "mut" or "scalar".
+        kind: "tensor", "mut", "scalar" or "pointer".
         dtype: the element type, a generic's name, or None for the argument's own.
         extents: the declared extents; the name of a generic that is all of them; None where nothing is declared.
         mapped: whether it takes a mapped partition.
     """
 
     name: str
-    kind: Literal["tensor", "mut", "scalar"]
+    kind: Literal["tensor", "mut", "scalar", "pointer"]
     dtype: DTypeLike | str | None
     extents: tuple[Extent, ...] | str | None
     location: Location
@@ -151,12 +151,15 @@ class _Reader:
         head = self._resolve(annotation)
         if isinstance(head, DTypeMeta) and head is not DType:
             return Parameter(node.arg, "scalar", head, None, place)  # type: ignore[arg-type]
+        if head is Ptr:
+            dtype = None if subscript is None else self._facts(subscript)[0]
+            return Parameter(node.arg, "pointer", dtype, None, place)
         written = head is Mut or head is MappedPartitionMut
         if not written and not _is_tensor(head):
             raise KernelTypeError(
                 f"kernel {self._source.name!r}: parameter {node.arg!r} is annotated with {ast.unparse(annotation)}",
                 self._source.locate(node.annotation),
-                "Expected Mut, Tensor, or a dtype such as f32.",
+                "Expected Mut, Tensor, Ptr, or a dtype such as f32.",
             )
         if written and subscript is not None:
             inner = self._unquote(subscript)
@@ -242,6 +245,22 @@ def read_signature(function: Callable[..., Any], source: FunctionSource) -> Sign
         KernelSyntaxError, KernelNameError, KernelTypeError: an annotation cannot be understood.
     """
     return _Reader(function, source).read()
+
+
+def refuse_pointers(signature: Signature) -> None:
+    """Refuse raw pointers in the signature of a kernel that does not say `@entry(unsafe=True)`.
+
+    Raises:
+        KernelTypeError: there is one; shows it.
+    """
+    for parameter in signature.parameters:
+        if parameter.kind == "pointer":
+            raise KernelTypeError(
+                f"kernel {signature.name!r}: parameter {parameter.name!r} is a raw pointer, which can reach any "
+                "memory, and nothing checks that it should",
+                parameter.location,
+                "Declare the kernel with @ct.entry(unsafe=True) to take that on yourself, or pass a tensor.",
+            )
 
 
 def _is_tensor(annotation: object) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from cutile.frontend.values import Record, items_of
+from cutile.frontend.values import PointerRef, Record, items_of
 
 
 def children(value: Any) -> tuple[Any, ...] | None:
@@ -18,17 +18,24 @@ def children(value: Any) -> tuple[Any, ...] | None:
     return None
 
 
+def _parts(value: Any) -> tuple[Any, ...] | None:
+    """`children`, and the addresses of pointers, which pass through loops and branches as such."""
+    return (value.value,) if isinstance(value, PointerRef) else children(value)
+
+
 def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
     """A value of the same kind as `value` with other items."""
     if isinstance(value, Record):
         return Record(value.kind, items)
+    if isinstance(value, PointerRef):
+        return PointerRef(items[0], value.dtype)
     make: Any = getattr(value, "_make", None)
     return items if make is None else make(items)
 
 
 def leaves(value: Any) -> list[Any]:
     """Everything in a value that is no container, from left to right."""
-    items = children(value)
+    items = _parts(value)
     if items is None:
         return [value]
     return [leaf for item in items for leaf in leaves(item)]
@@ -36,20 +43,22 @@ def leaves(value: Any) -> list[Any]:
 
 def refill(value: Any, new: Iterator[Any]) -> Any:
     """A value of the same structure, with its leaves taken from `new`."""
-    items = children(value)
+    items = _parts(value)
     if items is None:
         return next(new)
     return rebuilt(value, tuple(refill(item, new) for item in items))
 
 
 def kind_of(value: Any) -> Any:
-    """The class of a value; of a dataclass, the user's."""
+    """The class of a value; of a dataclass, the user's; of pointers, what they lead to."""
+    if isinstance(value, PointerRef):
+        return value.dtype
     return value.kind if isinstance(value, Record) else type(value)
 
 
 def same_structure(a: Any, b: Any) -> bool:
     """Whether two values differ in their leaves alone."""
-    x, y = children(a), children(b)
+    x, y = _parts(a), _parts(b)
     if x is None or y is None:
         return x is y
     return kind_of(a) is kind_of(b) and len(x) == len(y) and all(map(same_structure, x, y))

@@ -10,7 +10,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from cutile.dtypes import DTypeMeta
+from cutile.dtypes import DTypeLike, DTypeMeta
 from cutile.errors import Location
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
@@ -83,6 +83,14 @@ class IndexComponent:
     axis: int
     owners: tuple[Value, ...]
     parent: PartitionIndex | None
+
+
+@dataclass(frozen=True)
+class PointerRef:
+    """A tile of pointers: addresses in bytes (u64), and the dtype of what is there."""
+
+    value: Value
+    dtype: DTypeLike
 
 
 @dataclass(frozen=True)
@@ -172,6 +180,8 @@ def describe(value: Any) -> str:
         return "index minted by " + " and ".join(repr(each.name) for each in value.owners)
     if isinstance(value, IndexComponent):
         return f"component along axis {value.axis} of an index of {value.owners[0].name!r}"
+    if isinstance(value, PointerRef):
+        return f"pointers to {value.dtype} of shape {value.value.tile.shape}"
     if isinstance(value, TokenRef):
         return "token"
     if isinstance(value, Method):

@@ -37,7 +37,7 @@ else:
         """A compile-time integer. `BM: Const` as a type parameter or keyword-only parameter declares a generic."""
 
 
-class _Subscriptable:
+class Subscriptable:
     """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated: it means itself."""
 
     def __class_getitem__(cls, facts: Any) -> type:
@@ -110,7 +110,7 @@ class PartitionMut(Partition):
         outside_kernel("PartitionMut.store_unchecked")
 
 
-class Tensor(_Subscriptable):
+class Tensor(Subscriptable):
     """A read-only tensor parameter: `x: Tensor`.
 
     Example:
@@ -147,7 +147,7 @@ class Tensor(_Subscriptable):
         outside_kernel("Tensor.load_tile")
 
 
-class Mut(_Subscriptable):
+class Mut(Subscriptable):
     """A partitioned tensor parameter: this tile block's own tile of it, to read and write.
 
     Example:
@@ -209,7 +209,7 @@ class PartitionIndex:
         outside_kernel("PartitionIndex.components")
 
 
-class MappedPartitionMut(_Subscriptable):
+class MappedPartitionMut(Subscriptable):
     """A persistent output: `z: MappedPartitionMut`. Each of a fixed number of tile blocks goes over many tiles.
 
     The host maps a partition, `z.partition((64, 64)).map((4, 1), num_tile_blocks)`; the kernel loops over the indices

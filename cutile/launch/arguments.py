@@ -9,10 +9,11 @@ from cuda_async import DeviceOp, OwnershipError
 from cutile.errors import ArgumentTypeError, LaunchError
 from cutile.frontend.signature import Parameter
 from cutile.launch.foreign import foreign_argument
+from cutile.launch.pointers import Pointer, check_pointer
 from cutile.launch.scalars import Number, plain_scalar, raw_scalar
 from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
 
-Checked = View | TiledView | Number | None
+Checked = View | TiledView | Pointer | Number | None
 """What an argument turned out to be; None for one that is not known yet."""
 
 MAX_PARTITION_RANK = 3
@@ -64,6 +65,8 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
         if (tiled.map is not None) is not parameter.mapped:
             raise _wrongly_mapped(kernel, parameter)
         return tiled
+    if parameter.kind == "pointer":
+        return check_pointer(kernel, parameter, argument)
     if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
         return raw_scalar(argument, kernel, parameter.name)
     assert parameter.dtype is not None

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from cuda_async import Storage, Stream, Use
 from cuda_async.lease import refuse_conflicts
 from cuda_async.site import user_site
-from cutile.errors import ArgumentError, LaunchError
+from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
 from cutile.launch.checks import verify
 from cutile.launch.numbers import number_of, numbers_of
+from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.views import TiledView, View
 
@@ -130,6 +131,13 @@ class BoundLaunch:
         if position in signature.generic_scalars:
             dtype = self._plan.specialization.generics[str(parameter.dtype)]
             return plain_scalar(checked, dtype, signature.name, parameter.name)
+        if isinstance(checked, Pointer) and checked.facts is not None:
+            old = self._plan.specialization.pointers[parameter.name]
+            if checked.facts.dtype is not old:
+                raise ArgumentTypeError(
+                    f"{signature.name}: argument {parameter.name!r} leads to {checked.facts.dtype}, the one bound to "
+                    f"{old}; bind a new launch for it"
+                )
         if not isinstance(checked, View | TiledView):
             return checked
         old = self._checked[position]

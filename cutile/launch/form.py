@@ -10,6 +10,7 @@ from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import KernelCache, Plan
 from cutile.launch.arguments import Checked, check_argument, is_op
 from cutile.launch.grid import Grid, launch_grid
+from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.views import TiledView, View
 
@@ -33,7 +34,8 @@ class Form:
         name: the kernel's.
         arity: how many arguments it takes.
         result: the named tuple that a launch yields.
-        recognize: the short cut (see `recognizer`); None where the kernel has generics that the call has to settle.
+        recognize: the short cut (see `recognizer`); None where the kernel has generics that the call has to
+            settle, or raw pointers.
     """
 
     __slots__ = ("_outputs", "_tensors", "arity", "kernel", "name", "recognize", "result")
@@ -45,8 +47,9 @@ class Form:
         self.name = signature.name
         self.arity = len(named)
         self.result = _unmapped(result) if any(each.mapped for each in signature.parameters) else result
-        self.recognize = None if signature.generic_scalars else recognizer(kernel)
-        self._tensors = tuple(each for each, kind in named if kind != "scalar")
+        pointers = any(kind == "pointer" for _, kind in named)
+        self.recognize = None if signature.generic_scalars or pointers else recognizer(kernel)
+        self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut"))
         self._outputs = tuple(each for each, kind in named if kind == "mut")
 
     def check(self, position: int, argument: Any) -> Checked:
@@ -68,7 +71,7 @@ class Form:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
         """
         signature = self.kernel.signature
-        facts = [each.facts if isinstance(each, View | TiledView) else None for each in checked]
+        facts = [each.facts if isinstance(each, View | TiledView | Pointer) else None for each in checked]
         plan = self.kernel.plan(facts, generics, options)
         for position in signature.generic_scalars:
             parameter = signature.parameters[position]

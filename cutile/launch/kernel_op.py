@@ -7,7 +7,16 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Stream, Use, register_internal_package
+from cuda_async import (
+    ContextError,
+    Device,
+    DeviceOp,
+    ExecutionContext,
+    Stream,
+    Use,
+    default_device,
+    register_internal_package,
+)
 from cuda_async.lease import lend
 from cuda_async.site import site_of
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
@@ -277,15 +286,14 @@ class KernelOp(DeviceOp[Any]):
             ContextError: an argument is on another device than the stream.
         """
         with self._giving_back():
-            if self._plan is None or self._grid is None:
+            if self._plan is None:
                 raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
+            grid = self._form.grid(self._checked, self._given_grid)
             if self._backend == INTERPRET:
                 raise LaunchError(f"{self.label()}: an interpreted launch cannot be bound; run it with .sync()")
             self._check_device(stream.device)
             compiled = self._plan.compiled(target_of(stream.device, self._backend))
-            bound = BoundLaunch(
-                self._form.kernel, self._plan, compiled, self._arguments, self._checked, self._grid, stream
-            )
+            bound = BoundLaunch(self._form.kernel, self._plan, compiled, self._arguments, self._checked, grid, stream)
         self.discard()
         return bound
 
@@ -300,5 +308,5 @@ class KernelOp(DeviceOp[Any]):
         """
         if self._plan is None:
             raise LaunchError(f"{self.label()}: to inspect it, pass tensors rather than ops that have not run")
-        device = self._uses[0][1].device
+        device = self._uses[0][1].device if self._uses else default_device()
         return self._plan.render(target_of(device, self._backend, arch), stage)

@@ -1,18 +1,36 @@
 """The language: one file per family, one class per operation, each with its types, its checks and its NumPy meaning."""
 
-from cutile.ops import arith, cast, compare, create, grid, math, matmul, memory, reduce, rounding, shape
+from cutile.ops import (
+    arith,
+    atomic,
+    cast,
+    compare,
+    create,
+    debug,
+    grid,
+    math,
+    matmul,
+    memory,
+    pointer,
+    reduce,
+    rounding,
+    shape,
+)
 from cutile.ops.registry import OPS
 
 __all__ = (
     "OPS",
     "arith",
+    "atomic",
     "cast",
     "compare",
     "create",
+    "debug",
     "grid",
     "math",
     "matmul",
     "memory",
+    "pointer",
     "reduce",
     "rounding",
     "shape",

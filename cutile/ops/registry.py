@@ -7,10 +7,28 @@ from collections.abc import Iterator
 from cutile.errors import IRError
 from cutile.ir import constant, control
 from cutile.ir.core import Op
-from cutile.ops import arith, bound, cast, compare, create, grid, math, matmul, memory, reduce, rounding, shape, view
+from cutile.ops import (
+    arith,
+    atomic,
+    bound,
+    cast,
+    compare,
+    create,
+    debug,
+    grid,
+    math,
+    matmul,
+    memory,
+    pointer,
+    reduce,
+    rounding,
+    shape,
+    view,
+)
 
 _MODULES = (
-    arith, bound, cast, compare, create, grid, math, matmul, memory, reduce, rounding, shape, view, constant, control,
+    arith, atomic, bound, cast, compare, create, debug, grid, math, matmul, memory, pointer, reduce, rounding, shape,
+    view, constant, control,
 )  # fmt: skip
 FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 

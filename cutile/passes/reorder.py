@@ -14,7 +14,7 @@ from cutile.ir.effects import Effect
 def why_linear(function: Function) -> str:
     """Why tile blocks must run in linear order, one thread block each; empty if any order will do."""
     for op in function.walk():
-        if op.effect_of is Effect.OUTSIDE:
+        if not op.regions and op.effect is Effect.OUTSIDE:
             where = f" in line {op.location.line}" if op.location is not None else ""
             return f"{op.name}{where} reaches beyond the tile block"
     return ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.architecture.sources import ROOT
 
 FAMILIES = frozenset(
-    {"arith", "rounding", "math", "compare", "cast", "create", "shape", "memory", "view", "bound"}
+    {"arith", "rounding", "math", "compare", "cast", "create", "shape", "memory", "view", "pointer", "bound"}
     | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.

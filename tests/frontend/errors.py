@@ -13,7 +13,6 @@ BODIES: dict[str, str] = {
     "unknown_method": "y.store(y.load().sum(0))",
     "captured_array": "y.store(y.load() + table)",
     # syntax
-    "assert": "assert n > 0",
     "assign_to_element": "t = y.load()\nt[0] = 1.0",
     "return_value": "return y.load()",
     # types

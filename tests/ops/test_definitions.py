@@ -16,6 +16,9 @@ WRITTEN = {name: op for name, op in OPS.items() if op.spelled}
 BY_STATEMENTS = {"for", "while", "if", "yield"}  # Python's own, and what ends a block
 COMPILE_TIME = {  # decided by the front end: no operation comes of them
     "static_assert", "static_range",
+    # pointers are addresses: arithmetic on u64
+    "addptr", "addptr_tile", "broadcast_ptr", "int_to_ptr", "pointer_to_tile", "ptr_to_int", "ptr_to_ptr",
+    "reshape_ptr", "tile_to_pointer",
     "get_partition_token", "get_tensor_token", "join_tokens", "new_token_unordered", "set_tensor_token",
 }  # fmt: skip
 

@@ -9,17 +9,18 @@ import pytest
 
 from cutile.dtypes import DTypeLike
 from cutile.ops import OPS
-from tests.samples import arith, cast, compare, grid, math, reduce, shape
+from tests.samples import arith, cast, compare, grid, math, pointer, reduce, shape
 from tests.samples.row import Row
 from tests.samples.values import CASES
 from tests.support.draw import draw, ulps_between
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, launch
 
-MODULES = (arith, cast, compare, grid, math, reduce, shape)
+MODULES = (arith, cast, compare, grid, math, pointer, reduce, shape)
 ROWS = [row for module in MODULES for row in module.ROWS]
 TESTED_ELSEWHERE = {
     "for", "while", "if", "yield",               # tests/properties, tests/launch
+    "store_pointer", "atomic_rmw", "atomic_cas", "print", "assert",  # tests/launch
     "load_tile", "load_mut", "store_mut", "mma",  # tests/launch
     "load_view", "store_view", "tensor_view",  # tests/launch/test_partitions.py
     "check_tile", "check_index", "assume_within", "assume_bounds", "assume_div_by",  # tests/passes/test_bounds.py

@@ -112,14 +112,14 @@ class _Library(codegen.JITCodeLibrary):
         self._final_module.link_in(ll_module)
 
 
-def _flags() -> Any:
+def _flags(noalias: bool) -> Any:
     flags = compiler.Flags()
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
     flags.no_compile = True  # optimisation and object code are ours
     flags.error_model = "numpy"  # no exceptions: division by zero gives what NumPy gives
     flags.nrt = False  # nothing is allocated
-    flags.noalias = True
+    flags.noalias = noalias
     flags.forceinline = True
     return flags
 
@@ -138,7 +138,7 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
             function,
             tuple(kinds),
             types.void,
-            _flags(),
+            _flags(source.facts["noalias"]),
             {},
             library=library,
             pipeline_class=_Pipeline,
@@ -151,11 +151,11 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     return module, str(result.fndesc.llvm_func_name)
 
 
-def _entry(module: Any, name: str) -> str:
-    """LLVM IR of the entry point: plain C parameters, pointers that alias nothing, no result."""
+def _entry(module: Any, name: str, noalias: bool) -> str:
+    """LLVM IR of the entry point: plain C parameters, pointers that (mostly) alias nothing, no result."""
     kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
     declared = ", ".join(["ptr", "ptr", *kinds])
-    taken = ", ".join(f"{kind}{' noalias' * (kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
+    taken = ", ".join(f"{kind}{' noalias' * (noalias and kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
     passed = ", ".join(["ptr %result", "ptr %error", *(f"{kind} %{at}" for at, kind in enumerate(kinds))])
     # The first two are Numba's: where a result would go, and where an exception would.
     return f"""
@@ -171,7 +171,7 @@ def _entry(module: Any, name: str) -> str:
 
 
 def _object(source: Source, module: Any, name: str) -> bytes:
-    entry = llvm.parse_assembly(_entry(module, name))
+    entry = llvm.parse_assembly(_entry(module, name, source.facts["noalias"]))
     entry.triple, entry.data_layout = module.triple, module.data_layout
     module.link_in(entry)
     for function in module.functions:

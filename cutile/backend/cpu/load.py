@@ -16,6 +16,7 @@ import numpy as np
 
 from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
+from cutile.backend.cpu.speech import Speech
 from cutile.backend.cpu.target import initialize, llvm, target_machine, workers
 from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Parameter
 from cutile.conversion import bits_of, element
@@ -66,7 +67,9 @@ class CpuKernel:
         self._joined = int(facts["joined"])
         self._scratch_bytes = [int(size) for size in facts["scratch"]]
         self._blas: Blas | None = blas() if facts["blas"] else None
-        self._functions = [self._blas.addresses[name] for name in facts["blas"]] if self._blas else []
+        self._speech = Speech(facts) if facts["prints"] or facts["asserts"] else None
+        addresses = (self._blas.addresses if self._blas else {}) | (self._speech.addresses if self._speech else {})
+        self._functions = [addresses[name] for name in facts["functions"]]
         self._workers = units or workers()
         self._local = threading.local()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
@@ -109,10 +112,12 @@ class CpuKernel:
         for at in self._to_prepare:
             plain[at] = _prepared(self._parameters[at], cast("float", plain[at]))
         fixed = (*plain, *joins)
-        functions, call, library = self._functions, self._call, self._blas
+        functions, call, library, speech = self._functions, self._call, self._blas, self._speech
 
         def body(first: int, last: int) -> None:
             call(*fixed, *self._scratch(), *functions, first, last)
+            if speech is not None:
+                speech.check()
 
         def body_with_blas(first: int, last: int) -> None:
             assert library is not None

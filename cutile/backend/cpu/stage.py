@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cutile.dtypes import DTypeLike, bool_, i64
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, Constraint, Op, Value, attribute, operand
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, Constraint, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType, TileType, Type
 
@@ -151,6 +151,32 @@ class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
     a_transposed: bool = attribute(False)
     b_transposed: bool = attribute(False)
     beta: float = attribute(1.0)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
+    """Print the values in scratch memory, of the dtypes and shapes in `shapes`, as `print` does."""
+
+    memories: tuple[Value, ...] = operands(ANY_TENSOR)
+    pieces: tuple[str, ...] = attribute()
+    specs: tuple[str, ...] = attribute()
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class FailUnless(Op, name="cpu.fail_unless", effect=Effect.WRITE):
+    """Unless the condition holds, note that the assertion failed in tile block (x, y, z), and return."""
+
+    condition: Value = operand(A_BOOL)
+    x: Value = operand(AN_INDEX)
+    y: Value = operand(AN_INDEX)
+    z: Value = operand(AN_INDEX)
+    message: str = attribute()
+    where: tuple[str, str, int, str] = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -16,9 +16,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from cutile.backend.cuda.accesses import Access, hands_on, is_native, waits_after, waits_before
 from cutile.backend.cuda.budget import check_budget
 from cutile.backend.cuda.layout import Layout, blocked, register_map
-from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
+from cutile.backend.cuda.ops import (
+    Barrier,
+    ConvertLayout,
+    FailUnless,
+    StageCommit,
+    StagedMma,
+    StageTile,
+    StageWait,
+    Store,
+)
 from cutile.backend.cuda.placement import (
     Placement,
     broadcast_source,
@@ -37,9 +47,12 @@ from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import MutType, TensorType
 from cutile.ops.arith import Add
+from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 from cutile.ops.reduce import Reduce
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
@@ -96,7 +109,9 @@ class Lowering:
         self._function = function
         self._placement = Placement(function, warps, accumulators)
         self._arch = arch
-        self._shared_tensors = self._find_shared_tensors()
+        self._unsafe = bool(function.facts.get("unsafe", False))
+        self._exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
+        self._shared_tensors = self._find_shared_tensors() | self._exposed
         self._uses = Counter(value for op in function.walk() for value in op.operands)
         self._definitions = {value: op for op in function.walk() for value in op.results}
         self._rings: list[Ring] = []
@@ -128,7 +143,8 @@ class Lowering:
             "threads": threads,
             "min_blocks": min_blocks,
             "shared_bytes": self._arena.bytes,
-            "noalias": True,  # arguments are lent: what a kernel writes, nothing else in the launch touches
+            # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
+            "noalias": not (self._unsafe or self._exposed),
             **more,
             "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
         }
@@ -199,9 +215,10 @@ class Lowering:
 
     def _make_block_ids(self) -> None:
         """This block's index, once, at the top: by the user's names where the kernel asks for it."""
+        asserts = any(isinstance(op, Assert) for op in self._function.walk())
         asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
         own = [op.operands[0].mut.rank for op in self._function.walk() if isinstance(op, LoadMut | StoreMut)]
-        for axis in sorted(asked.keys() | set(range(max(own, default=0)))):
+        for axis in sorted(asked.keys() | set(range(3 if asserts else max(own, default=0)))):
             op = asked.get(axis)
             self._builder.location = op.location if op else None
             made = self._builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
@@ -230,6 +247,13 @@ class Lowering:
             self._mma(op)
         elif isinstance(op, Broadcast | Reshape | Permute):
             self._reshaped(op)
+        elif isinstance(op, LoadPointer | StorePointer | AtomicRmw | AtomicCas):
+            self._access_by_address(op)
+        elif isinstance(op, Print):
+            self._print(op)
+        elif isinstance(op, Assert):
+            index = tuple(self._block_ids[axis] for axis in range(3))
+            self._builder.add(FailUnless(self._map[op.condition], index, message=op.message, where=op.where))
         else:
             self._plain_operation(op)
 
@@ -252,6 +276,8 @@ class Lowering:
         self._finish(op, made)
 
     def _ring(self, op: For) -> Ring | None:
+        if self._unsafe:  # a raw pointer may write what would be read ahead
+            return None
         products = [each for each in op.body.operations if isinstance(each, Mma)]
         accumulator = self._placement.accumulator(products[0]) if products else None
         if accumulator is not None and self._placement[products[0].acc] != accumulator:
@@ -356,7 +382,7 @@ class Lowering:
             self._builder.add(Barrier())
         layout = self._layout(op.result)
         tensor = op.operands[0].type
-        constant = isinstance(tensor, TensorType) and tensor.stable
+        constant = isinstance(tensor, TensorType) and tensor.stable and not self._unsafe
         made = LoadTile(x=x, index=index, shape=shape)
         self._add(made, **self._access(x.tensor, layout), constant=constant)
         made.result.name = op.result.name
@@ -378,8 +404,41 @@ class Lowering:
         made = op.copy_with([self._map[value] for value in op.operands], (), ())
         made.attributes.update(self._access(op.x.tensor, self._layout(tile), op.steps))
         if isinstance(op, LoadView):
-            made.attributes["constant"] = isinstance(op.x.type, TensorType) and op.x.type.stable
+            made.attributes["constant"] = isinstance(op.x.type, TensorType) and op.x.type.stable and not self._unsafe
         self._finish(op, made)
+
+    def _access_by_address(self, op: Access) -> None:
+        if waits_before(op):
+            self._builder.add(Barrier())
+        pointers = op.operands[0]
+        layout = self._placement[pointers] if is_tile(pointers) else None
+        made = op.copy_with([self._map[value] for value in op.operands], (), ())
+        if layout is not None:
+            made.attributes["lanes"] = self._name(layout)
+            if op.results:
+                made.attributes["layout"] = self._name(layout)
+        used = bool(op.results) and self._uses[op.results[0]] > 0
+        if isinstance(op, AtomicRmw):
+            made.attributes["used"] = used
+            made.attributes["native"] = is_native(op.kind, op.value.tile.dtype, self._arch)
+        if hands_on(op, layout, used):
+            dtype = op.results[0].tile.dtype
+            size = move_bytes(dtype, layout) if layout is not None else dtype.bits // 8
+            self._in_shared(made, size, exchange=True)
+        else:
+            self._add(made)
+        for old, new in zip(op.results, made.results, strict=True):
+            new.name = old.name
+            self._map[old] = new
+        if waits_after(op):
+            self._builder.add(Barrier())
+
+    def _print(self, op: Print) -> None:
+        made = op.copy_with([self._map[value] for value in op.values], (), ())
+        layouts = [self._placement[value] if is_tile(value) else None for value in op.values]
+        sizes = [move_bytes(v.tile.dtype, each) for v, each in zip(op.values, layouts, strict=True) if each is not None]
+        names = tuple(None if each is None else self._name(each) for each in layouts)
+        self._in_shared(made, max(sizes, default=0), sources=names)
 
     def _reduce(self, op: Reduce) -> None:
         source = self._placement[op.x]

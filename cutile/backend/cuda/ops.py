@@ -285,3 +285,15 @@ class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return ()
+
+
+class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
+    """Unless the condition holds, say that the assertion failed in the tile block of this index, and trap."""
+
+    condition: Value = operand(SCALAR_BOOL)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    message: str = attribute()
+    where: tuple[str, str, int, str] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()

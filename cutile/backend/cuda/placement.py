@@ -15,8 +15,10 @@ from cutile.backend.cuda.staging import tensor_cores
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
+from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
@@ -24,6 +26,8 @@ from cutile.ops.view import LoadView, StoreView
 
 ACCESS_BYTES = 16
 """The widest access of one thread."""
+
+ACCESSES = (LoadPointer, StorePointer, AtomicRmw, AtomicCas)
 
 ELEMENTWISE = ("arith", "rounding", "math", "compare", "cast")
 
@@ -72,7 +76,9 @@ def choose_warps(function: Function) -> int:
     most = max((tile.size for tile in tiles), default=1)
     size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
     warps = min(8, max(1, round_up(most * size) // 1024))
-    while warps < 16 and most > warps * 32 * 32:  # beyond 32 elements per thread registers run short
+    scattered = any(isinstance(op, ACCESSES) for op in function.walk())
+    per_thread = 8 if scattered else 32  # beyond that registers run short: an address alone takes two
+    while warps < 16 and most > warps * 32 * per_thread:
         warps *= 2
     return warps
 
@@ -122,6 +128,8 @@ class Placement:
         self._anchor_products()
         self._anchor_memory(loads=True)
         self._propagate()
+        self._anchor_accesses()
+        self._propagate()
         self._anchor_memory(loads=False)
         self._propagate()
         for value in _values(function):
@@ -143,7 +151,7 @@ class Placement:
         return True
 
     def _join(self, op: Op) -> None:
-        if family(type(op)) in ELEMENTWISE:
+        if family(type(op)) in ELEMENTWISE or isinstance(op, ACCESSES):
             self._groups.join([each for each in (*op.results, *op.operands) if is_tile(each)])
         elif isinstance(op, Mma):
             self._groups.join([op.acc, op.result])
@@ -187,6 +195,15 @@ class Placement:
                 order.remove(axis)
                 order.insert(0, axis)
             self._set(value, blocked(value.tile.shape, self.warps, width, order))
+
+    def _anchor_accesses(self) -> None:
+        """For accesses by address: neighbouring lanes hold neighbours, since each element is an access of its own."""
+        for op in self._operations:
+            if isinstance(op, ACCESSES):
+                value = op.operands[0]
+                if is_tile(value) and self.find(value) is None:
+                    self._set(value, blocked(value.tile.shape, self.warps))
+                    self._propagate()
 
     def _propagate(self) -> None:
         """Carry layouts over operations that imply one from another, until nothing changes."""

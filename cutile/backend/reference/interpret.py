@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -9,12 +10,16 @@ import numpy as np
 
 from cutile.backend.interface import Grid
 from cutile.backend.reference.memory import Array, array_at, load, load_view, store, store_view
-from cutile.errors import OutOfBoundsError
+from cutile.backend.reference.pointers import load_lanes, store_lanes, update_lanes
+from cutile.errors import KernelAssertionError, OutOfBoundsError
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.debug import Assert, Print, failure_text
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
 from cutile.ops.view import LoadView, StoreView, TensorView
 
 
@@ -84,6 +89,27 @@ class Walker:
             case TensorView():
                 shape, steps = (tuple(map(self._number, each)) for each in (op.extents, op.steps))
                 return [array_at(self._number(op.address), op.dtype, shape, steps)]
+            case TensorAddress():
+                return [np.asarray(self._values[op.x].__array_interface__["data"][0], np.uint64)]
+            case TensorStride():
+                array = self._values[op.x]
+                return [np.asarray(array.strides[op.axis] // array.itemsize, np.int64)]
+            case LoadPointer():
+                return [load_lanes(*self._of(op.operands))]
+            case StorePointer():
+                store_lanes(*self._of(op.operands))
+                return []
+            case AtomicRmw() | AtomicCas():
+                pointers, *operands, mask = self._of(op.operands)
+                with np.errstate(all="ignore"):
+                    return [update_lanes(op.reference, pointers, mask, *operands)]
+            case Print():
+                sys.stdout.write(op.reference(*self._of(op.operands)))
+                return []
+            case Assert():
+                if not self._values[op.condition]:
+                    raise KernelAssertionError(failure_text(op.message, op.where, self._index))
+                return []
             case _:
                 with np.errstate(all="ignore"):
                     result: Any = op.reference(*self._of(op.operands))

@@ -34,7 +34,8 @@ def _loaded(name: str, given: str, wanted: str) -> Any:
     )
     facts = {
         "signature": (f"{wanted}*", f"{given}*", "i64", "i64", "i64", "i64", "i64", "i64"),
-        "scratch": (), "blas": (), "coarse": (1, 1, 1), "joined": 1,
+        "scratch": (), "blas": False, "functions": (), "prints": (), "asserts": (), "noalias": True,
+        "coarse": (1, 1, 1), "joined": 1,
     }  # fmt: skip
     parameters = (
         Parameter("y", "pointer", 0, 0, u64), Parameter("x", "pointer", 1, 0, u64), Parameter("n", "extent", 1, 0, i32)

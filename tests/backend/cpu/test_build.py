@@ -116,5 +116,5 @@ def test_a_launch_enqueues_once_and_does_not_wait() -> None:
 
 def test_gemm_asks_for_blas_and_scratch() -> None:
     facts = source(GEMM, gemm_types(128, 256), BK=64).facts
-    assert facts["blas"] == ("sgemm",)
+    assert facts["functions"] == ("sgemm",)
     assert facts["scratch"] == (256 * 512 * 4, 256 * 192 * 4, 192 * 512 * 4)

@@ -16,6 +16,7 @@ from cutile.dtypes import bf16, f16, i32
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ops import OPS
+from cutile.ops.debug import Assert
 from cutile.ops.grid import NumTileBlocks
 from cutile.ops.memory import LoadMut, StoreMut, TensorDim
 from cutile.ops.registry import family
@@ -213,7 +214,7 @@ def test_only_lowered_ir_is_emitted() -> None:
 
 def test_every_operation_has_an_emitter() -> None:
     inside_kernel = {Constant, TensorDim, NumTileBlocks}  # written in place by emit/kernel.py
-    lowered_away = {LoadMut, StoreMut, *(op for op in OPS.values() if family(op) == "bound")}
+    lowered_away = {LoadMut, StoreMut, Assert, *(op for op in OPS.values() if family(op) == "bound")}
     language = {op for op in OPS.values() if family(op) != "control"} - inside_kernel - lowered_away
     missing = language - EMITTERS.keys()
     assert not missing, f"cuda has no emitter for {sorted(op.name for op in missing)}"

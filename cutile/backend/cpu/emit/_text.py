@@ -15,16 +15,19 @@ ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
 
 
 EVERY_INTRINSIC = frozenset((
-    "absolute", "add_downward", "add_to_zero", "add_upward", "atan2", "bf16_bits", "bf16_round", "bf16_value",
-    "bool_", "ceil", "choose", "cos", "cosh", "div_ceil", "div_ceil_unsigned", "div_downward", "div_to_zero",
+    "absolute", "add_downward", "add_to_zero", "add_upward", "address_of", "atan2", "atomic_add", "atomic_addf",
+    "atomic_addf_bf16", "atomic_addf_f16", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+    "atomic_umax", "atomic_umin", "atomic_xchg", "atomic_xor", "bf16_bits", "bf16_round", "bf16_value", "bool_",
+    "ceil", "choose", "cos", "cosh", "div_ceil", "div_ceil_unsigned", "div_downward", "div_to_zero",
     "div_trunc", "div_upward", "elements_at", "exp", "exp2", "f16_bits", "f16_round", "f16_value", "f32", "f64",
     "floor", "floor_div", "floor_div_float", "floor_div_unsigned", "flush", "fma", "fma_downward", "fma_odd",
-    "fma_to_zero", "fma_upward", "gemm", "i16", "i32", "i64", "i8", "inf", "larger", "log", "log2", "maximum",
-    "maximum_or_nan", "maximum_unsigned", "minimum", "minimum_or_nan", "minimum_unsigned", "mod", "mod_float",
-    "mod_unsigned", "mul_downward", "mul_hi", "mul_hi_unsigned", "mul_to_zero", "mul_upward", "nan", "power",
-    "product_step", "remainder", "rsqrt", "shift_left", "shift_right", "shift_right_unsigned", "sin", "sinh",
-    "smaller", "sqrt", "sqrt_downward", "sqrt_to_zero", "sqrt_upward", "sub_downward", "sub_to_zero",
-    "sub_upward", "sum_step", "tan", "tanh", "to_odd", "u16", "u32", "u64", "u8",
+    "fma_to_zero", "fma_upward", "gemm", "i16", "i32", "i64", "i8", "inf", "larger", "load_at",
+    "load_at_acquire", "log", "log2", "maximum", "maximum_or_nan", "maximum_unsigned", "minimum",
+    "minimum_or_nan", "minimum_unsigned", "mod", "mod_float", "mod_unsigned", "mul_downward", "mul_hi",
+    "mul_hi_unsigned", "mul_to_zero", "mul_upward", "nan", "notify", "power", "product_step", "remainder",
+    "rsqrt", "shift_left", "shift_right", "shift_right_unsigned", "sin", "sinh", "smaller", "sqrt",
+    "sqrt_downward", "sqrt_to_zero", "sqrt_upward", "store_at", "store_at_release", "sub_downward",
+    "sub_to_zero", "sub_upward", "sum_step", "tan", "tanh", "to_odd", "u16", "u32", "u64", "u8",
 ))  # fmt: skip
 """The names that generated code may import: what `intrinsics/__init__.py` lists, without importing Numba to know it."""
 
@@ -107,6 +110,10 @@ class Printer(Protocol):
 
     def parameter(self, name: str, kind: str) -> str:
         """A parameter beside the kernel's own, such as the address of a BLAS function."""
+        ...
+
+    def site(self, kind: str, facts: Any) -> int:
+        """The number of a print or an assertion among the file's, whose facts go with it."""
         ...
 
 

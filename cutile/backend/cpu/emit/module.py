@@ -10,18 +10,22 @@ import keyword
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
+from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.cpu.emit import (
     arith,
+    atomic,
     cast,
     compare,
     control,
     create,
+    debug,
     grid,
     math,
     matmul,
     memory,
+    pointer,
     reduce,
     rounding,
     view,
@@ -37,7 +41,7 @@ from cutile.backend.cpu.emit._text import (
     held,
     in_memory,
 )
-from cutile.backend.cpu.stage import INDEX, GridSize, Read, ReadInside, Scratch, Size, Stride, TensorAt
+from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -48,11 +52,11 @@ from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {
     op: emit
-    for family in (arith, cast, compare, create, grid, math, memory, reduce, rounding, view)
+    for family in (arith, atomic, cast, compare, create, grid, math, memory, pointer, reduce, rounding, view)
     for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {
-    op: emit for family in (control, matmul, memory) for op, emit in family.STATEMENTS.items()
+    op: emit for family in (control, debug, matmul, memory, pointer) for op, emit in family.STATEMENTS.items()
 }
 HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
 WIDTH = 88
@@ -69,6 +73,7 @@ class ModulePrinter:
         self.lines: list[str] = []
         self.line_map: dict[int, int] = {}
         self.extra: dict[str, str] = {}
+        self.sites: dict[str, list[Any]] = {"prints": [], "asserts": []}
         self._names: dict[Value, str] = {}
         self._taken = set(keyword.kwlist)
         self._used: set[str] = set()
@@ -114,6 +119,11 @@ class ModulePrinter:
             self.extra[name] = kind
             self.fixed[name] = self._unique(name)
         return self.fixed[name]
+
+    def site(self, kind: str, facts: Any) -> int:
+        """The number of a print or an assertion among the file's, whose facts go with it."""
+        self.sites[kind].append(facts)
+        return len(self.sites[kind]) - 1
 
     def known(self, name: str) -> str:
         """The variable of one of the kernel's own plain parameters."""
@@ -262,12 +272,12 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], found: dict[Value, Op
     for at, op in enumerate(block.operations):
         for inner in op.regions:
             _plan_block(inner, uses, found)
-        if len(op.results) != 1 or op.regions or isinstance(op, Scratch | TensorAt):
+        if len(op.results) != 1 or op.regions or isinstance(op, Scratch | TensorAt) or op.effect >= Effect.WRITE:
             continue
         value = op.result
         users = uses.get(value, [])
         begins = min([reads[x] for x in op.operands if x in reads], default=None)
-        if isinstance(op, Read | ReadInside):
+        if op.effect is Effect.READ:
             begins = at if begins is None else begins
         if isinstance(op, ALWAYS_IN_PLACE):
             found[value] = op
@@ -328,7 +338,10 @@ def emit_module(function: Function, target: Target) -> Source:
     facts = {
         "signature": tuple(kind for _, kind in signature),
         "scratch": tuple(op.size * BYTES[held(op.dtype)] for op in scratch),
-        "blas": tuple(printer.extra),
+        "functions": tuple(printer.extra),
+        "blas": any(name in printer.extra for name in matmul.FUNCTIONS.values()),
+        "noalias": function.facts["noalias"],
+        **printer.sites,
         "coarse": tuple(function.facts["coarse"]),
         "joined": function.facts["joined"],
     }

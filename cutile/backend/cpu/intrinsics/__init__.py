@@ -37,7 +37,25 @@ from cutile.backend.cpu.intrinsics.arith import (
     shift_right_unsigned,
     smaller,
 )
+from cutile.backend.cpu.intrinsics.atomic import (
+    atomic_add,
+    atomic_addf,
+    atomic_addf_bf16,
+    atomic_addf_f16,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_umax,
+    atomic_umin,
+    atomic_xchg,
+    atomic_xor,
+)
 from cutile.backend.cpu.intrinsics.cast import CONVERSIONS
+from cutile.backend.cpu.intrinsics.debug import (
+    notify,
+)
 from cutile.backend.cpu.intrinsics.half import (
     bf16_bits,
     bf16_round,
@@ -66,6 +84,13 @@ from cutile.backend.cpu.intrinsics.math import (
     tanh,
 )
 from cutile.backend.cpu.intrinsics.matmul import gemm
+from cutile.backend.cpu.intrinsics.pointer import (
+    address_of,
+    load_at,
+    load_at_acquire,
+    store_at,
+    store_at_release,
+)
 from cutile.backend.cpu.intrinsics.reduce import product_step, sum_step
 from cutile.backend.cpu.intrinsics.rounding import (
     add_downward,
@@ -99,7 +124,21 @@ __all__ = (
     "add_downward",
     "add_to_zero",
     "add_upward",
+    "address_of",
     "atan2",
+    "atomic_add",
+    "atomic_addf",
+    "atomic_addf_bf16",
+    "atomic_addf_f16",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_umax",
+    "atomic_umin",
+    "atomic_xchg",
+    "atomic_xor",
     "bf16_bits",
     "bf16_round",
     "bf16_value",
@@ -139,6 +178,8 @@ __all__ = (
     "i8",
     "inf",
     "larger",
+    "load_at",
+    "load_at_acquire",
     "log",
     "log2",
     "maximum",
@@ -156,6 +197,7 @@ __all__ = (
     "mul_to_zero",
     "mul_upward",
     "nan",
+    "notify",
     "power",
     "product_step",
     "remainder",
@@ -170,6 +212,8 @@ __all__ = (
     "sqrt_downward",
     "sqrt_to_zero",
     "sqrt_upward",
+    "store_at",
+    "store_at_release",
     "sub_downward",
     "sub_to_zero",
     "sub_upward",

@@ -12,11 +12,13 @@ from cutile.backend.cpu.intrinsics._seam import define, ir, llvm, types, unary
 _HALF, _FLOAT, _I16, _I32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
 
 
-def _f16_value(builder: Any, arguments: list[Any]) -> Any:
+def f16_value_of(builder: Any, arguments: list[Any]) -> Any:
+    """The f32 value of f16 bits, as instructions."""
     return builder.fpext(builder.bitcast(arguments[0], _HALF), _FLOAT)
 
 
-def _f16_bits(builder: Any, arguments: list[Any]) -> Any:
+def f16_bits_of(builder: Any, arguments: list[Any]) -> Any:
+    """The bits of the f16 nearest to an f32, as instructions."""
     return builder.bitcast(builder.fptrunc(arguments[0], _HALF), _I16)
 
 
@@ -24,7 +26,8 @@ def _f16_round(builder: Any, arguments: list[Any]) -> Any:
     return builder.fpext(builder.fptrunc(arguments[0], _HALF), _FLOAT)
 
 
-def _bf16_value(builder: Any, arguments: list[Any]) -> Any:
+def bf16_value_of(builder: Any, arguments: list[Any]) -> Any:
+    """The f32 value of bf16 bits, as instructions."""
     wide = builder.zext(arguments[0], _I32)
     return builder.bitcast(builder.shl(wide, ir.Constant(_I32, 16)), _FLOAT)
 
@@ -38,7 +41,8 @@ def _bf16_rounded(builder: Any, x: Any) -> Any:
     return builder.select(builder.fcmp_unordered("uno", x, x), quiet, moved)
 
 
-def _bf16_bits(builder: Any, arguments: list[Any]) -> Any:
+def bf16_bits_of(builder: Any, arguments: list[Any]) -> Any:
+    """The bits of the bf16 nearest to an f32, as instructions."""
     upper = builder.lshr(_bf16_rounded(builder, arguments[0]), ir.Constant(_I32, 16))
     return builder.trunc(upper, _I16)
 
@@ -78,15 +82,15 @@ def _round_type(x: Any) -> Any:
     return x if x == types.float32 else None
 
 
-f16_value = unary(define("f16_value", _f16_value), _value_type)
+f16_value = unary(define("f16_value", f16_value_of), _value_type)
 """The f32 value of f16 bits."""
-f16_bits = unary(define("f16_bits", _f16_bits), _bits_type)
+f16_bits = unary(define("f16_bits", f16_bits_of), _bits_type)
 """The bits of the f16 nearest to an f32."""
 f16_round = unary(define("f16_round", _f16_round), _round_type)
 """The f32 rounded to what an f16 can hold."""
-bf16_value = unary(define("bf16_value", _bf16_value), _value_type)
+bf16_value = unary(define("bf16_value", bf16_value_of), _value_type)
 """The f32 value of bf16 bits."""
-bf16_bits = unary(define("bf16_bits", _bf16_bits), _bits_type)
+bf16_bits = unary(define("bf16_bits", bf16_bits_of), _bits_type)
 """The bits of the bf16 nearest to an f32."""
 bf16_round = unary(define("bf16_round", _bf16_round), _round_type)
 """The f32 rounded to what a bf16 can hold."""

@@ -20,14 +20,18 @@ from dataclasses import dataclass, field
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType
+from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
+from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.view import LoadView
+from cutile.passes.reorder import why_linear
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
 ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache
@@ -72,6 +76,7 @@ class Axes:
         self._raw: set[int] = set()
         self._stored: list[Value] = []
         self._has_mma = False
+        self._linear = why_linear(function) or ("an assert may fail" if _asserts(function) else "")
         self._has_loads_in_loops = any(
             isinstance(inner, LoadTile | LoadView)
             for op in function.walk()
@@ -160,11 +165,25 @@ class Axes:
                 self._mma(op)
             case For() | While() | If():
                 self._control(op)
+            case LoadPointer() if op.constant:
+                for value in op.operands:
+                    self._same(value, op.result)
+            case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas() | Print():
+                self._access(op)
             case _ if family(type(op)) in ELEMENTWISE:
                 for value in op.operands:
                     self._same(value, op.result)
             case _:
                 pass
+
+    def _access(self, op: Op) -> None:
+        """Every lane counts, also those past the edges of a tensor that the addresses may have come from."""
+        for value in (*op.operands, *op.results):
+            for axis in range(len(value.tile.shape)):
+                self._opaque(value, axis, f"{op.name} sees all of it")
+        if not isinstance(op, Print):
+            for value in (*op.operands[1:], *op.results):
+                self._same(op.operands[0], value)
 
     def _block_id(self, value: Value) -> TileBlockId | None:
         made_by = self._made_by.get(value)
@@ -223,6 +242,8 @@ class Axes:
 
     def _refusal(self, grid_axis: int) -> str:
         """Why tile blocks along an axis of the grid stay single; empty if they can be joined."""
+        if self._linear:
+            return self._linear
         if grid_axis in self._raw:
             return "the kernel computes with the block's index"
         if not self._stored:
@@ -260,6 +281,10 @@ class Axes:
 def _on_the_grid(op: Op) -> bool:
     """Whether a load counts its index in its own tiles, so that neighbouring tiles can be one larger tile."""
     return isinstance(op, LoadTile) or (isinstance(op, LoadView) and op.is_plain)
+
+
+def _asserts(function: Function) -> bool:
+    return any(isinstance(op, Assert) for op in function.walk())
 
 
 def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:

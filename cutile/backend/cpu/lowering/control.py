@@ -18,7 +18,7 @@ from cutile.ops.matmul import Mma
 
 def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
     """The operations of a block; its terminator is left to the caller."""
-    outer, lowering.uses = lowering.uses, Uses(block)
+    outer, lowering.uses = lowering.uses, Uses(block, lowering.exposed)
     if prepare:
         lowering.prepare()
     for op in block.operations:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cutile.backend.cpu.lowering.accesses import is_access, lower_access
 from cutile.backend.cpu.lowering.axes import Axes, AxisClass, unit_reshape
+from cutile.backend.cpu.lowering.debug import lower_assert, lower_print
 from cutile.backend.cpu.lowering.nests import Nests, Root, Target, accumulator, start
 from cutile.backend.cpu.lowering.nodes import (
     Accumulated,
@@ -36,9 +38,12 @@ from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import FloorDiv, Mod
+from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
+from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
 from cutile.ops.reduce import Reduce
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView, TensorView
@@ -57,6 +62,7 @@ class Lowering:
         counters: values that are never negative, although not known.
         written: the `Mut`s that the kernel stores to.
         plans: what each loop around an mma became, and why, for the dump.
+        exposed: the tensors that the kernel also reaches by address.
     """
 
     def __init__(self, function: Function) -> None:
@@ -66,8 +72,9 @@ class Lowering:
         self.counters: set[Value] = set()
         self.written = {op.x for op in function.walk() if isinstance(op, StoreMut | StoreView)}
         self.plans: list[str] = []
+        self.exposed = frozenset(op.x for op in function.walk() if isinstance(op, TensorAddress))
         self.pending: list[Root] = []
-        self.uses = Uses(function.body)
+        self.uses = Uses(function.body, self.exposed)
         self.made_by: dict[Value, Op] = {value: op for op in function.walk() for value in op.results}
         self.scratch: list[Op] = []
         self._counts: dict[AxisClass, Extent] = {}
@@ -95,6 +102,11 @@ class Lowering:
             scope.add(Mod(scope.add(FloorDiv(block, blocks[2])), blocks[1]), "block_y"),
             scope.add(Mod(block, blocks[2]), "block_z"),
         ]
+
+    def block_index(self) -> tuple[Value, Value, Value]:
+        """The tile block's index in the grid, as indices."""
+        x, y, z = self._block
+        return x, y, z
 
     def open_grid(self) -> list[Value]:
         """How many blocks there are along each axis of the grid, once joined."""
@@ -308,6 +320,12 @@ class Lowering:
                 self._open_view(op)
             case Reduce():
                 self.nodes[op.result] = self._reduce(op)
+            case Print():
+                lower_print(self, op)
+            case Assert():
+                lower_assert(self, op)
+            case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas() if is_access(op):
+                lower_access(self, op)
             case _ if len(op.results) == 1:
                 node = self._lazy(op)
                 if op.result in self.uses.kept:
@@ -340,6 +358,10 @@ class Lowering:
                 return Scalar(self.scope.cast(self._block[op.axis], i32))
             case NumTileBlocks():
                 return Scalar(self.scope.cast(self._grid[op.axis], i32))
+            case TensorAddress():
+                return Scalar(self.scope.add(TensorAddress(self.parameter(op.x)), op.result.name))
+            case TensorStride():
+                return Scalar(self.stride(op.x, op.axis))
             case TensorDim():
                 size = self.scope.cast(self.size(op.x, op.axis), i32)
                 size.name = size.name or f"{op.x.name}_size_{op.axis}"

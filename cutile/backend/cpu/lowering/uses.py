@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from cutile.backend.cpu.lowering.axes import ELEMENTWISE
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Op, Value
+from cutile.ir.effects import Effect
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
@@ -29,10 +31,15 @@ COSTS = {
 
 def is_lazy(op: Op) -> bool:
     """Whether the operation makes no loop of its own: its elements are pulled by others."""
-    return isinstance(op, Constant | Iota | LOADS | Broadcast | Permute | Reshape) or (family(type(op)) in ELEMENTWISE)
+    if isinstance(op, LoadPointer):
+        return op.constant
+    made_of_others = Constant | Iota | TensorAddress | TensorStride | LOADS | Broadcast | Permute | Reshape
+    return isinstance(op, made_of_others) or family(type(op)) in ELEMENTWISE
 
 
 def _cost(op: Op) -> int:
+    if isinstance(op, LoadPointer):
+        return KEEP_FROM
     if family(type(op)) not in ELEMENTWISE:
         return 0
     return COSTS.get(op.name, COSTS.get(family(type(op)), 16 if isinstance(op, FloorDiv | Mod) else 1))
@@ -48,7 +55,7 @@ class Uses:
         counts: for each value, how many operands it is, here and in nested blocks.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, exposed: frozenset[Value] = frozenset()) -> None:
         self._operations = block.operations
         self.arguments = set(block.arguments)
         self._position = {op: at for at, op in enumerate(block.operations)}
@@ -60,7 +67,7 @@ class Uses:
             for value in _operands(op):
                 self._users.setdefault(value, []).append(op)
                 self.counts[value] = self.counts.get(value, 0) + 1
-        self._stores = [(at, mut) for at, op in enumerate(block.operations) for mut in _stored(op)]
+        self._stores = [(at, mut) for at, op in enumerate(block.operations) for mut in _stored(op, exposed)]
         for op in reversed(block.operations):
             for value in op.results:
                 self.pulled_by[value] = self._pullers(value)
@@ -136,7 +143,10 @@ def _operands(op: Op) -> Sequence[Value]:
     return found
 
 
-def _stored(op: Op) -> Sequence[Value]:
+def _stored(op: Op, exposed: frozenset[Value]) -> Sequence[Value]:
+    """What an operation may write: through addresses, any tensor whose address the kernel has taken."""
     if isinstance(op, StoreMut | StoreView):
         return (op.x,)
-    return [mut for block in op.regions for inner in block.operations for mut in _stored(inner)]
+    if not op.regions and op.effect is Effect.OUTSIDE:
+        return tuple(exposed)
+    return [mut for block in op.regions for inner in block.operations for mut in _stored(inner, exposed)]

@@ -7,13 +7,16 @@ from typing import Any
 
 from cutile.backend.cuda.emit import (
     arith,
+    atomic,
     cast,
     compare,
     create,
+    debug,
     grid,
     math,
     matmul,
     memory,
+    pointer,
     reduce,
     roles,
     rounding,
@@ -26,13 +29,16 @@ Emitter = Callable[[Any, Any], Any]
 
 EMITTERS: dict[type[Op], Emitter] = {
     **arith.EMITTERS,
+    **atomic.EMITTERS,
     **cast.EMITTERS,
     **compare.EMITTERS,
     **create.EMITTERS,
+    **debug.EMITTERS,
     **grid.EMITTERS,
     **math.EMITTERS,
     **matmul.EMITTERS,
     **memory.EMITTERS,
+    **pointer.EMITTERS,
     **reduce.EMITTERS,
     **roles.EMITTERS,
     **rounding.EMITTERS,

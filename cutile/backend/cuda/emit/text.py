@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,16 @@ class Call:
 
 
 Expression = str | Call
+
+
+def quoted(value: object) -> str:
+    """A value as black would write it: strings in double quotes, tuples of such."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple):
+        items = [quoted(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return f"({', '.join(items)}{',' * (len(items) == 1)})"
+    return repr(value)
 
 
 def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[str]:

@@ -1,0 +1,110 @@
+"""Atomic updates of elements by address, as the processor's own: tile blocks run on several threads.
+
+Every update is ordered with all others (acquire and release), which covers any ordering that a kernel asks for and
+costs nothing more where updates are full barriers anyway. Each gives what was there before; 0 where the mask is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutile.backend.cpu.intrinsics import half
+from cutile.backend.cpu.intrinsics._seam import Emit, define, intrinsic, ir, ternary, types
+from cutile.backend.cpu.intrinsics.pointer import at, masked
+
+ORDER = "acq_rel"
+_I16 = ir.IntType(16)
+
+
+def _update(operation: str) -> Emit:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        address, mask, value = arguments
+        zero = ir.Constant(value.type, None)
+
+        def make() -> Any:
+            return builder.atomic_rmw(operation, at(builder, address, value.type), value, ORDER)
+
+        return masked(builder, mask, zero, make)
+
+    return emit
+
+
+def _updated(address: Any, mask: Any, value: Any) -> Any:
+    return value if address == types.uint64 and mask == types.boolean else None
+
+
+def _defined(name: str, operation: str) -> Any:
+    return ternary(define(name, _update(operation)), _updated)
+
+
+atomic_add = _defined("atomic_add", "add")
+atomic_addf = _defined("atomic_addf", "fadd")
+atomic_and = _defined("atomic_and", "and")
+atomic_or = _defined("atomic_or", "or")
+atomic_xor = _defined("atomic_xor", "xor")
+atomic_max = _defined("atomic_max", "max")
+atomic_min = _defined("atomic_min", "min")
+atomic_umax = _defined("atomic_umax", "umax")
+atomic_umin = _defined("atomic_umin", "umin")
+atomic_xchg = _defined("atomic_xchg", "xchg")
+
+
+def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit:
+    """A 16-bit float is added to in a loop: compute in f32, and try to exchange the bits until nobody came between."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        address, mask, value = arguments
+
+        def make() -> Any:
+            place = at(builder, address, _I16)
+            first = builder.load_atomic(place, "monotonic", 2)
+            start = builder.block
+            loop, done = builder.append_basic_block("again"), builder.append_basic_block("done")
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            old = builder.phi(_I16)
+            old.add_incoming(first, start)
+            total = builder.fadd(value_of(builder, [old]), value)
+            tried = builder.cmpxchg(place, old, bits_of(builder, [total]), ORDER, "monotonic")
+            old.add_incoming(builder.extract_value(tried, 0), builder.block)
+            builder.cbranch(builder.extract_value(tried, 1), done, loop)
+            builder.position_at_end(done)
+            return value_of(builder, [old])
+
+        return masked(builder, mask, ir.Constant(value.type, 0.0), make)
+
+    return emit
+
+
+atomic_addf_f16 = ternary(define("atomic_addf_f16", _add_half(half.f16_value_of, half.f16_bits_of)), _updated)
+atomic_addf_bf16 = ternary(define("atomic_addf_bf16", _add_half(half.bf16_value_of, half.bf16_bits_of)), _updated)
+
+
+def _exchange(builder: Any, values: list[Any]) -> Any:
+    address, mask, expected, value = values
+    kind = value.type
+    bits = ir.IntType({"float": 32, "double": 64}.get(str(kind)) or kind.width)
+
+    def make() -> Any:
+        operands = [builder.bitcast(each, bits) for each in (expected, value)]
+        tried = builder.cmpxchg(at(builder, address, bits), *operands, ORDER, "acquire")
+        return builder.bitcast(builder.extract_value(tried, 0), kind)
+
+    return masked(builder, mask, ir.Constant(kind, None), make)
+
+
+_cas = define("atomic_cas", _exchange)
+
+
+@intrinsic
+def atomic_cas(_context: Any, address: Any, mask: Any, expected: Any, value: Any) -> Any:
+    """`atomic_cas(address, mask, expected, value)`: write `value` where the element has the bits of `expected`."""
+    given = tuple(map(types.unliteral, (address, mask, expected, value)))
+    if given[:2] != (types.uint64, types.boolean) or given[2] != given[3]:
+        return None
+
+    def codegen(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return _cas(builder, list(values))
+
+    return given[3](*given), codegen

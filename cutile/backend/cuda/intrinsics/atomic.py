@@ -1,0 +1,128 @@
+"""Atomic updates by address: one PTX instruction per lane, `red` where nobody asks what was there before."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import as_flag, both
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, narrow, number, widen
+from cutile.backend.cuda.intrinsics.pointer import REGISTERS, SCOPES, Exchange, Lanes, narrowed, widened
+from cutile.backend.cuda.layout import Layout
+from cutile.dtypes import DTypeLike, bf16, bool_, f16, u64
+
+
+def _instruction(kind: str, dtype: DTypeLike) -> str:
+    """The operation and the type of an update."""
+    bits = dtype.bits
+    if kind == "addf":
+        return f"add.noftz.{dtype.name}" if dtype in (f16, bf16) else f"add.{dtype.name}"
+    types = {"add": "u", "max": "s", "min": "s", "umax": "u", "umin": "u"}
+    names = {"umax": "max", "umin": "min", "xchg": "exch"}
+    return f"{names.get(kind, kind)}.{types.get(kind, 'b')}{bits}"
+
+
+def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: Any, text: str, used: bool) -> Any:
+    """One update in PTX; the old element, zero where it is not active."""
+    letter, _, register, wide = REGISTERS[dtype.bits]
+    first = 1 if used else 0
+    given = ", ".join(f"${first + 1 + i}" for i in range(len(operands)))
+    predicate = f"${first + 1 + len(operands)}"
+    clear = f"mov.{register} $0, 0; " if used else ""
+    target = "$0, " if used else ""
+    code = f"{{.reg .pred p; setp.ne.b32 p, {predicate}, 0; {clear}@p {text} {target}[${first}], {given};}}"
+    constraints = ",".join([*([f"=&{letter}"] if used else []), "l", *[letter] * len(operands), "r", "~{memory}"])
+    values = [address, *operands, b.zext(active, I32)]
+    made = asm(b, wide if used else VOID, values, code, constraints, effect=True)
+    return narrowed(b, dtype, made) if used else number(dtype, 0)
+
+
+def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, where: str) -> Any:
+    """A 16-bit float added by compare and swap, for architectures that lack the instruction."""
+    before = b.block
+    start, loop, done = (b.append_basic_block(name) for name in ("update", "again", "updated"))
+    b.cbranch(active, start, done)
+    b.position_at_end(start)
+    first = asm(b, I16, [address], "ld.relaxed.sys.global.b16 $0, [$1];", "=h,l,~{memory}", effect=True)
+    b.branch(loop)
+    b.position_at_end(loop)
+    old = b.phi(I16)
+    old.add_incoming(first, start)
+    total = narrow(b, dtype, b.fadd(widen(b, dtype, old), widen(b, dtype, value)))
+    text = f"atom{where}.global.cas.b16 $0, [$1], $2, $3;"
+    seen = asm(b, I16, [address, old, total], text, "=h,l,h,h,~{memory}", effect=True)
+    old.add_incoming(seen, loop)
+    b.cbranch(b.icmp_unsigned("==", seen, old), done, loop)
+    b.position_at_end(done)
+    result = b.phi(I16)
+    result.add_incoming(const(I16, 0), before)
+    result.add_incoming(seen, loop)
+    return result
+
+
+@cache
+def update(
+    kind: str,
+    dtype: DTypeLike,
+    layout: Layout | None,
+    order: str,
+    scope: str,
+    *,
+    used: bool = True,
+    native: bool = True,
+    exchange: Exchange | None = None,
+) -> Any:
+    """`f(addresses, value, mask)`: what was there before, 0 where the mask is not set.
+
+    Args:
+        used: whether anybody asks for that.
+        native: whether there is an instruction for it.
+        exchange: where the old elements are handed to the other threads that hold them.
+    """
+    count = layout.registers if layout is not None else 0
+    reduces = not used and kind != "xchg" and order in ("relaxed", "release")
+    where = f".{order}.{SCOPES[scope]}"
+    text = f"{'red' if reduces else 'atom'}{where}.global.{_instruction(kind, dtype)}"
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        lanes = Lanes(b, layout)
+        columns = [unpack(b, value, count) for value in values]
+        found: list[Any] = []
+        for register, (address, value, mask) in enumerate(zip(*columns, strict=True)):
+            active = as_flag(both(b, mask, lanes.mine(register)))
+            if native:
+                operand = widened(b, dtype, value)
+                found.append(_one(b, dtype, address, [operand], active, text, not reduces))
+            else:
+                found.append(_add_in_a_loop(b, dtype, address, value, active, where))
+        if exchange is not None:
+            found = lanes.hand_on(dtype, found, exchange)
+        return pack(b, found, count)
+
+    operands = [frag(u64, count), frag(dtype, count), frag(bool_, count)]
+    return intrinsic("update", frag(dtype, count), operands, generate)
+
+
+@cache
+def compare_and_swap(
+    dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, exchange: Exchange | None = None
+) -> Any:
+    """`f(addresses, expected, value, mask)`: what was there before, 0 where the mask is not set."""
+    count = layout.registers if layout is not None else 0
+    text = f"atom.{order}.{SCOPES[scope]}.global.cas.b{dtype.bits}"
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        lanes = Lanes(b, layout)
+        columns = [unpack(b, value, count) for value in values]
+        found: list[Any] = []
+        for register, (address, expected, value, mask) in enumerate(zip(*columns, strict=True)):
+            active = as_flag(both(b, mask, lanes.mine(register)))
+            operands = [widened(b, dtype, expected), widened(b, dtype, value)]
+            found.append(_one(b, dtype, address, operands, active, text, True))
+        if exchange is not None:
+            found = lanes.hand_on(dtype, found, exchange)
+        return pack(b, found, count)
+
+    operands = [frag(u64, count), frag(dtype, count), frag(dtype, count), frag(bool_, count)]
+    return intrinsic("compare_and_swap", frag(dtype, count), operands, generate)

@@ -1,0 +1,161 @@
+"""Elements by address, lane by lane: each thread accesses those of its registers.
+
+A register beyond the tile's edge is nobody's, and an element that several threads hold is written, or read in an order
+that counts, by the first of them alone; then it is handed to the others through shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    I8,
+    I16,
+    I32,
+    I64,
+    SHARED,
+    VOID,
+    asm,
+    barrier,
+    from_memory,
+    i32c,
+    memory_type,
+    pointer,
+    shared,
+    thread,
+    to_memory,
+)
+from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
+from cutile.backend.cuda.layout import Layout
+from cutile.dtypes import DTypeLike, bool_, u64
+
+Exchange = tuple[int, bool]
+"""Where in shared memory elements are handed on, in bytes, and whether an earlier use of it may be under way."""
+
+SCOPES = {"tile_block": "cta", "device": "gpu", "system": "sys"}
+REGISTERS = {8: ("r", "b8", "b32", I32), 16: ("h", "b16", "b16", I16), 32: ("r", "b32", "b32", I32)}
+REGISTERS[64] = ("l", "b64", "b64", I64)
+"""By bits: the constraint, the type in memory, the register's type, and the LLVM type."""
+
+
+class Lanes:
+    """The registers of a tile of addresses (of one address where `layout` is None), and who acts for each."""
+
+    def __init__(self, b: Any, layout: Layout | None) -> None:
+        self.b = b
+        self.layout = layout
+        self.at = Coordinates(b, layout) if layout is not None else None
+        self.count = layout.registers if layout is not None else 0
+
+    def __len__(self) -> int:
+        return max(self.count, 1)
+
+    def inside(self, register: int) -> Any | None:
+        """Whether the register's element is in the tile; None where it always is."""
+        return self.at.inside(register) if self.at is not None else None
+
+    def mine(self, register: int) -> Any | None:
+        """Whether this thread acts for the register's element; None where it always does."""
+        if self.at is None:
+            return self.b.icmp_unsigned("==", thread(self.b), i32c(0))
+        return both(self.b, self.at.owner(), self.inside(register))
+
+    def hand_on(self, dtype: DTypeLike, elements: Sequence[Any], exchange: Exchange) -> list[Any]:
+        """The elements of the threads that acted, in all threads that hold them."""
+        b, (offset, fence) = self.b, exchange
+        if fence:
+            barrier(b)
+        for register, element in enumerate(elements):
+            with b.if_then(as_flag(self.mine(register))):
+                b.store(to_memory(b, dtype, element), self._place(dtype, register, offset))
+        barrier(b)
+        return [
+            from_memory(b, dtype, b.load(self._place(dtype, register, offset))) for register in range(len(elements))
+        ]
+
+    def _place(self, dtype: DTypeLike, register: int, offset: int) -> Any:
+        b, size = self.b, dtype.bits // 8
+        where = i32c(0)
+        if self.layout is not None:
+            at = Coordinates(b, self.layout)
+            where = flat_index(b, at, register, row_major(self.layout.shape))
+            inside = at.inside(register)
+            if inside is not None:  # nobody's element: read any other
+                where = b.select(inside, where, i32c(0))
+        place = shared(b, b.add(b.mul(where, i32c(size)), i32c(offset)))
+        return pointer(b, place, memory_type(dtype), SHARED)
+
+
+def widened(b: Any, dtype: DTypeLike, value: Any) -> Any:
+    """An element's bits in a register that PTX takes."""
+    bits = to_memory(b, dtype, value)
+    return b.zext(bits, I32) if dtype.bits == 8 else bits
+
+
+def narrowed(b: Any, dtype: DTypeLike, bits: Any) -> Any:
+    """An element from a register that PTX gave."""
+    return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
+
+
+def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, access: str, constant: bool) -> Any:
+    letter, kind, register, wide = REGISTERS[dtype.bits]
+    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, $3; @p {access}.{kind} $0, [$1];}}"
+    clobbers = "" if constant else ",~{memory}"
+    constraints = f"=&{letter},l,r,{letter}{clobbers}"
+    operands = [address, b.zext(active, I32), widened(b, dtype, pad)]
+    return narrowed(b, dtype, asm(b, wide, operands, text, constraints, effect=not constant))
+
+
+@cache
+def load(
+    dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, constant: bool, exchange: Exchange | None
+) -> Any:
+    """`f(addresses, mask, pad)`: the elements where the mask is set, `pad` elsewhere."""
+    count = layout.registers if layout is not None else 0
+    access = "ld.global" if order == "weak" else f"ld.{order}.{SCOPES[scope]}.global"
+    access += ".nc" if constant else ""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        lanes = Lanes(b, layout)
+        columns = [unpack(b, value, count) for value in values]
+        found: list[Any] = []
+        for register, (address, mask, pad) in enumerate(zip(*columns, strict=True)):
+            who = lanes.inside(register) if exchange is None else lanes.mine(register)
+            active = as_flag(both(b, mask, who))
+            found.append(_load_one(b, dtype, address, active, pad, access, constant))
+        if exchange is not None:
+            found = lanes.hand_on(dtype, found, exchange)
+        return pack(b, found, count)
+
+    operands = [frag(u64, count), frag(bool_, count), frag(dtype, count)]
+    return intrinsic("load_at", frag(dtype, count), operands, generate)
+
+
+@cache
+def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str) -> Any:
+    """`f(addresses, value, mask)`: write the elements where the mask is set."""
+    count = layout.registers if layout is not None else 0
+    letter, kind, _, _ = REGISTERS[dtype.bits]
+    access = "st.global" if order == "weak" else f"st.{order}.{SCOPES[scope]}.global"
+    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
+
+    def generate(b: Any, values: list[Any]) -> None:
+        lanes = Lanes(b, layout)
+        columns = [unpack(b, value, count) for value in values]
+        for register, (address, value, mask) in enumerate(zip(*columns, strict=True)):
+            active = as_flag(both(b, mask, lanes.mine(register)))
+            operands = [widened(b, dtype, value), address, b.zext(active, I32)]
+            asm(b, VOID, operands, text, f"{letter},l,r,~{{memory}}", effect=True)
+
+    operands = [frag(u64, count), frag(dtype, count), frag(bool_, count)]
+    return intrinsic("store_at", None, operands, generate)
+
+
+@cache
+def address() -> Any:
+    """`f(x)`: the address of a tensor's first element."""
+    return intrinsic("address_of", frag(u64, 0), [POINTER], lambda b, values: b.ptrtoint(values[0], I64))

@@ -1,0 +1,45 @@
+"""Prints and assertions. Python's own `print` and `assert` do the same in a kernel; these are the other spellings.
+
+    print("block", i, "sum", total)                   values, separated by spaces
+    print(f"row {i}: {tile:.3f}")                     the usual formats; tiles in nested brackets
+    assert n % 32 == 0, "n must be a multiple of 32"
+
+The tile blocks of a kernel that prints run in linear order. Floats print with six digits unless a format says
+otherwise. On a GPU the text comes out when the stream is waited for, on the process's standard output, not through
+Python's `sys.stdout`, and at most a megabyte of it is kept; an assertion that fails there ends the process's use of
+the device (every later operation on it raises), after its message went to standard error.
+"""
+
+from __future__ import annotations
+
+from cutile.language.mark import operation
+from cutile.language.tokens import Token
+from cutile.tile import Tile, outside_kernel
+
+
+@operation
+def cuda_tile_print(format: str, *values: Tile | float) -> None:
+    """Print `format`, whose `{}` stand for the values in turn (`{:.3f}` gives a format); no newline is added.
+
+    Example:
+        >>> @ct.entry
+        ... def hello(y: ct.Mut):
+        ...     i, j, k = ct.get_tile_block_id()
+        ...     ct.cuda_tile_print("I am tile <{}, {}, {}>\\n", i, j, k)
+        >>> y = ct.api.zeros((1,)).sync()
+        >>> _ = hello(y.partition((1,))).sync()
+        I am tile <0, 0, 0>
+    """
+    outside_kernel("cuda_tile_print")
+
+
+@operation
+def print_tko(format: str, *values: Tile | float, token: Token | None = None) -> Token:
+    """`cuda_tile_print`, after the accesses that `token` stands for; a token."""
+    outside_kernel("print_tko")
+
+
+@operation
+def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
+    """`assert condition, message`. Of a tile every element must hold."""
+    outside_kernel("cuda_tile_assert")

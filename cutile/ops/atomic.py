@@ -1,0 +1,141 @@
+"""Atomic updates of memory by address: each lane reads, computes and writes without another coming between.
+
+`reference` is the arithmetic of one update: what is written, given what was there. Lanes with one address all take
+effect, in any order. See `pointer.py` for masks, orders and scopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TILE, BOOL_TILE, Op, Value, attribute, operand
+from cutile.ir.effects import Effect
+from cutile.ir.types import Type
+from cutile.ops.pointer import ADDRESSES, check_lanes, check_words
+
+ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+
+INT_KINDS = ("add", "and", "or", "xor", "max", "min", "umax", "umin")
+
+
+def _signed(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    return lambda old, value: _as(f"i{old.dtype.itemsize}", function, old, value)
+
+
+def _unsigned(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    return lambda old, value: _as(f"u{old.dtype.itemsize}", function, old, value)
+
+
+def _as(kind: str, function: Callable[..., Any], old: Any, value: Any) -> Any:
+    """The function on the bits read as another kind of integer."""
+    found = np.asarray(function(np.asarray(old).view(kind), np.asarray(value).view(kind)))
+    return found.view(old.dtype)
+
+
+_MEANING: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "addf": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "max": _signed(np.maximum),
+    "min": _signed(np.minimum),
+    "umax": _unsigned(np.maximum),
+    "umin": _unsigned(np.minimum),
+    "xchg": lambda old, value: value,
+}
+
+
+def takes(kind: str, dtype: DTypeLike) -> bool:
+    """Whether an update of this kind is atomic on this dtype."""
+    if kind == "addf":
+        return dtype.kind == "float"
+    if kind in INT_KINDS:
+        return dtype.kind in ("int", "uint") and dtype.bits in (32, 64)
+    return kind == "xchg" and dtype.bits in (32, 64)
+
+
+class AtomicRmw(
+    Op,
+    name="atomic_rmw",
+    spelled=(
+        "atomic_rmw_tko",
+        "atomic_red_view_tko",
+        "atomic_add",
+        "atomic_and",
+        "atomic_or",
+        "atomic_xor",
+        "atomic_max",
+        "atomic_min",
+        "atomic_xchg",
+    ),
+    effect=Effect.OUTSIDE,
+):
+    """Update the elements at `pointers` by `value` where `mask` holds; what was there before, and 0 elsewhere.
+
+    `kind` is add, and, or, xor, max, min (signed), umax, umin (unsigned) on integers of 32 and 64 bits, addf on floats,
+    xchg on anything of 32 or 64 bits. On a GPU, `addf` of f32 flushes denormal sums to zero.
+
+    Examples:
+        >>> run(lambda x: ct.atomic_add(result, 0 * ct.iota((2,)), x), [1.0, 2.0])
+        [0.0, 1.0]
+    """
+
+    pointers: Value = operand(ADDRESSES)
+    value: Value = operand(ANY_TILE)
+    mask: Value = operand(BOOL_TILE)
+    kind: str = attribute()
+    order: str = attribute("relaxed")
+    scope: str = attribute("device")
+    ordered: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        check_lanes(self, self.pointers, value=self.value, mask=self.mask)
+        check_words(self, self.order, ORDERS, self.scope)
+        dtype = self.value.tile.dtype
+        if not takes(self.kind, dtype):
+            raise KernelTypeError(
+                f"atomic {self.kind} of {dtype}: there is none",
+                remedy="add, and, or, xor, max, min, umax and umin take i32, i64, u32 and u64; addf takes floats; "
+                "xchg takes anything of 32 or 64 bits.",
+            )
+        return (self.value.type,)
+
+    def reference(self, old: Any, value: Any) -> Any:
+        return _MEANING[self.kind](old, value)
+
+
+class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"), effect=Effect.OUTSIDE):
+    """Write `value` where the element at `pointers` has the bits of `expected`; what was there before, 0 off the mask.
+
+    Examples:
+        >>> run(lambda x: ct.atomic_cas(result, 0 * ct.iota((2,)), 0.0, x), [1.0, 2.0])
+        [0.0, 1.0]
+    """
+
+    pointers: Value = operand(ADDRESSES)
+    expected: Value = operand(ANY_TILE)
+    value: Value = operand(ANY_TILE)
+    mask: Value = operand(BOOL_TILE)
+    order: str = attribute("relaxed")
+    scope: str = attribute("device")
+    ordered: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        check_lanes(self, self.pointers, expected=self.expected, value=self.value, mask=self.mask)
+        check_words(self, self.order, ORDERS, self.scope)
+        if self.expected.type != self.value.type:
+            raise KernelTypeError(f"atomic_cas: expected {self.value.type} to compare with, got {self.expected.type}")
+        if self.value.tile.dtype.bits not in (32, 64):
+            raise KernelTypeError(f"atomic_cas of {self.value.tile.dtype}: it takes elements of 32 or 64 bits")
+        return (self.value.type,)
+
+    def reference(self, old: Any, expected: Any, value: Any) -> Any:
+        bits = f"u{old.dtype.itemsize}"
+        changed: Any = np.where(np.asarray(old).view(bits) == np.asarray(expected).view(bits), value, old)
+        return changed

@@ -1,0 +1,156 @@
+"""What a kernel says while it runs: prints, and assertions.
+
+The text of a print is the same on every target, so values are formatted by what Python's `%` and C's `printf` share:
+`%g` (six digits) for floats, `%d` for integers, True and False, tiles in nested brackets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cutile.dtypes import DTypeLike
+from cutile.errors import KernelTypeError
+from cutile.ir.control import SCALAR_BOOL
+from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand, operands
+from cutile.ir.effects import Effect
+from cutile.ir.types import Type
+
+_SPEC = re.compile(r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)")
+_KINDS = {"int": "d", "uint": "dxX", "float": "gfeEG", "bool": ""}
+
+
+def percent_format(spec: str, dtype: DTypeLike) -> str:
+    """The `%` format of a Python format spec for values of a dtype.
+
+    Raises:
+        KernelTypeError: a print in a kernel does not know it.
+
+    Example:
+        >>> from cutile.dtypes import f32, i32
+        >>> percent_format(".3f", f32), percent_format("", i32), percent_format("<5d", i32)
+        ('%.3f', '%d', '%-5d')
+    """
+    found = _SPEC.fullmatch(spec)
+    kinds = _KINDS[dtype.kind]
+    if found is None or (found["kind"] and found["kind"] not in kinds) or (spec and not kinds):
+        known = f"[<][+][0][width][.digits] and one of {', '.join(kinds)}" if kinds else "none"
+        raise KernelTypeError(f"print: no format {spec!r} for {dtype}", remedy=f"Known for {dtype}: {known}.")
+    if found["digits"] and dtype.kind != "float":
+        raise KernelTypeError(f"print: the format {spec!r} has digits after the point, but {dtype} has none")
+    left = "-" if found["align"] == "<" else ""
+    kind = found["kind"] or (kinds[0] if kinds else "s")
+    return f"%{left}{found['sign']}{found['zero']}{found['width']}{found['digits']}{kind}"
+
+
+def brackets(shape: Sequence[int], position: int) -> tuple[str, str]:
+    """What stands before and after the element at a row-major position: brackets and commas.
+
+    Example:
+        >>> [brackets((2, 2), at) for at in range(4)]
+        [('[[', ', '), ('', '], '), ('[', ', '), ('', ']]')]
+    """
+    opened, closed, size = 0, 0, 1
+    for extent in reversed(shape):
+        size *= extent
+        opened += position % size == 0
+        closed += (position + 1) % size == 0
+    last = position + 1 == size
+    return "[" * opened, "]" * closed + ("" if last else ", ")
+
+
+def text_of(value: Any, spec: str) -> str:
+    """One value as text.
+
+    Example:
+        >>> text_of(np.float32([[0.5, 2], [1e9, np.nan]]), "%g")
+        '[[0.5, 2], [1e+09, nan]]'
+    """
+    array = np.asarray(value)
+    wide = array if array.dtype.kind in "biu" else np.abs(array, where=np.isnan(array), out=array.astype(np.float64))
+    items: list[Any] = wide.reshape(-1).tolist()
+    if not array.shape:
+        return spec % items[0]
+    parts: list[str] = []
+    for position, item in enumerate(items):
+        before, after = brackets(array.shape, position)
+        parts += [before, spec % item, after]
+    return "".join(parts)
+
+
+Place = tuple[str, str, int, str]
+"""The kernel, its file, the line's number and its text."""
+
+
+def failure_text(message: str, where: Place, block: Sequence[int]) -> str:
+    """What a failed assertion says.
+
+    Example:
+        >>> print(failure_text("n must be even", ("halve", "k.py", 3, "assert n % 2 == 0"), (1, 0, 0)))
+        halve: n must be even
+          File "k.py", line 3, in tile block (1, 0, 0)
+            assert n % 2 == 0
+    """
+    kernel, file, line, text = where
+    place = ", ".join(map(str, block))
+    return f'{kernel}: {message}\n  File "{file}", line {line}, in tile block ({place})\n    {text}'
+
+
+def print_text(pieces: Sequence[str], specs: Sequence[str], values: Sequence[Any]) -> str:
+    """The text of a print: pieces with values between them."""
+    made = [pieces[0]]
+    for value, spec, piece in zip(values, specs, pieces[1:], strict=True):
+        made += [text_of(value, spec), piece]
+    return "".join(made)
+
+
+class Print(Op, name="print", spelled=("cuda_tile_print", "print_tko"), effect=Effect.OUTSIDE):
+    """Print `pieces[0]`, `values[0]` by `specs[0]`, `pieces[1]`, and so on.
+
+    Examples:
+        >>> @ct.entry
+        ... def count(y: ct.Mut):
+        ...     print(f"block {ct.get_tile_block_id()[0]}: {y.load():.1f}")
+        >>> y = ct.api.ones((2,)).sync()
+        >>> _ = count(y.partition((2,))).sync()
+        block 0: [1.0, 1.0]
+    """
+
+    values: tuple[Value, ...] = operands(ANY_TILE)
+    pieces: tuple[str, ...] = attribute()
+    specs: tuple[str, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        if not len(self.pieces) - 1 == len(self.specs) == len(self.values):
+            raise KernelTypeError(
+                f"print: {len(self.values)} values, {len(self.specs)} formats and {len(self.pieces)} pieces of text"
+            )
+        return ()
+
+    def reference(self, *values: Any) -> str:
+        return print_text(self.pieces, self.specs, values)
+
+
+class Assert(Op, name="assert", spelled=("cuda_tile_assert",), effect=Effect.WRITE):
+    """End the launch with an error that says `message` unless `condition` holds.
+
+    Examples:
+        >>> @ct.entry
+        ... def halve(y: ct.Mut, n: ct.i32):
+        ...     assert n % 2 == 0, "n must be even"
+        ...     y.store(ct.broadcast(n // 2, y.shape))
+        >>> y = ct.api.zeros((2,), ct.i32).sync()
+        >>> halve(y.mut.partition((2,)), 3).sync()
+        Traceback (most recent call last):
+        cutile.errors.KernelAssertionError: halve: n must be even...
+    """
+
+    condition: Value = operand(SCALAR_BOOL)
+    message: str = attribute()
+    where: Place = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()

@@ -1,0 +1,136 @@
+"""Memory by address. A pointer is an address in bytes, a u64; what is there, the operation's value tells.
+
+Every tile operation on pointers works lane by lane: lane `i` reads or writes the element at address `i`, where bit `i`
+of the mask is set. `order` says how the access is ordered with those of other tile blocks, among the blocks in `scope`
+(both are words of `cutile.language.markers`); `ordered` that it comes after every earlier access of its own block,
+whichever thread made that.
+"""
+
+from __future__ import annotations
+
+from cutile.dtypes import i64, u64
+from cutile.errors import KernelTypeError
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, BOOL_TILE, Constraint, Op, Value, attribute, operand
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType, Type
+
+ADDRESSES = Constraint("a tile of addresses (u64)", lambda t: isinstance(t, TileType) and t.dtype is u64)
+
+LOAD_ORDERS = ("weak", "relaxed", "acquire")
+STORE_ORDERS = ("weak", "relaxed", "release")
+SCOPES = ("tile_block", "device", "system")
+
+
+def check_lanes(op: Op, pointers: Value, **others: Value) -> None:
+    """Check that tiles have one lane per pointer.
+
+    Raises:
+        KernelTypeError: one has another shape.
+    """
+    for name, value in others.items():
+        if value.tile.shape != pointers.tile.shape:
+            raise KernelTypeError(
+                f"{op.name}: {name} has the shape {value.tile.shape}, the pointers {pointers.tile.shape}"
+            )
+
+
+def check_words(op: Op, order: str, orders: tuple[str, ...], scope: str) -> None:
+    """Check an ordering and a scope.
+
+    Raises:
+        KernelTypeError: the operation does not take them.
+    """
+    if order not in orders:
+        raise KernelTypeError(f"{op.name}: the ordering must be one of {', '.join(orders)}, got {order}")
+    if scope not in SCOPES:
+        raise KernelTypeError(f"{op.name}: the scope must be one of {', '.join(SCOPES)}, got {scope}")
+
+
+class TensorAddress(Op, name="tensor_address", spelled=("gather", "scatter")):
+    """The address of a tensor's element at index 0 of every axis, as a u64 scalar.
+
+    Examples:
+        >>> run(lambda x: ct.gather(x_in, 1 - ct.iota((2,))), [1.0, 2.0])
+        [2.0, 1.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(u64),)
+
+
+class TensorStride(Op, name="tensor_stride", spelled=("gather", "scatter")):
+    """The stride of a tensor along an axis, in elements, as an i64 scalar.
+
+    Examples:
+        >>> run(lambda x: ct.gather(x_in, ct.iota((2,))), [1.0, 2.0])
+        [1.0, 2.0]
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rank = self.x.tensor.rank
+        if not 0 <= self.axis < rank:
+            raise KernelTypeError(f"axis {self.axis} of a tensor with {rank} axes")
+        return (TileType(i64),)
+
+
+class LoadPointer(
+    Op,
+    name="load_pointer",
+    spelled=("gather", "load_ptr_tko", "make_gather_scatter_view", "load_gather_scatter_view_tko", ".load"),
+):
+    """The elements at `pointers` where `mask` holds, `pad` elsewhere. Nothing is read where it does not.
+
+    `constant`: nothing writes there while the kernel runs, so that the load may move and be merged with others.
+
+    Examples:
+        >>> run(lambda x: ct.gather(x_in, ct.iota((2,)), mask=ct.iota((2,)) > 0, padding_value=7.0), [1.0, 2.0])
+        [7.0, 2.0]
+    """
+
+    pointers: Value = operand(ADDRESSES)
+    mask: Value = operand(BOOL_TILE)
+    pad: Value = operand(ANY_TILE)
+    order: str = attribute("weak")
+    scope: str = attribute("device")
+    ordered: bool = attribute(False)
+    constant: bool = attribute(False)
+
+    @property
+    def effect(self) -> Effect:
+        return Effect.READ if self.constant else Effect.OUTSIDE
+
+    def infer(self) -> tuple[Type, ...]:
+        check_lanes(self, self.pointers, mask=self.mask, pad=self.pad)
+        check_words(self, self.order, LOAD_ORDERS, self.scope)
+        return (self.pad.type,)
+
+
+class StorePointer(Op, name="store_pointer", spelled=("scatter", "store_ptr_tko", ".store"), effect=Effect.OUTSIDE):
+    """Write `value` to the elements at `pointers` where `mask` holds. Of lanes with one address, any one wins.
+
+    Examples:
+        >>> @ct.entry
+        ... def flip(y: ct.Mut, x: ct.Tensor):
+        ...     ct.scatter(y, 1 - ct.iota((2,)), ct.load_tile_like(x, y))
+        >>> x = ct.api.arange(2, ct.f32).sync()
+        >>> done = flip(ct.api.zeros((2,)).partition((2,)), x).first().unpartition().sync()
+        >>> done.to_numpy().sync().tolist()
+        [1.0, 0.0]
+    """
+
+    pointers: Value = operand(ADDRESSES)
+    value: Value = operand(ANY_TILE)
+    mask: Value = operand(BOOL_TILE)
+    order: str = attribute("weak")
+    scope: str = attribute("device")
+    ordered: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        check_lanes(self, self.pointers, value=self.value, mask=self.mask)
+        check_words(self, self.order, STORE_ORDERS, self.scope)
+        return ()

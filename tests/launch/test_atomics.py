@@ -1,0 +1,181 @@
+"""Atomic updates: every kind, dtype and backend against NumPy's `ufunc.at`; many tile blocks on few elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile import Mut, api, f32, i32
+from cutile.dtypes import BY_NAME, DTypeLike, bf16, f16, f64, i64, u32, u64
+from cutile.errors import KernelTypeError
+from tests.support.devices import on
+from tests.support.draw import draw
+from tests.support.kernels import define, kernel
+from tests.support.memory import BACKENDS
+
+INTS: dict[str, Any] = {
+    "ADD": np.add, "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor, "MAX": np.maximum,
+    "MIN": np.minimum, "UMAX": np.maximum, "UMIN": np.minimum,
+}  # fmt: skip
+
+RMW = """
+def k(old: Mut, p: ct.Ptr, x: Tensor, index: Tensor):
+    lanes = ct.load_tile_like(index, old)
+    places = p.offset(lanes)
+    x_tile = ct.load_tile_like(x, old)
+    before, _ = ct.atomic_rmw_tko(places, x_tile, ct.atomic.{mode}, ct.ordering.{order}, mask=lanes >= 0)
+    old.store(before)
+"""
+
+
+def updated(mode: str, dtype: DTypeLike, index: Any, x: Any, start: Any, backend: str, order: str = "RELAXED") -> Any:
+    """What is in memory afterwards, and what each lane found."""
+    made = ct.entry(define(RMW.format(mode=mode, order=order)), unsafe=True)
+    with on(backend):
+        memory = api.from_numpy(start).sync()
+        given = [api.from_numpy(each).sync() for each in (x, index)]
+        old = api.zeros(index.shape, dtype).partition((96,))
+        out = made(old, memory.device_pointer(), *given).sync()
+        return memory.to_numpy().sync(), out[0].unpartition().to_numpy().sync()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [i32, i64, u32, u64], ids=str)
+def test_integer_updates(dtype: DTypeLike, backend: str) -> None:
+    rng = np.random.default_rng(1)
+    index = rng.integers(-1, 5, 288).astype(np.int32)
+    x, start = draw(dtype, (288,), "any", 2), draw(dtype, (5,), "any", 3)
+    for position, (mode, function) in enumerate(INTS.items()):
+        orders = ("RELAXED", "ACQUIRE", "RELEASE", "ACQ_REL")
+        memory, old = updated(mode, dtype, index, x, start, backend, orders[position % 4])
+        kind = {"M": f"i{dtype.bits // 8}", "U": f"u{dtype.bits // 8}"}.get(mode[0], dtype.numpy)
+        wanted = start.copy()
+        function.at(wanted.view(kind), index[index >= 0], x[index >= 0].view(kind))
+        np.testing.assert_array_equal(memory, wanted, err_msg=mode)
+        assert not old[index < 0].any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [f16, bf16, f32, f64], ids=str)
+def test_float_sums(dtype: DTypeLike, backend: str) -> None:
+    """Small whole numbers: sums are exact in any order."""
+    rng = np.random.default_rng(2)
+    index = rng.integers(-1, 6, 192).astype(np.int32)
+    x = rng.integers(-2, 3, 192).astype(dtype.numpy)
+    memory, _ = updated("ADDF", dtype, index, x, np.zeros(6, dtype.numpy), backend)
+    wanted = [x[index == each].astype(np.float64).sum() for each in range(6)]
+    np.testing.assert_array_equal(memory.astype(np.float64), wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [i32, u64, f32, f64], ids=str)
+def test_exchanges_lose_nothing(dtype: DTypeLike, backend: str) -> None:
+    """Everything that was put in comes out, or stays: a multiset of bits."""
+    x, start = draw(dtype, (288,), "any", 4), draw(dtype, (1,), "any", 5)
+    bits = f"u{dtype.bits // 8}"
+    memory, old = updated("XCHG", dtype, np.zeros(288, np.int32), x, start, backend)
+    left = np.sort(np.r_[memory, old].view(bits))
+    np.testing.assert_array_equal(left, np.sort(np.r_[start, x].view(bits)))
+
+
+TICKETS = """
+def k(taken: Mut, x: Tensor):
+    i = ct.get_tile_block_id()[0]
+    spot = ct.atomic_cas(taken, ct.load_tile(x, (32,), (i,)), {empty}, ct.convert_tile(i + 1, taken.dtype))
+    total = ct.reduce_sum(ct.convert_tile(spot == {empty}, ct.i32), 0)
+    ct.atomic_add(taken, taken_size, ct.convert_tile(total, taken.dtype))
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["i32", "u64", "i64"])
+def test_each_place_is_taken_once(dtype: str, backend: str) -> None:
+    made = kernel(TICKETS.format(empty=0).replace("taken_size", "40"))
+    wishes = np.random.default_rng(6).integers(0, 40, 16 * 32).astype(np.int32)
+    with on(backend):
+        taken = api.zeros((41,), BY_NAME[dtype]).partition((41,))
+        out = made(taken, api.from_numpy(wishes).sync()).grid((1,)).first().unpartition().sync().to_numpy().sync()
+        first = np.unique(wishes[:32])
+        assert out[40] == len(first)  # one block: every wished place is found empty once
+        assert (out[first] == 1).all()
+
+
+@ct.entry
+def everyone(y: Mut, n: i32):
+    """Every tile block adds to the same tile, and to the same scalar."""
+    ct.atomic_red_view_tko(y, ct.constant(1.0, y.shape, f32), (0, 0), ct.atomic.ADDF)
+    ct.atomic_add(y, (n, 0), 0.5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_all_blocks_add_to_one_tile(backend: str) -> None:
+    with on(backend):
+        out = everyone(api.zeros((512, 16)).partition((16, 16)), 100).first().unpartition().sync()
+        wanted = np.zeros((512, 16))
+        wanted[:16] = 32
+        wanted[100, 0] = 16
+        np.testing.assert_array_equal(out.to_numpy().sync(), wanted)
+
+
+HISTOGRAM = """
+def k(counts: Mut, x: Tensor, n: i32):
+    values = ct.load_tile(x, (256,), (ct.get_tile_block_id()[0],))
+    ct.atomic_add(counts, values, 1, mask=ct.get_tile_block_id()[0] * 256 + ct.iota((256,)) < n)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_histogram_over_threads(backend: str) -> None:
+    x = np.random.default_rng(7).integers(0, 60, 9000).astype(np.int32)  # some past the last bin
+    with on(backend):
+        counts = api.zeros((50,), i32).partition((1,))
+        out = kernel(HISTOGRAM)(counts, api.from_numpy(x).sync(), 9000).first().unpartition().sync()
+        np.testing.assert_array_equal(out.to_numpy().sync(), np.bincount(x, minlength=60)[:50])
+
+
+SIGNAL = """
+def k(y: Mut, flag: ct.Ptr[ct.i32], data: ct.Ptr[ct.i32]):
+    i = ct.get_tile_block_id()[0]
+    lanes = ct.iota((64,))
+    if i == 0:
+        token = ct.store_ptr_tko(data.offset(lanes), lanes + 7)
+        ct.store_ptr_tko(flag, 1, ct.ordering.RELEASE, ct.scope.DEVICE, token=token)
+    seen, token = ct.load_ptr_tko(flag, ct.ordering.ACQUIRE, ct.scope.DEVICE)
+    if seen == 1:
+        found, _ = ct.load_ptr_tko(data.offset(lanes), token=token)
+        y.store(found)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_released_is_acquired(backend: str) -> None:
+    """No block waits for another; one that sees the flag sees the data."""
+    made = ct.entry(define(SIGNAL), unsafe=True)
+    with on(backend):
+        memory = api.zeros((65,), i32).sync()
+        flag, data = memory.device_pointer(), memory.slice(range(1, 65)).device_pointer()
+        out = made(api.zeros((64 * 40,), i32).partition((64,)), flag, data).sync()[0].unpartition().to_numpy().sync()
+        rows = out.reshape(40, 64)
+        assert (rows[0] == np.arange(64) + 7).all()
+        assert all((row == 0).all() or (row == np.arange(64) + 7).all() for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("ct.atomic_add(y, 0, 1.0, ordering=ct.ordering.WEAK)", "an atomic update is never WEAK"),
+        ("ct.atomic_and(y, 0, 1.0)", "atomic and of f32: there is none"),
+        ("ct.atomic_add(x, 0, 1.0)", "'x' is read-only"),
+        ("ct.atomic_add(y, (0, 0), 1.0)", "'y' has 1 axes, got 2 indices"),
+        ("ct.atomic_cas(y, 0.5, 1.0, 2.0)", "expected integers, got float 0.5"),
+        ("ct.atomic_red_view_tko(y, 1.0, 0, ct.atomic.ADDF, ct.ordering.ACQ_REL)", "it is RELAXED"),
+    ],
+)
+def test_what_cannot_be_updated_is_refused(body: str, message: str) -> None:
+    made = kernel(f"def k(y: Mut, x: Tensor):\n    {body}\n")
+    x = api.zeros((4,)).sync()
+    with pytest.raises(KernelTypeError, match=message):
+        made(api.zeros((4,)).sync().partition((4,)), x).sync()

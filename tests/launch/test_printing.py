@@ -1,0 +1,111 @@
+"""What kernels say while they run: the same text on every backend, and assertions that name the place."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import cutile as ct
+from cutile import Mut, api, f32, i32
+from cutile.errors import KernelAssertionError, KernelTypeError
+from tests.support.devices import on
+from tests.support.kernels import kernel
+from tests.support.memory import BACKENDS, CPU_BACKENDS
+
+
+@ct.entry
+def speak(y: Mut, n: i32, a: f32, flag: ct.bool_):
+    i = ct.get_tile_block_id()[0]
+    print("block", i, f"n={n:4d}|{n:<4d}|{n:+d}", a, flag, (1, n), sep=" / ")
+    print(f"{y.load():.2f} 100% {{}}", end="")
+    print()
+    t = ct.iota((6,)).reshape((2, 3))
+    print(t, t > 2, ct.convert_tile(t, ct.u64) * 10**10, -ct.convert_tile(t, ct.i8))
+    ct.cuda_tile_print("<{}, {:x}> {{}}\n", i, ct.convert_tile(n, ct.u32))
+    token = ct.print_tko("half {:g}\n", ct.convert_tile(a, ct.f16) / 3.0)
+    ct.print_tko("{} {} {}\n", a / 0.0, -a / 0.0, a / 0.0 - a / 0.0, token=token)
+
+
+SAID = """\
+block / 0 / n=  12|12  |+12 / 0.1 / True / (1, 12)
+[0.00, 0.00] 100% {}
+[[0, 1, 2], [3, 4, 5]] [[False, False, False], [True, True, True]] \
+[[0, 10000000000, 20000000000], [30000000000, 40000000000, 50000000000]] [[0, -1, -2], [-3, -4, -5]]
+<0, c> {}
+half 0.0333252
+inf -inf nan
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_text_is_the_same_everywhere(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with on(backend):
+        speak(api.zeros((2,)).partition((2,)), 12, 0.1, True).sync()
+    assert capfd.readouterr().out == SAID
+
+
+HELLO = """
+def k(y: Mut):
+    i, j, k = ct.get_tile_block_id()
+    print(f"tile <{i}, {j}, {k}>")
+    y.store(y.load())
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_block_speaks_once(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with on(backend):
+        kernel(HELLO)(api.zeros((2, 2)).partition((1, 1))).sync()
+    said = sorted(capfd.readouterr().out.splitlines())
+    assert said == ["tile <0, 0, 0>", "tile <0, 1, 0>", "tile <1, 0, 0>", "tile <1, 1, 0>"]
+
+
+CHECKED = """
+def k(y: Mut, n: i32):
+    t = y.load()
+    for i in range(4):
+        assert check(t, i, n), "they must be below n"
+    assert y.shape[0] == 8
+    ct.cuda_tile_assert(n < 100, "n is too large")
+    y.store(t + 1)
+
+def check(t, i, n):
+    return t + i < n
+"""
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_failed_assertion_says_where(backend: str) -> None:
+    scope = kernel("def check(t, i, n):\n    return t + i < n\n" + CHECKED[: CHECKED.index("def check")])
+    with on(backend):
+        y = api.arange(32, i32).sync()
+        assert scope(y.mut.partition((8,)), 50).sync()[0] is not None
+        assert y.to_numpy().sync()[0] == 1
+        with pytest.raises(KernelAssertionError) as caught:
+            scope(y.mut.partition((8,)), 20).sync()
+    said = str(caught.value)
+    assert re.search(r'k: they must be below n\n  File "<kernel \d+>", line \d+, in tile block \([123], 0, 0\)\n', said)
+    assert 'assert check(t, i, n), "they must be below n"' in said
+    assert isinstance(caught.value, AssertionError)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("print(f'{n:.2f}')", "the format '.2f' has digits|no format '.2f' for i32"),
+        ("print(f'{n:s}')", "no format 's' for i32"),
+        ("print(y)", "cannot print Mut of i32"),
+        ("print(f'{n!r}')", "!r of scalar i32"),
+        ("print(n, sep=n)", "sep must be a constant string"),
+        ("ct.cuda_tile_print('{} {}', n)", "more places than the 1 values"),
+        ("ct.cuda_tile_print('{}', n, n)", "2 values, but the format"),
+        ("ct.cuda_tile_print('{', n)", "a lone '{'"),
+        ("assert n > 0, f'{n}'", "the message must be a constant string"),
+        ("ct.cuda_tile_assert(False, 'never')", "the condition is false: never"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(body: str, message: str) -> None:
+    made = kernel(f"def k(y: Mut, n: i32):\n    {body}\n    y.store(y.load())\n")
+    with pytest.raises(KernelTypeError, match=message):
+        made(api.zeros((4,), i32).sync().partition((4,)), 3).sync()

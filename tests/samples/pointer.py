@@ -1,0 +1,31 @@
+"""Elements at any indices. What is stored through addresses has tests of its own, in tests/launch."""
+
+import numpy as np
+
+from cutile.dtypes import bf16, f16, f32, f64, i8, i32, u64
+from tests.samples.row import ANY, Row
+
+SOME = (f16, bf16, f32, f64, i8, i32, u64)
+
+ROWS = (
+    Row("load_pointer", "ct.gather(y_in, 23 - ct.iota((24,)))", lambda x, y: y[::-1], ANY),
+    Row(
+        "load_pointer", "ct.gather(y_in, ct.iota((24,)) - 12)", lambda x, y: np.r_[np.zeros_like(y[:12]), y[:12]], SOME
+    ),
+    Row(
+        "load_pointer",
+        "ct.gather(y_in, ct.iota((24,)), mask=ct.iota((24,)) % 3 == 0, padding_value=x)",
+        lambda x, y: np.where(np.arange(24) % 3 == 0, y, x),
+        SOME,
+    ),
+    Row(
+        "tensor_address",
+        "ct.gather(y_in, (5 - ct.iota((6,)).reshape((6, 1)), ct.iota((4,))))",
+        lambda x, y: y[::-1],
+        SOME,
+        (6, 4),
+    ),
+    Row(
+        "tensor_stride", "ct.gather(y_in, (2, ct.iota((6, 4)[1:]))) + x * 0", lambda x, y: x * 0 + y[2], (i32,), (6, 4)
+    ),
+)
