@@ -106,11 +106,12 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
-    All threads see them afterwards."""
+    All threads of the cluster see them afterwards."""
 
     slots: int = attribute()
     readers: int = attribute()
     offset: int = attribute()
+    cluster: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -122,6 +123,13 @@ class Roles(Op, name="cuda.roles"):
     load: Block = region()
     compute: Block = region()
     groups: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
+    """Wait for the cluster's other blocks, which may still write to this one's shared memory."""
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -147,14 +155,18 @@ class Elected(Op, name="cuda.elected"):
 
 
 class FirstTile(Op, name="cuda.first_tile"):
-    """The number of the first tile block that this thread block works on."""
+    """The number of the first tile block that this thread block, or its cluster, works on."""
+
+    cluster: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
 
 
 class TileStep(Op, name="cuda.tile_step"):
-    """From one tile block of a thread block to its next: how many thread blocks there are."""
+    """From one tile block of a thread block to its next: how many thread blocks, or clusters, there are."""
+
+    cluster: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -164,7 +176,8 @@ class TileIndex(Op, name="cuda.tile_index"):
     """The index along `axis` of the grid of tile block `number`, in an order that keeps neighbours together.
 
     Of the axes `(rows, columns)`, `group` rows at a time are gone through column by column, so that the tile blocks at
-    work at one time share what they load; the third axis is the slowest.
+    work at one time share what they load; the third axis is the slowest. The blocks of a cluster of `cluster` work on
+    neighbours along the axis `along`: what is numbered is the cluster's part of the grid.
     """
 
     number: Value = operand(SCALAR_INT)
@@ -172,6 +185,8 @@ class TileIndex(Op, name="cuda.tile_index"):
     rows: int = attribute()
     columns: int = attribute()
     group: int = attribute()
+    cluster: int = attribute()
+    along: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -193,7 +208,8 @@ class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
     """Begin to load the tile at a tile index into the slot of a turn; zeros past the edges. It arrives on `full`.
 
     The tile lies there as `panels` one after the other, each as wide as the swizzle along the contiguous `axis`, and
-    one copy loads one panel (`box` of it at a time where it is longer than a copy may be).
+    one copy loads one panel. Where `cluster` blocks share the tile, each loads its part for all of them: some of the
+    panels, or of each panel's rows, as `split` says.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -243,13 +259,13 @@ class GroupWait(Op, name="cuda.group_wait", effect=Effect.WRITE):
 
 
 class RingRelease(Op, name="cuda.ring_release", effect=Effect.WRITE):
-    """Where `condition` holds, say that the slot of a turn has been read by this warp group."""
+    """Where `condition` holds, say that the slot of a turn has been read by this warp group, to all of the cluster."""
 
     turn: Value = operand(SCALAR_INT)
     condition: Value = operand(SCALAR_BOOL)
     slots: int = attribute()
-    readers: int = attribute()
     offset: int = attribute()
+    cluster: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -9,6 +9,7 @@ of its two axes is the contiguous one (PTX ISA, "Shared Memory Matrix Layout").
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from cutile.backend.interface import Swizzle
 
@@ -20,6 +21,9 @@ STEP_BYTES = 32
 """Bytes along K that one instruction takes."""
 ALIGNMENT = 1024
 """Bytes at a multiple of which panels begin: eight rows of the widest swizzle."""
+
+Split = Literal["none", "panels", "rows"]
+"""How the blocks of a cluster divide a tile that all of them need."""
 
 _MODES: dict[int, int] = {128: 1, 64: 2, 32: 3}
 """The swizzle in a descriptor's bits 62 and 63."""
@@ -93,6 +97,21 @@ class Panels:
         rows = 8 * self.swizzle >> 4
         panels = 1 if self.k_major else self.panel_bytes >> 4
         return panels << 16 | rows << 32 | _MODES[self.swizzle] << 62
+
+    def split(self, blocks: int) -> Split | None:
+        """How blocks that share the tile divide the loading of it: by panels, else by rows; None where neither goes."""
+        if blocks == 1:
+            return "none"
+        if self.count % blocks == 0:
+            return "panels"
+        return "rows" if self.length % (8 * blocks) == 0 else None
+
+    def part(self, blocks: int) -> tuple[int, int, int]:
+        """Of one block's part: its panels, each panel's rows, and the bytes from part to part."""
+        how = self.split(blocks)
+        if how == "panels":
+            return self.count // blocks, self.length, self.nbytes // blocks
+        return self.count, self.length // blocks, self.panel_bytes // blocks
 
 
 def panels_fit(width: int, length: int, size: int) -> bool:

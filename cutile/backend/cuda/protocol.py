@@ -24,6 +24,7 @@ from cutile.backend.cuda.ops import (
     RingStart,
     RingWait,
     Roles,
+    TileIndex,
     TileStep,
 )
 from cutile.backend.cuda.panels import Panels
@@ -31,7 +32,7 @@ from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ops.arith import Add, Mul, Sub
+from cutile.ops.arith import Add, FloorDiv, Mul, Sub
 from cutile.ops.compare import Lt, Ne
 from cutile.ops.grid import NumTileBlocks
 
@@ -40,8 +41,8 @@ class ProtocolError(IRError):
     """The two sides of a ring do not fit together."""
 
 
-State = tuple[int, frozenset[int], tuple[int, ...]]
-"""The turns whose loads have begun, those of them under way, and where each reader is."""
+State = tuple[tuple[int, ...], frozenset[tuple[int, int]], tuple[int, ...]]
+"""The turns that each block has begun to load, which of these (block, turn) are under way, and where each reader is."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,16 @@ class Protocol:
     Attributes:
         slots: of the ring.
         arrivals: that complete a phase of `empty`.
-        readers: warp groups that arrive on it.
+        groups: warp groups of a block that read.
+        cluster: blocks that load a part each for all of them, and read all.
         loads: the loading side's events.
         reads: one computing warp group's events.
     """
 
     slots: int
     arrivals: int
-    readers: int
+    groups: int
+    cluster: int
     loads: tuple[Event, ...]
     reads: tuple[Event, ...]
 
@@ -80,6 +83,7 @@ _FOLDED: dict[type[Op], Callable[[Any, Any], Any]] = {
     Add: operator.add,
     Sub: operator.sub,
     Mul: operator.mul,
+    FloorDiv: operator.floordiv,
     Ne: operator.ne,
     Lt: operator.lt,
 }
@@ -88,8 +92,8 @@ _FOLDED: dict[type[Op], Callable[[Any, Any], Any]] = {
 class _Walk:
     """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`."""
 
-    def __init__(self, tiles: int, turns: int) -> None:
-        self._tiles = tiles
+    def __init__(self, blocks: int, turns: int) -> None:
+        self._blocks = blocks
         self._turns = turns
         self._known: dict[Value, Any] = {}
 
@@ -106,7 +110,7 @@ class _Walk:
         elif isinstance(op, FirstTile | TileStep | Elected):
             self._known[op.result] = not isinstance(op, FirstTile)
         elif isinstance(op, NumTileBlocks):
-            self._known[op.result] = self._tiles if op.axis == 0 else 1
+            self._known[op.result] = self._blocks if op.axis == 0 else 1
         elif type(op) in _FOLDED and all(value in self._known for value in op.operands):
             self._known[op.result] = _FOLDED[type(op)](*map(self._number, op.operands))
         elif isinstance(op, Lt):
@@ -160,9 +164,11 @@ def protocol(function: Function, tiles: int, turns: int) -> Protocol | None:
             start.offset,
         ):
             raise ProtocolError(f"{op.name} is about {op.slots} slots at {op.offset}, the ring has {start.slots}")
-    loads = tuple(_Walk(tiles, turns).events(roles.load))
-    reads = tuple(_Walk(tiles, turns).events(roles.compute))
-    return Protocol(start.slots, start.readers, roles.groups, loads, reads)
+    along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
+    blocks = tiles * start.cluster if along == {0} else tiles
+    loads = tuple(_Walk(blocks, turns).events(roles.load))
+    reads = tuple(_Walk(blocks, turns).events(roles.compute))
+    return Protocol(start.slots, start.readers, roles.groups, start.cluster, loads, reads)
 
 
 def _turns_loaded(each: Protocol) -> int:
@@ -211,15 +217,16 @@ def check(each: Protocol) -> int:
         ProtocolError: a side waits for ever, or a slot is loaded or read too early.
     """
     turns, steps = _turns_loaded(each), _read_steps(each)
-    if each.arrivals != each.readers:
-        raise ProtocolError(f"{each.readers} groups read, `empty` waits for {each.arrivals}")
+    readers = each.groups * each.cluster
+    if each.arrivals != readers:
+        raise ProtocolError(f"{readers} groups read, `empty` waits for {each.arrivals}")
     released = sorted(turn for _, given in steps for turn in given)
     if released != list(range(turns)):
         raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
-    first: State = (0, frozenset[int](), (0,) * each.readers)
+    first: State = ((0,) * each.cluster, frozenset(), (0,) * readers)
     seen: set[State] = {first}
     pending: list[State] = [first]
-    end = (turns, frozenset[int](), (len(steps),) * each.readers)
+    end: State = ((turns,) * each.cluster, frozenset(), (len(steps),) * readers)
     while pending:
         state = pending.pop()
         following = list(_following(each, steps, turns, state))
@@ -232,34 +239,49 @@ def check(each: Protocol) -> int:
     return len(seen)
 
 
+def _advanced(places: tuple[int, ...], which: int) -> tuple[int, ...]:
+    return (*places[:which], places[which] + 1, *places[which + 1 :])
+
+
 def _following(each: Protocol, steps: list[tuple[int, tuple[int, ...]]], turns: int, state: State) -> Iterator[State]:
     begun, under_way, places = state
     given = [{turn for _, some in steps[:place] for turn in some} for place in places]
-    for turn in under_way:
-        yield begun, under_way - {turn}, places
-    if begun < turns:
-        slot, use = begun % each.slots, begun // each.slots
-        arrived = sum(turn % each.slots == slot for some in given for turn in some)
-        phases = arrived // each.arrivals
-        if phases & 1 != (use & 1) ^ 1:  # the parity waited for is that of the phase before
-            before = begun - each.slots
+    for copy in under_way:
+        yield begun, under_way - {copy}, places
+    for block, turn in enumerate(begun):
+        if turn == turns:
+            continue
+        arrived = sum(t % each.slots == turn % each.slots for some in given for t in some)
+        # the parity waited for is that of the phase before
+        if arrived // each.arrivals & 1 != (turn // each.slots & 1) ^ 1:
+            before = turn - each.slots
             if before >= 0 and any(before not in some for some in given):
-                raise ProtocolError(f"turn {begun} is loaded over turn {before}, which is still being read")
-            yield begun + 1, under_way | {begun}, places
+                raise ProtocolError(f"turn {turn} is loaded over turn {before}, which is still being read")
+            yield _advanced(begun, block), under_way | {(block, turn)}, places
     for reader, place in enumerate(places):
         if place == len(steps):
             continue
         turn, _ = steps[place]
-        advanced = (*places[:reader], place + 1, *places[reader + 1 :])
-        if turn < 0:
-            yield begun, under_way, advanced
-            continue
-        slot = turn % each.slots
-        phases = sum(t % each.slots == slot and t not in under_way for t in range(begun))
-        if phases & 1 != turn // each.slots & 1:
-            if turn >= begun or turn in under_way:
+        done = begun, under_way, _advanced(places, reader)
+        if turn < 0 or _has_phase(each, state, reader // each.groups, turn):
+            arrived = [turn < count and (block, turn) not in under_way for block, count in enumerate(begun)]
+            if turn >= 0 and not all(arrived):
                 raise ProtocolError(f"turn {turn} is read before it has arrived")
-            yield begun, under_way, advanced
+            yield done
+
+
+def _has_phase(each: Protocol, state: State, block: int, turn: int) -> bool:
+    """Whether who waits for a turn's bytes in a block goes on: by the parity of the phases completed there.
+
+    A phase is complete when the block has announced its bytes and all of them, also the others' parts, are there.
+    """
+    begun, under_way, _ = state
+    phases = sum(
+        t % each.slots == turn % each.slots
+        and all(t < count and (other, t) not in under_way for other, count in enumerate(begun))
+        for t in range(begun[block])
+    )
+    return phases & 1 != turn // each.slots & 1
 
 
 def check_function(function: Function) -> int:
@@ -272,7 +294,10 @@ def check_function(function: Function) -> int:
     ring = protocol(function, 1, 0)
     if ring is None:
         return 0
-    for tiles, turns in ((1, 0), (2, 1), (1, 2 * ring.slots + 2), (2, ring.slots + 1), (3, 2)):
+    sizes = [(1, 0), (2, 1), (1, ring.slots + 1)]
+    if ring.cluster == 1:  # a cluster has many times the states
+        sizes += [(1, 2 * ring.slots + 1), (2, ring.slots + 1), (3, 2)]
+    for tiles, turns in sizes:
         each = protocol(function, tiles, turns)
         assert each is not None
         found += check(each)

@@ -22,6 +22,7 @@ from cutile.backend.cuda.ops import (
     BulkDrain,
     BulkLoad,
     BulkStore,
+    ClusterEnd,
     Elected,
     FirstTile,
     GroupMma,
@@ -41,7 +42,7 @@ from cutile.backend.cuda.specialise import BARRIER_BYTES, GROUPED_ROWS, REGISTER
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
-from cutile.ops.arith import Add, Mul, Sub
+from cutile.ops.arith import Add, FloorDiv, Mul, Sub
 from cutile.ops.compare import Lt, Ne
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import StoreMut
@@ -71,8 +72,8 @@ class RoleLowering(Lowering):
         source, plan, builder = self._function, self._plan, self._builder
         shrunk, grown = REGISTERS[plan.groups]
         with builder.block(*(self._copy(value) for value in source.parameters)) as body:
-            ring = {"slots": plan.slots, "readers": plan.groups, "offset": self._barriers}
-            builder.add(RingStart(**ring))
+            readers = plan.groups * plan.cluster
+            builder.add(RingStart(slots=plan.slots, readers=readers, offset=self._barriers, cluster=plan.cluster))
             with builder.block() as load:
                 if shrunk:
                     builder.add(Registers(count=shrunk, grow=False))
@@ -92,12 +93,15 @@ class RoleLowering(Lowering):
                     builder.add(BulkDrain())
                 builder.yield_()
             builder.add(Roles(load=load, compute=compute, groups=plan.groups))
+            if plan.cluster > 1:
+                builder.add(ClusterEnd())
         made = Function(source.name, body, source.source, source.file, "cuda")
         self._arena.place()
         made.facts = self._facts(
             threads=plan.threads,
             min_blocks=1,
             persistent=1,
+            cluster=plan.cluster,
             computing=GROUP * plan.groups,
             tensor_maps=tuple(
                 (name, source.parameters.index(value), box, swizzle, order)
@@ -112,8 +116,12 @@ class RoleLowering(Lowering):
         """`for tile in first..all by step`, carrying the number of turns so far."""
         builder = self._builder
         counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
+        if self._plan.cluster > 1:
+            along, blocks = self._plan.along, builder.constant(self._plan.cluster)
+            rounded = builder.value(Add(x=counts[along], y=builder.constant(self._plan.cluster - 1)))
+            counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
         total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
-        first, step = builder.value(FirstTile()), builder.value(TileStep())
+        first, step = (builder.value(kind(cluster=self._plan.cluster)) for kind in (FirstTile, TileStep))
         turns = builder.constant(0)
         number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
         with builder.block(number, turn) as body:
@@ -132,7 +140,15 @@ class RoleLowering(Lowering):
         self._block_ids = {}
         for axis in sorted(asked.keys() | set(range(max(stored, default=0)))):
             self._builder.location = asked[axis].location if axis in asked else None
-            index = TileIndex(number=number, axis=axis, rows=0, columns=1, group=GROUPED_ROWS)
+            index = TileIndex(
+                number=number,
+                axis=axis,
+                rows=0,
+                columns=1,
+                group=GROUPED_ROWS,
+                cluster=self._plan.cluster,
+                along=self._plan.along,
+            )
             name = asked[axis].result.name if axis in asked else f"block_{axis}"
             self._block_ids[axis] = self._builder.value(index, name)
         self._builder.location = None
@@ -183,6 +199,7 @@ class RoleLowering(Lowering):
             made,
             panels=panels_fact(panels),
             axis=operand.axis,
+            cluster=operand.shared,
             slots=self._plan.slots,
             slot_bytes=self._plan.slot_bytes,
             place=place,
@@ -222,6 +239,7 @@ class RoleLowering(Lowering):
         turn = Value(self._current_turn.type, "turn")
         acc = self._copy(loop.body.arguments[1])
         ring = {"slots": plan.slots, "offset": self._barriers}
+        given = {**ring, "cluster": plan.cluster}
         with builder.block(self._copy(loop.induction), acc, turn) as body:
             builder.location = product.location
             builder.add(RingWait(turn=turn, **ring))
@@ -237,7 +255,7 @@ class RoleLowering(Lowering):
             )
             waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
             later = builder.value(Ne(x=self._map[loop.induction], y=self._map[loop.start]))
-            builder.add(RingRelease(turn=self._after(turn, -1), condition=later, readers=plan.groups, **ring))
+            builder.add(RingRelease(turn=self._after(turn, -1), condition=later, **given))
             builder.yield_(waited, self._after(turn, 1))
         builder.location = loop.location
         start, stop, step = (self._map[value] for value in (loop.start, loop.stop, loop.step))
@@ -247,7 +265,7 @@ class RoleLowering(Lowering):
         done = self._add(GroupWait(acc=made.results[0], pending=0), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         last = self._after(self._turn, -1)
-        builder.add(RingRelease(turn=last, condition=ran, readers=plan.groups, **ring))
+        builder.add(RingRelease(turn=last, condition=ran, **given))
         self._place(loop.results[0], done, plan.accumulator)
 
     def _bulk_store(self, op: StoreMut) -> None:

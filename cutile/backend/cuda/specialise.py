@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
@@ -38,8 +38,10 @@ MOST_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
 GROUPED_ROWS = 8
 """Rows of tile blocks that are gone through together."""
+CLUSTER = 1
+"""Blocks of a cluster where nothing else is asked for."""
 BARRIER_BYTES = 8
-REGISTERS = {1: (0, 0), 2: (40, 232)}
+REGISTERS = {1: (0, 0), 2: (56, 224)}
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
 
 _SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
@@ -53,16 +55,19 @@ class Operand:
         load: where it comes from.
         panels: how it lies in shared memory.
         axis: the axis of the load's tile that is contiguous in memory.
+        shared: blocks of a cluster that need the same tile, and load a part each.
     """
 
     load: LoadTile
     panels: Panels
     axis: int
+    shared: int = 1
 
     @property
     def box(self) -> tuple[int, ...]:
         """Extents of one copy, in the tensor's order of axes."""
-        return tuple(self.panels.span if axis == self.axis else e for axis, e in enumerate(self.load.shape))
+        _, rows, _ = self.panels.part(self.shared)
+        return (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class Specialised:
         left: its left operand.
         right: its right operand.
         groups: warp groups that multiply.
+        cluster: blocks that share what they load.
+        along: the axis of the grid along which a cluster's blocks are neighbours.
         slots: of the ring.
         accumulator: the layout of the sums.
         store: the store that the copy engine does; None where threads do it themselves.
@@ -87,6 +94,8 @@ class Specialised:
     left: Operand
     right: Operand
     groups: int
+    cluster: int
+    along: int
     slots: int
     accumulator: Layout
     store: StoreMut | None
@@ -140,6 +149,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = _operand(product.a, 1, loop, definitions, uses)
     right = _operand(product.b, 0, loop, definitions, uses)
+    cluster, along, left, right = _cluster(left, right, options)
     others = [op for op in loop.body.operations[:-1] if op not in (product, left.load, right.load)]
     for op in others:
         _require(_is_scalar_work(op), f"the loop does more than multiply: {op.name}")
@@ -160,7 +170,18 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         slots = min(MOST_SLOTS, spare // slot_bytes)
         if slots >= 3 or (buffers <= 1 and slots >= 2):
             return Specialised(
-                loop, product, left, right, groups, slots, accumulator, store, buffers, frozenset(needed)
+                loop,
+                product,
+                left,
+                right,
+                groups,
+                cluster,
+                along,
+                slots,
+                accumulator,
+                store,
+                buffers,
+                frozenset(needed),
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -202,6 +223,21 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
     size = tensor.dtype.bits // 8
     _require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
     return Operand(load, Panels(width, length, size, axis == k_axis), axis)
+
+
+def _cluster(left: Operand, right: Operand, options: CompileOptions) -> tuple[int, int, Operand, Operand]:
+    """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared.
+
+    Blocks that are neighbours along the rows of the grid need the same right operand.
+    """
+    blocks = options.num_cta_in_cga or CLUSTER
+    _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
+    right_is_larger = right.panels.nbytes >= left.panels.nbytes
+    larger = right if right_is_larger else left
+    if blocks == 1 or larger.panels.split(blocks) is None:
+        return 1, 0, left, right
+    larger = replace(larger, shared=blocks)
+    return (blocks, 0, left, larger) if right_is_larger else (blocks, 1, larger, right)
 
 
 def _is_scalar_work(op: Op) -> bool:

@@ -54,8 +54,8 @@ def test_a_reserved_place_is_shared_by_those_it_is_handed_to() -> None:
     arena.use(other, 3000, looped=False)
     arena.share(second, place)
     arena.place()
-    assert first.attributes["offset"] == second.attributes["offset"] == 3072
-    assert other.attributes["offset"] == 0
+    assert first.attributes["offset"] == second.attributes["offset"] == 0
+    assert other.attributes["offset"] == 1024
     assert arena.bytes == 3072 + 1024
 
 

@@ -20,6 +20,13 @@ def test_no_plan_of_a_product_deadlocks_or_overwrites(tile: tuple[int, int]) -> 
         assert check_function(lowered(gemm_program(dtype, tile, depth))) > 50
 
 
+@pytest.mark.parametrize("tile", [(128, 256), (256, 128)], ids=str)
+def test_clusters_neither_deadlock_nor_overwrite(tile: tuple[int, int]) -> None:
+    made = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=2)
+    assert made.facts["cluster"] == 2
+    assert check_function(made) > 1000
+
+
 def test_a_kernel_without_a_ring_has_nothing_to_check() -> None:
     assert check_function(lowered(gemm_program(f32, (64, 64), 32))) == 0
     assert check_function(lowered(gemm_program(bf16, (128, 128), 32), AMPERE)) == 0
@@ -37,7 +44,7 @@ def _gemm() -> Function:
 
 def test_the_protocol_is_what_the_lowered_kernel_does() -> None:
     made = example(tiles=2, turns=2)
-    assert (made.slots, made.arrivals, made.readers) == (4, 2, 2)
+    assert (made.slots, made.arrivals, made.groups, made.cluster) == (4, 2, 2, 1)
     assert [each.what for each in made.loads] == ["acquire", "load", "load"] * 4
     one_tile = ["wait", "begin", "finish", "wait", "begin", "finish", "release", "finish", "release"]
     assert [each.what for each in made.reads] == one_tile * 2

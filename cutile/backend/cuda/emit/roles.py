@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.emit.text import Call
-from cutile.backend.cuda.panels import GROUP, Panels
+from cutile.backend.cuda.panels import Panels
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
@@ -20,7 +20,12 @@ def _numbers(op: Op, *names: str) -> list[str]:
 
 def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
     """`start()`."""
-    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset")), ())
+    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster")), ())
+
+
+def cluster_end(op: ops.ClusterEnd, kernel: Kernel) -> Call:
+    """`leave()`."""
+    return Call(kernel.bind("leave", "ring.leave"), ())
 
 
 def registers(op: ops.Registers, kernel: Kernel) -> Call:
@@ -36,18 +41,21 @@ def elected(op: ops.Elected, kernel: Kernel) -> Call:
 
 def first_tile(op: ops.FirstTile, kernel: Kernel) -> Call:
     """`first_tile()`."""
-    return Call(kernel.bind("first_tile", "roles.first_tile"), ())
+    return Call(kernel.bind("first_tile", "roles.first_tile", str(op.cluster)), ())
 
 
 def tile_step(op: ops.TileStep, kernel: Kernel) -> Call:
     """`tile_step()`."""
-    return Call(kernel.bind("tile_step", "roles.tile_step"), ())
+    return Call(kernel.bind("tile_step", "roles.tile_step", str(op.cluster)), ())
 
 
 def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
     """`tile_index_0(tile, grid_x, grid_y, grid_z)`."""
     made = kernel.bind(
-        f"tile_index_{op.axis}", "roles.tile_index", str(op.axis), *_numbers(op, "rows", "columns", "group")
+        f"tile_index_{op.axis}",
+        "roles.tile_index",
+        str(op.axis),
+        *_numbers(op, "rows", "columns", "group", "cluster", "along"),
     )
     return Call(made, (kernel.use(op.number), *GRID_NAMES))
 
@@ -64,7 +72,7 @@ def bulk_load(op: ops.BulkLoad, kernel: Kernel) -> Call:
         f"load_{op.x.name}",
         "bulk.load",
         kernel.panels(Panels(*op.attributes["panels"])),
-        *_numbers(op, "shape", "axis", "slots", "slot_bytes", "place", "offset"),
+        *_numbers(op, "shape", "axis", "slots", "slot_bytes", "place", "offset", "cluster"),
     )
     return Call(made, (op.map, *map(kernel.use, op.index), kernel.use(op.turn)))
 
@@ -98,7 +106,7 @@ def group_wait(op: ops.GroupWait, kernel: Kernel) -> Call:
 
 def release(op: ops.RingRelease, kernel: Kernel) -> Call:
     """`release(turn, condition)`."""
-    made = kernel.bind("release", "ring.release", *_numbers(op, "slots", "offset"), f"group={GROUP}")
+    made = kernel.bind("release", "ring.release", *_numbers(op, "slots", "offset", "cluster"))
     return Call(made, (kernel.use(op.turn), kernel.use(op.condition)))
 
 
@@ -128,6 +136,7 @@ def drain(op: ops.BulkDrain, kernel: Kernel) -> Call:
 EMITTERS = {
     ops.RingStart: ring_start,
     ops.Registers: registers,
+    ops.ClusterEnd: cluster_end,
     ops.Elected: elected,
     ops.FirstTile: first_tile,
     ops.TileStep: tile_step,

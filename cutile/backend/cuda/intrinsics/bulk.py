@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, i32c, thread
+from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, i32c, thread
 from cutile.backend.cuda.intrinsics.ring import INTEGER, address, full_barrier, slot_of
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
@@ -21,9 +21,19 @@ WARP_ROWS = 16
 
 @cache
 def load(
-    panels: Panels, shape: tuple[int, ...], axis: int, *, slots: int, slot_bytes: int, place: int, offset: int
+    panels: Panels,
+    shape: tuple[int, ...],
+    axis: int,
+    *,
+    slots: int,
+    slot_bytes: int,
+    place: int,
+    offset: int,
+    cluster: int,
 ) -> Any:
     """`f(map, *tile index, turn)`: begin to load a tile into the slot of a turn; its bytes arrive on `full`.
+
+    Of a tile that all blocks of a cluster need, each loads its part for all of them.
 
     Args:
         panels: how the tile lies in shared memory.
@@ -33,7 +43,10 @@ def load(
         slot_bytes: from slot to slot.
         place: where the tile lies in slot 0, in bytes.
         offset: where the ring's barriers are.
+        cluster: blocks that need the tile.
     """
+    count, rows, part_bytes = panels.part(cluster)
+    split = panels.split(cluster)
     order = [axis, *(each for each in reversed(range(len(shape))) if each != axis)]
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -43,14 +56,22 @@ def load(
         origin = [b.mul(at, i32c(extent)) for at, extent in zip(index, shape, strict=True)]
         places = ", ".join(f"${2 + i}" for i in range(len(shape)))
         text = (
-            f"cp.async.bulk.tensor.{len(shape)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-            f"[$0], [$1, {{{places}}}], [${2 + len(shape)}];"
+            f"cp.async.bulk.tensor.{len(shape)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+            f"{'.multicast::cluster' if cluster > 1 else ''} "
+            f"[$0], [$1, {{{places}}}], [${2 + len(shape)}]{f', ${3 + len(shape)}' if cluster > 1 else ''};"
         )
-        constraints = ",".join(["r", "l", *["r"] * (len(shape) + 1), "~{memory}"])
-        for panel in range(panels.count):
+        letters = ["r", "l", *["r"] * (len(shape) + 1), *["h"] * (cluster > 1), "~{memory}"]
+        everyone = [const(I16, (1 << cluster) - 1)] * (cluster > 1)
+        if split != "none":
+            rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+            first = b.add(first, b.mul(rank, i32c(part_bytes)))
+            moved, step = (axis, count * panels.span) if split == "panels" else (order[1], rows)
+            origin[moved] = b.add(origin[moved], b.mul(rank, i32c(step)))
+        for panel in range(count):
             target = b.add(first, i32c(panel * panels.panel_bytes))
             start = [b.add(origin[a], i32c(panel * panels.span)) if a == axis else origin[a] for a in order]
-            asm(b, VOID, [target, map_address(b, map_), *start, full], text, constraints, effect=True)
+            operands = [target, map_address(b, map_), *start, full, *everyone]
+            asm(b, VOID, operands, text, ",".join(letters), effect=True)
 
     return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
 

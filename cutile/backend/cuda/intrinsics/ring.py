@@ -13,6 +13,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
 from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, i32c, shared, thread
+from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_, i32
 
 BARRIER = 8
@@ -40,14 +41,14 @@ def _parity(b: Any, turn: Any, slots: int) -> Any:
 
 
 def wait_parity(b: Any, barrier: Any, parity: Any) -> None:
-    """Wait until the phase of this parity is complete."""
+    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it."""
     text = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
-    asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True)
+    asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
 
 @cache
-def start(slots: int, readers: int, offset: int) -> Any:
-    """`f()`: set up the barriers; all threads of the block see them afterwards."""
+def start(slots: int, readers: int, offset: int, cluster: int) -> Any:
+    """`f()`: set up the barriers; all threads of the cluster see them afterwards."""
 
     def generate(b: Any, _: list[Any]) -> None:
         base = address(b, offset)
@@ -57,9 +58,23 @@ def start(slots: int, readers: int, offset: int) -> Any:
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        asm(b, VOID, [], "bar.sync 0;", "~{memory}", effect=True, convergent=True)
+        if cluster > 1:
+            _meet_cluster(b)
+        else:
+            asm(b, VOID, [], "bar.sync 0;", "~{memory}", effect=True, convergent=True)
 
     return intrinsic("start", None, [], generate)
+
+
+def _meet_cluster(b: Any) -> None:
+    text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+
+
+@cache
+def leave() -> Any:
+    """`f()`: wait until no block of the cluster writes to this one's shared memory any more."""
+    return intrinsic("leave", None, [], lambda b, _: _meet_cluster(b))
 
 
 @cache
@@ -89,15 +104,26 @@ def wait(slots: int, offset: int) -> Any:
 
 
 @cache
-def release(slots: int, offset: int, group: int) -> Any:
-    """`f(turn, condition)`: one thread of each group of `group` threads arrives on the turn's `empty`."""
+def release(slots: int, offset: int, cluster: int) -> Any:
+    """`f(turn, condition)`: each warp group arrives on the turn's `empty`, in every block of the cluster.
+
+    The arrival needs no release to the cluster: what follows it there is a copy, which no ordinary write precedes.
+    """
 
     def generate(b: Any, values: list[Any]) -> None:
         turn, condition = values
         empty = b.add(full_barrier(b, turn, slots, offset), i32c(slots * BARRIER))
-        one = b.icmp_unsigned("==", b.and_(thread(b), i32c(group - 1)), i32c(0))
+        number = b.and_(thread(b), i32c(GROUP - 1))
+        one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)
-        text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
-        asm(b, VOID, [empty, flag], text, "r,r,~{memory}", effect=True)
+        if cluster == 1:
+            text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+            asm(b, VOID, [empty, flag], text, "r,r,~{memory}", effect=True)
+            return
+        text = (
+            "{ .reg .pred p; .reg .b32 there; setp.ne.b32 p, $1, 0; @p mapa.shared::cluster.u32 there, $0, $2; "
+            "@p mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+        )
+        asm(b, VOID, [empty, flag, number], text, "r,r,r,~{memory}", effect=True)
 
     return intrinsic("release", None, [INTEGER, frag(bool_, 0)], generate)

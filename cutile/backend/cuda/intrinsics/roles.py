@@ -37,27 +37,41 @@ def registers(count: int, grow: bool) -> Any:
 
 
 @cache
-def first_tile() -> Any:
-    """`f()`: the number of this thread block's first tile block."""
-    return intrinsic("first_tile", INTEGER, [], lambda b, _: block(b))
+def first_tile(cluster: int) -> Any:
+    """`f()`: the number of the first tile block of this thread block, or of its cluster of `cluster`."""
+    return intrinsic("first_tile", INTEGER, [], lambda b, _: b.udiv(block(b), i32c(cluster)))
 
 
 @cache
-def tile_step() -> Any:
-    """`f()`: the number of thread blocks."""
-    return intrinsic("tile_step", INTEGER, [], lambda b, _: call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, []))
+def tile_step(cluster: int) -> Any:
+    """`f()`: the number of thread blocks, or of clusters of `cluster`."""
+
+    def generate(b: Any, _: list[Any]) -> Any:
+        return b.udiv(call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, []), i32c(cluster))
+
+    return intrinsic("tile_step", INTEGER, [], generate)
 
 
 @cache
-def tile_index(axis: int, rows: int, columns: int, group: int) -> Any:
+def tile_index(axis: int, rows: int, columns: int, group: int, cluster: int, along: int) -> Any:
     """`f(number, grid_x, grid_y, grid_z)`: the index along `axis` of a tile block.
 
     `group` tiles along the axis `rows` are gone through for each step along `columns`; the third axis is the slowest.
+    The blocks of a cluster are neighbours along the axis `along`, of which `number` counts whole clusters.
     """
     (slow,) = {0, 1, 2} - {rows, columns}
 
     def generate(b: Any, values: list[Any]) -> Any:
         number, *grid = values
+        if cluster > 1:
+            grid[along] = b.udiv(b.add(grid[along], i32c(cluster - 1)), i32c(cluster))
+        found = within_plane(b, number, grid)
+        if cluster > 1 and axis == along:
+            rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+            return b.add(b.mul(found, i32c(cluster)), rank)
+        return found
+
+    def within_plane(b: Any, number: Any, grid: list[Any]) -> Any:
         plane = b.mul(grid[rows], grid[columns])
         if axis == slow:
             return b.udiv(number, plane)
