@@ -32,14 +32,18 @@ from cutile.ops.registry import family
 from cutile.passes.reorder import why_linear
 
 MOST_SLOTS = 8
+GOOD_SLOTS = 4
+"""Slots of a ring for which a store makes do with fewer places."""
+MOST_BUFFERS = 4
+"""Places per warp for pieces of a tile on their way to memory."""
 MOST_COLUMNS = 256
 """Columns of one instruction."""
 MOST_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
 GROUPED_ROWS = 8
 """Rows of tile blocks that are gone through together."""
-CLUSTER = 1
-"""Blocks of a cluster where nothing else is asked for."""
+CLUSTER_BYTES = 32768
+"""Of an operand's slot, from which on two blocks share it: 1 % on an H200 at 8192 cubed; smaller tiles lose by it."""
 BARRIER_BYTES = 8
 REGISTERS = {1: (0, 0), 2: (56, 224)}
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
@@ -162,13 +166,12 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     needed = _scalar_slice(wanted, definitions, loop)
     accumulator = group_accumulator((rows, columns), groups)
     store = _bulk_store(function)
-    warps = 4 * groups
-    span_bytes = _store_span(columns) * 16 * 2
+    piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
-    for buffers in (2, 1) if store is not None else (0,):
-        spare = arch.shared_bytes - ALIGNMENT - buffers * warps * span_bytes
-        slots = min(MOST_SLOTS, spare // slot_bytes)
-        if slots >= 3 or (buffers <= 1 and slots >= 2):
+    for buffers in _buffers(rows // (ROWS * groups) * piece.count) if piece is not None else [0]:
+        staged = buffers * groups * piece.panel_bytes if piece is not None else 0
+        slots = min(MOST_SLOTS, (arch.shared_bytes - ALIGNMENT - staged) // slot_bytes)
+        if slots >= GOOD_SLOTS or (buffers <= 1 and slots >= 2):
             return Specialised(
                 loop,
                 product,
@@ -230,10 +233,10 @@ def _cluster(left: Operand, right: Operand, options: CompileOptions) -> tuple[in
 
     Blocks that are neighbours along the rows of the grid need the same right operand.
     """
-    blocks = options.num_cta_in_cga or CLUSTER
-    _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
     right_is_larger = right.panels.nbytes >= left.panels.nbytes
     larger = right if right_is_larger else left
+    blocks = options.num_cta_in_cga or (2 if larger.panels.nbytes >= CLUSTER_BYTES else 1)
+    _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
     if blocks == 1 or larger.panels.split(blocks) is None:
         return 1, 0, left, right
     larger = replace(larger, shared=blocks)
@@ -264,9 +267,9 @@ def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop
     return needed
 
 
-def _store_span(columns: int) -> int:
-    """Columns of a 16-bit result that a warp stores at a time."""
-    return Panels(columns, 16, 2, k_major=False).span if columns % 16 == 0 else 0
+def _buffers(pieces: int) -> list[int]:
+    """How many places a warp may have for the pieces of a tile that it stores: as many come round in whole turns."""
+    return [count for count in range(min(pieces, MOST_BUFFERS), 0, -1) if pieces % count == 0]
 
 
 def _bulk_store(function: Function) -> StoreMut | None:

@@ -106,7 +106,7 @@ def test_the_reason_is_in_the_dump() -> None:
 
 @pytest.mark.parametrize("tile", [(64, 64), (64, 256), (128, 192), (128, 208), (128, 256), (256, 128)], ids=str)
 def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
-    made = lowered(gemm_program(bf16, tile, 64))
+    made = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=1)
     verify(made)
     (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
     (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
@@ -132,13 +132,25 @@ def test_operands_are_loaded_as_they_lie(
     x: TensorType, y: TensorType, boxes: list[tuple[tuple[int, int], tuple[int, int]]]
 ) -> None:
     function = written(GEMM, types((128, 256), x=x, y=y))
-    made = source(function)
+    made = source(function, num_cta_in_cga=1)
     maps = [each.map for each in made.parameters if each.kind == "tensor_map"]
     assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
     assert maps[2] == TensorMap((16, 64), 128, (0, 1))
     product = next(op for op in lowered(function).walk() if isinstance(op, GroupMma))
     assert Panels(*product.attributes["left"]).k_major == (x.unit_axis == 1)
     assert Panels(*product.attributes["right"]).k_major == (y.unit_axis == 0)
+
+
+def test_blocks_of_a_cluster_load_a_part_each() -> None:
+    boxes = {}
+    for y in (tensor(2, bf16), column_major()):
+        made = source(written(GEMM, types((128, 256), y=y)), num_cta_in_cga=2)
+        assert made.facts["cluster"] == 2
+        boxes[y.unit_axis] = [each.map.box for each in made.parameters if each.map is not None][1]
+    assert boxes == {1: (64, 64), 0: (64, 128)}  # two of four panels each; half of the one panel's rows
+    tall = lowered(gemm_program(bf16, (256, 128), 64), num_cta_in_cga=2)
+    assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, BulkLoad)] == [2, 1]
+    assert "4 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=4)
 
 
 @pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])

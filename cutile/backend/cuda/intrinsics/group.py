@@ -16,6 +16,9 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
 from cutile.dtypes import DTypeLike
 
+ADDRESS_BITS = 0x3FFF
+"""Of an address in shared memory, in units of 16 bytes; above them is the block's number in its cluster."""
+
 
 def group_number(b: Any) -> Any:
     """The thread's warp group, as a value that the compiler knows to be one for the warp."""
@@ -36,8 +39,8 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
 
 
 def _part(b: Any, base: int, address_: Any) -> Any:
-    """The descriptor of what lies at an address."""
-    where = b.zext(b.lshr(address_, i32c(4)), I64)
+    """The descriptor of what lies at an address, of which the block's number in its cluster is no part."""
+    where = b.zext(b.and_(b.lshr(address_, i32c(4)), i32c(ADDRESS_BITS)), I64)
     return b.or_(where, const(I64, base - (1 << 64) if base >> 63 else base))
 
 

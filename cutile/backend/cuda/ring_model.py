@@ -1,0 +1,207 @@
+"""A model of rings in shared memory that looks for deadlock, overwriting and barriers that run away.
+
+It works on a protocol read from the lowered IR (`protocol.py`), for more turns than the ring has slots, and on the
+places through which results are stored. It needs no device: what it finds is in every run, or in none.
+"""
+
+from __future__ import annotations
+
+from cutile.backend.cuda.lower import layouts_of
+from cutile.backend.cuda.ops import BulkStore
+from cutile.backend.cuda.protocol import Protocol, ProtocolError, protocol
+from cutile.ir.core import Function
+
+
+def _turns_loaded(each: Protocol) -> int:
+    """How many turns are loaded, having checked that each announces what it copies."""
+    announced: list[int] = []
+    copied: list[int] = []
+    for event in each.loads:
+        if event.what == "acquire":
+            if event.count != len(announced):
+                raise ProtocolError(f"turn {event.count} is acquired as the {len(announced)}th")
+            announced.append(event.nbytes)
+            copied.append(0)
+        else:
+            if event.count != len(announced) - 1:
+                raise ProtocolError(f"turn {event.count} is loaded without having been acquired")
+            copied[-1] += event.nbytes
+    if announced != copied:
+        raise ProtocolError(f"announced are {announced} bytes, copied {copied}")
+    return len(announced)
+
+
+Node = tuple[str, int, int]
+"""Something that happens once: what, to which block or reader, in which turn (or place of a reader's program)."""
+
+
+class _Order:
+    """What happens before what, in every run. An edge leads from what must have happened to what waits for it."""
+
+    def __init__(self) -> None:
+        self._after: dict[Node, list[Node]] = {}
+        self._before: dict[Node, int] = {}
+        self._reached: dict[Node, set[Node]] = {}
+
+    def edge(self, first: Node, then: Node) -> None:
+        """`then` waits for `first`."""
+        self._after.setdefault(first, []).append(then)
+        self._after.setdefault(then, [])
+        self._before[then] = self._before.get(then, 0) + 1
+        self._before.setdefault(first, 0)
+
+    def stuck(self) -> list[Node]:
+        """What never happens: it waits for itself, by way of others."""
+        waiting = dict(self._before)
+        free = [node for node, count in waiting.items() if not count]
+        while free:
+            for node in self._after[free.pop()]:
+                waiting[node] -= 1
+                if not waiting[node]:
+                    free.append(node)
+        return sorted(node for node, count in waiting.items() if count)
+
+    def follows(self, then: Node, first: Node) -> bool:
+        """Whether `then` happens after `first` in every run."""
+        if first not in self._reached:
+            found: set[Node] = set()
+            pending = [first]
+            while pending:
+                for node in self._after.get(pending.pop(), ()):
+                    if node not in found:
+                        found.add(node)
+                        pending.append(node)
+            self._reached[first] = found
+        return then in self._reached[first]
+
+
+Places = dict[tuple[int, int], Node]
+"""By (reader, turn)."""
+
+
+def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
+    """The order of a protocol; where readers have seen a turn arrive, and where its product is known to be over."""
+    order = _Order()
+    seen: dict[tuple[int, int], Node] = {}
+    over: dict[tuple[int, int], Node] = {}
+    blocks = range(each.cluster)
+    for block in blocks:
+        for turn in range(turns):
+            loads = ("loads", block, turn)
+            if turn:
+                order.edge(("loads", block, turn - 1), loads)
+            if turn >= each.slots:
+                order.edge(("empty", block, turn - each.slots), loads)
+            for other in blocks:  # a block's part of a tile arrives in all of them
+                order.edge(loads, ("full", other, turn))
+    for reader in range(each.groups * each.cluster):
+        block, under_way, last = reader // each.groups, list[int](), ("starts", reader, 0)
+        for place, event in enumerate(each.reads):
+            node = ("reads", reader, place)
+            order.edge(last, node)
+            last = node
+            if event.what == "wait":
+                order.edge(("full", block, event.count), node)
+                seen[reader, event.count] = node
+            elif event.what == "begin":
+                under_way.append(event.count)
+            elif event.what == "finish":
+                finished = max(0, len(under_way) - event.count)
+                over.update({(reader, turn): node for turn in under_way[:finished]})
+                del under_way[:finished]
+            elif event.what == "release":
+                order.edge(node, ("gives up", reader, event.count))
+                for other in blocks:
+                    order.edge(node, ("empty", other, event.count))
+    return order, seen, over
+
+
+def _check_reads(each: Protocol, turns: int) -> None:
+    """Check that a reader waits before it reads, and gives up what it has read, once, and no earlier."""
+    waited: set[int] = set()
+    under_way: list[int] = []
+    released: list[int] = []
+    for event in each.reads:
+        if event.what == "wait":
+            waited.add(event.count)
+        elif event.what == "begin":
+            if event.count not in waited:
+                raise ProtocolError(f"turn {event.count} is read without having been waited for")
+            under_way.append(event.count)
+        elif event.what == "finish":
+            del under_way[: max(0, len(under_way) - event.count)]
+        elif event.what == "release":
+            if event.count in under_way:
+                raise ProtocolError(f"turn {event.count} is given up while its product is under way")
+            released.append(event.count)
+    if sorted(released) != list(range(turns)):
+        raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
+
+
+def check(each: Protocol) -> int:
+    """Check a protocol in all its runs; return the number of turns.
+
+    The barriers only ever count up, so what must have happened before each event is the same in every run. That is a
+    graph, of which is asked: does everything happen (no deadlock)? is a slot loaded after all its readers are done? and
+    is a barrier never two phases ahead of who waits for it, so that a parity tells phases apart?
+
+    Raises:
+        ProtocolError: a side waits for ever, or a slot is loaded or read too early.
+    """
+    turns = _turns_loaded(each)
+    readers = range(each.groups * each.cluster)
+    if each.arrivals != len(readers):
+        raise ProtocolError(f"{len(readers)} groups read, `empty` waits for {each.arrivals}")
+    _check_reads(each, turns)
+    order, seen, over = _order(each, turns)
+    if stuck := order.stuck():
+        raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
+    for turn in range(turns - each.slots):
+        later = turn + each.slots
+        for block in range(each.cluster):
+            for reader in readers:
+                if not order.follows(("loads", block, later), over[reader, turn]):
+                    raise ProtocolError(f"turn {later} is loaded over turn {turn}, which is still being read")
+                if not order.follows(("gives up", reader, later), ("empty", block, turn)):
+                    raise ProtocolError(f"turn {later} is given up while others have yet to give up turn {turn}")
+                if reader // each.groups == block and not order.follows(("full", block, later), seen[reader, turn]):
+                    raise ProtocolError(f"turn {later} arrives before all have seen that turn {turn} has")
+    return turns
+
+
+def check_stores(function: Function) -> None:
+    """Check that no place is written while the copy engine may still read it.
+
+    Each tile block starts with the first of its places, and before each piece is written the warp waits until all but
+    the last `buffers - 1` have been read.
+
+    Raises:
+        ProtocolError: one of these is in the place to be written.
+    """
+    layouts = layouts_of(function)
+    for op in function.walk():
+        if isinstance(op, BulkStore):
+            buffers, span = op.attributes["buffers"], op.attributes["span"]
+            pieces = layouts[op.attributes["layout"]].registers * 2 // span
+            places = [piece % buffers for _ in range(3) for piece in range(pieces)]
+            for number, place in enumerate(places):
+                if place in places[max(0, number - buffers + 1) : number]:
+                    raise ProtocolError(f"{op.name}: piece {number} is written to a place that is still being read")
+
+
+def check_function(function: Function) -> int:
+    """Check the ring of a lowered kernel; return the number of turns gone through, 0 where it has no ring.
+
+    Raises:
+        ProtocolError: as `check`.
+    """
+    found = 0
+    check_stores(function)
+    ring = protocol(function, 1, 0)
+    if ring is None:
+        return 0
+    for tiles, turns in ((1, 0), (2, 1), (1, 2 * ring.slots + 1), (2, ring.slots + 1), (3, 2)):
+        each = protocol(function, tiles, turns)
+        assert each is not None
+        found += check(each)
+    return found
