@@ -18,7 +18,7 @@ from kernels.paired import chart, record
 from kernels.paired.cases import Product, chosen
 from kernels.paired.machine import machine, sensors
 from kernels.paired.operands import Operands, Verdict, draw, judge
-from kernels.paired.ours import NotThereError, OurArm
+from kernels.paired.ours import NotThereError, OurArm, require
 from kernels.paired.pairs import LEAST_PAIRS, Arm, Budget, alone, compare
 from kernels.paired.peers import AbsentError, installed, peer, torch_tensor
 
@@ -102,8 +102,9 @@ def measured(case: Product, device: Device, peers: Sequence[str], budget: Budget
         "device_time_of_graph": case.graph,
     }
     stream, random = device.new_stream(), np.random.default_rng()
-    sets = draw(case, device, stream, random)
     try:
+        require(case)
+        sets = draw(case, device, stream, random)
         ours = OurArm(case, sets, device, stream)
     except NotThereError as reason:
         return made | {"skipped": str(reason)}

@@ -81,15 +81,24 @@ class Rounds(DeviceOp[None]):
         self._arm.mark(context.stream, end=True)
 
 
+def require(case: Product) -> None:
+    """Refuse a case before its inputs are drawn.
+
+    Raises:
+        NotThereError: there is no kernel for its operands.
+    """
+    if case.operand in ("tf32", "fp8"):
+        raise NotThereError(f"no kernel of this folder multiplies {case.operand}")
+
+
 def product(case: Product, each: Operands, choice: Choice) -> DeviceOp[object]:
     """The launch of one product.
 
     Raises:
         NotThereError: there is no kernel for these operands.
     """
+    require(case)
     tile = (choice.rows, choice.columns)
-    if case.operand in ("tf32", "fp8"):
-        raise NotThereError(f"no kernel of this folder multiplies {case.operand}")
     if case.batch:
         return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
     kernel = gemm_integers if case.operand == "int8" else gemm
