@@ -14,6 +14,7 @@ import numpy as np
 
 from cuda_async import Device, Stream, default_device
 from kernels.first_launch import first_launches
+from kernels.gemm_choice import Choice
 from kernels.paired import chart, record
 from kernels.paired.cases import Product, chosen
 from kernels.paired.machine import machine, sensors
@@ -36,6 +37,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="these alone; patterns such as 'bf16-4096*'")
     parser.add_argument("--list", action="store_true", help="print the cases and end")
     parser.add_argument("--peers", nargs="*", metavar="PEER", help="these alone of those that are installed")
+    parser.add_argument(
+        "--tile", nargs=3, type=int, metavar="N", help="rows, columns and depth, in place of the choice"
+    )
     parser.add_argument("--seconds", type=float, default=4.0, help="measured for each peer of a case (default 4)")
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of warming before (default 5)")
     parser.add_argument("--pairs", type=int, default=LEAST_PAIRS, help=f"turns of each (default {LEAST_PAIRS})")
@@ -60,12 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join([*(f"{case.name:16} {case}" for case in cases), f"{START:16} first kernel of a process"]))
         return 0
     budget = Budget(options.warm, options.seconds, options.pairs, 0.0 if device.kind == "cuda" else PAUSE_S)
+    tile = Choice(*options.tile) if options.tile else None
     found: list[dict[str, Any]] = []
     print(record.headline(device.name, device.arch))
     with device:
         names = [name for name in installed(device) if options.peers is None or name in options.peers]
         for case in cases:
-            found.append(measured(case, device, names, budget))
+            found.append(measured(case, device, names, budget, tile))
             print("\n".join(record.lines(found[-1])), flush=True)
     started = None
     if patterns is None or START in patterns:
@@ -90,8 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(each.get("wrong") for each in found) else 0
 
 
-def measured(case: Product, device: Device, peers: Sequence[str], budget: Budget) -> dict[str, Any]:
-    """One case beside its peers: timed, then judged."""
+def measured(
+    case: Product, device: Device, peers: Sequence[str], budget: Budget, tile: Choice | None = None
+) -> dict[str, Any]:
+    """One case beside its peers: timed, then judged. `tile` takes the place of the library's choice."""
     made: dict[str, Any] = {
         "name": case.name,
         "what": str(case),
@@ -105,7 +112,7 @@ def measured(case: Product, device: Device, peers: Sequence[str], budget: Budget
     try:
         require(case)
         sets = draw(case, device, stream, random)
-        ours = OurArm(case, sets, device, stream)
+        ours = OurArm(case, sets, device, stream, tile)
     except NotThereError as reason:
         return made | {"skipped": str(reason)}
     made["tile"] = [ours.choice.rows, ours.choice.columns, ours.choice.depth]

@@ -70,14 +70,17 @@ def draw(path: Path, made: Mapping[str, Any]) -> None:
     ceiling = CEILINGS.get(made["device"]["arch"])
     if ceiling is not None:
         peak, memory = ceiling
-        at = [2.0**exponent for exponent in range(14)]
+        at = sorted([1.0, peak / memory, 2.0**13])
         roofline.plot(
             at, [min(peak, memory * each) / 1e12 for each in at], color="grey", linewidth=1, label="data sheet"
         )
     roofline.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="TFLOP/s", title="roofline")
     for (who, operand), each in by_size(made).items():
         sizes.plot([size for size, _ in each], [rate / 1e12 for _, rate in each], marker="o", label=f"{who} {operand}")
-    sizes.set(xscale="log", xlabel="m = n = k", ylabel="TFLOP/s", title="square products")
+    sizes.set(xscale="log", xlabel="m = n = k", ylabel="TFLOP/s", title="square products", ylim=(0, None))
+    shown = sorted({size for each in by_size(made).values() for size, _ in each})
+    sizes.set_xticks(shown, [str(size) for size in shown])
+    sizes.minorticks_off()
     for axes in (roofline, sizes):
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize=8)

@@ -16,6 +16,7 @@ RESULTS: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf
 
 IN_A_GRAPH = 20
 ROWS_CHECKED = 32
+VECTORS = 4
 POISON = -77
 """What an output of integers holds before; those of floats hold NaN."""
 
@@ -81,7 +82,7 @@ class Verdict:
 def judge(case: Product, x: Any, y: Any, z: Any, random: np.random.Generator) -> Verdict:
     """Compare a result with float64, every element of it.
 
-    For a vector `v` of random signs, `z v - x (y v)` has the norm of `z - x y` in the mean, and costs next to nothing.
+    For vectors `v` of random signs, `z v - x (y v)` has the norm of `z - x y` in the mean, and costs next to nothing.
     Some rows are computed whole beside it.
 
     Args:
@@ -89,15 +90,13 @@ def judge(case: Product, x: Any, y: Any, z: Any, random: np.random.Generator) ->
         x, y, z: NumPy arrays, or torch's on a GPU.
         random: draws the signs and the rows.
     """
-    n = z.shape[-1]
-    signs = _like(x, random.integers(0, 2, (n, 1)) * 2.0 - 1.0)
-    found, wanted = _wide(z) @ signs, _wide(x) @ (_wide(y) @ signs)
-    scale = float((wanted * wanted).mean()) ** 0.5 or 1.0
-    off = found - wanted
-    error = float((off * off).mean()) ** 0.5 / scale
     rows = sorted(random.choice(z.shape[-2], min(ROWS_CHECKED, z.shape[-2]), replace=False).tolist())
     exact = _wide(x[..., rows, :]) @ _wide(y)
     elements = float(abs(_wide(z[..., rows, :]) - exact).max()) / (float(abs(exact).max()) or 1.0)
+    signs = _like(x, random.integers(0, 2, (z.shape[-1], VECTORS)) * 2.0 - 1.0)
+    off = _wide(z) @ signs - _wide(x) @ (_wide(y) @ signs)
+    scale = float((exact * exact).sum(-1).mean()) ** 0.5 or 1.0  # of a row; what a row times signs has in the mean
+    error = float((off * off).mean()) ** 0.5 / scale
     worst = float(abs(off).max()) / scale
     allowed = TOLERANCE[case.operand]
     # One wrong element in a row of thousands is a hundredth of the row's product: the worst row may not be far off.

@@ -26,6 +26,7 @@ class OurArm:
         sets: the operands of a round.
         device: where.
         stream: on which it runs.
+        tile: in place of the one that the library would choose.
 
     Raises:
         NotThereError: the kernels take no such operands.
@@ -33,11 +34,13 @@ class OurArm:
 
     name = "cutile"
 
-    def __init__(self, case: Product, sets: Sequence[Operands], device: Device, stream: Stream) -> None:
+    def __init__(
+        self, case: Product, sets: Sequence[Operands], device: Device, stream: Stream, tile: Choice | None = None
+    ) -> None:
         self.sets = sets
         self._stream = stream
         self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
-        self.choice = choose(case.m, case.n, case.k, sets[0].x.dtype, device, batch=max(case.batch, 1))
+        self.choice = tile or choose(case.m, case.n, case.k, sets[0].x.dtype, device, batch=max(case.batch, 1))
 
         def record(scope: Scope) -> None:
             for each in sets:

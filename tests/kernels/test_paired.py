@@ -75,6 +75,11 @@ def test_a_wrong_product_is_said_and_fails_the_run(
     assert "WRONG: error" in capsys.readouterr().out
 
 
+def test_a_tile_may_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([*QUICK, "--cases", "small", "--tile", "16", "32", "8"]) == 0
+    assert "WRONG" not in capsys.readouterr().out
+
+
 def test_names_and_patterns_choose_cases(capsys: pytest.CaptureFixture[str]) -> None:
     assert [case.name for case in chosen(["b*"], "host")] == ["batched", "bytes"]
     assert [case.name for case in chosen(None, "host")] == [case.name for case in SMALL]
@@ -116,6 +121,18 @@ def test_one_wrong_element_among_thousands_is_found(place: tuple[int, int], valu
     case, x, y, z = operands(size=400)
     z[place] += value
     assert "allowed" in judge(case, x, y, z, np.random.default_rng(2)).wrong
+
+
+def test_a_product_of_one_row_is_judged_by_the_size_of_its_row() -> None:
+    """Its product with a vector may be next to nothing, and then would tell nothing."""
+    random = np.random.default_rng(4)
+    for seed in range(50):
+        x, y = random.standard_normal((1, 64)), random.standard_normal((64, 80))
+        z = (x @ y).astype(np.float32)
+        case = Product("p", 1, 80, 64, "f32")
+        assert judge(case, x, y, z, np.random.default_rng(seed)).wrong == ""
+        z[0, seed] *= 1.1
+        assert judge(case, x, y, z, np.random.default_rng(seed)).wrong
 
 
 def test_a_transposed_or_rounded_result_is_wrong() -> None:
