@@ -21,7 +21,7 @@ from cutile.frontend.pointers import (
 )
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.tokens import is_ordered
-from cutile.frontend.values import TOKEN, MutRef, describe, items_of
+from cutile.frontend.values import TOKEN, MutRef, PointerRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.ops import arith
@@ -30,7 +30,8 @@ from cutile.ops.create import Iota
 from cutile.ops.shape import Reshape
 
 
-def _how(frame: Frame, ordering: Any, scope: Any, ordered: bool, what: str) -> dict[str, Any]:
+def how_of(frame: Frame, ordering: Any, scope: Any, ordered: bool, what: str) -> dict[str, Any]:
+    """The attributes that say how an update is ordered."""
     order = marker_of(frame, ordering, markers.ordering, what)
     if order is markers.ordering.WEAK:
         frame.type_error(
@@ -53,15 +54,9 @@ def atomic_rmw_tko(
 ) -> Any:
     what = "atomic_rmw_tko"
     found = pointer_of(frame, pointers, what)
-    shape = found.value.tile.shape
-    made = AtomicRmw(
-        pointers=found.value,
-        value=lanes_of(frame, value, found.dtype, shape, f"{what}: the value"),
-        mask=mask_of(frame, mask, shape, what),
-        kind=marker_of(frame, mode, markers.atomic, what).value,
-        **_how(frame, ordering, scope, is_ordered(frame, token, what), what),
-    )
-    return frame.emit(made), TOKEN
+    kind = marker_of(frame, mode, markers.atomic, what).value
+    how = how_of(frame, ordering, scope, is_ordered(frame, token, what), what)
+    return update_lanes(frame, found, value, mask, kind, what, how), TOKEN
 
 
 @operation
@@ -83,7 +78,7 @@ def atomic_cas_tko(
         expected=lanes_of(frame, expected, found.dtype, shape, f"{what}: what to compare with"),
         value=lanes_of(frame, value, found.dtype, shape, f"{what}: the value"),
         mask=mask_of(frame, mask, shape, what),
-        **_how(frame, ordering, scope, is_ordered(frame, token, what), what),
+        **how_of(frame, ordering, scope, is_ordered(frame, token, what), what),
     )
     return frame.emit(made), TOKEN
 
@@ -93,11 +88,15 @@ def _elements(frame: Frame, y: Any, index: Any, mask: Any, what: str) -> Element
     return elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what)
 
 
-def _update(frame: Frame, where: Elements, value: Any, kind: str, what: str, how: dict[str, Any]) -> Value:
+def update_lanes(
+    frame: Frame, pointers: PointerRef, value: Any, mask: Any, kind: str, what: str, how: dict[str, Any]
+) -> Value:
+    """Update the elements pointed to; what was there before."""
+    shape = pointers.value.tile.shape
     made = AtomicRmw(
-        pointers=where.pointers.value,
-        value=lanes_of(frame, value, where.pointers.dtype, where.shape, f"{what}: the value"),
-        mask=where.mask,
+        pointers=pointers.value,
+        value=lanes_of(frame, value, pointers.dtype, shape, f"{what}: the value"),
+        mask=mask_of(frame, mask, shape, what),
         kind=kind,
         **how,
     )
@@ -120,7 +119,9 @@ def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
     ) -> Any:
         where = _elements(frame, y, index, mask, what)
         kind = {"uint": unsigned, "float": real}.get(where.pointers.dtype.kind, signed)
-        return _update(frame, where, value, kind, what, _how(frame, ordering, scope, True, what))
+        return update_lanes(
+            frame, where.pointers, value, where.mask, kind, what, how_of(frame, ordering, scope, True, what)
+        )
 
     OPERATIONS[what] = handler
 
@@ -151,7 +152,7 @@ def atomic_cas(
         expected=lanes_of(frame, expected, where.pointers.dtype, where.shape, f"{what}: what to compare with"),
         value=lanes_of(frame, value, where.pointers.dtype, where.shape, f"{what}: the value"),
         mask=where.mask,
-        **_how(frame, ordering, scope, True, what),
+        **how_of(frame, ordering, scope, True, what),
     )
     return frame.emit(made)
 
@@ -169,7 +170,7 @@ def atomic_red_view_tko(
     what = "atomic_red_view_tko"
     if not isinstance(part, MutRef):
         frame.type_error(f"{what}: expected a Mut, got {describe(part)}")
-    how = _how(frame, ordering, scope, True, what)
+    how = how_of(frame, ordering, scope, True, what)
     if how["order"] != "relaxed" or how["scope"] == "system":
         frame.type_error(
             f"{what}: it is RELAXED, among the tile block or the device; got {how['order']}, {how['scope']}"
@@ -187,5 +188,6 @@ def atomic_red_view_tko(
         alone = tuple(size if each == axis else 1 for each in range(len(shape)))
         places.append(along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone)))
     where = elements_of(frame, part.value, tuple(places), None, what)
-    _update(frame, where, value, marker_of(frame, mode, markers.atomic, what).value, what, how)
+    kind = marker_of(frame, mode, markers.atomic, what).value
+    update_lanes(frame, where.pointers, value, where.mask, kind, what, how)
     return TOKEN

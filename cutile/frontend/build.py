@@ -21,16 +21,22 @@ from cutile.frontend.values import MappedRef, MutRef, PointerRef, TensorRef
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import MutType, TensorType, Type
+from cutile.language.variables import DeviceVariable
 
 NO_POINTERS: Mapping[str, DTypeLike] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel as IR, with the outside names that were compiled in."""
+    """A kernel as IR, with the outside names that were compiled in.
+
+    Attributes:
+        variables: the device's variables that it uses; their addresses are its last parameters, in this order.
+    """
 
     function: Function
     captures: Captures
+    variables: tuple[DeviceVariable, ...] = ()
 
 
 def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> Any:
@@ -106,4 +112,4 @@ def _attempt(
     made = Function(source.name, body, source=dict(source.lines), file=source.file)
     if unsafe:
         made.facts["unsafe"] = True
-    return Program(made, compilation.captures)
+    return Program(made, compilation.captures, tuple(compilation.variables))

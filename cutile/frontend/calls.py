@@ -21,6 +21,7 @@ from cutile.frontend import (
     tensors,
     tiles,
     tokens,
+    variables,
     views,
 )
 from cutile.frontend.frame import Frame
@@ -43,6 +44,7 @@ FAMILIES = (
     pointers,
     atomics,
     debug,
+    variables,
 )
 """Importing them registers their handlers."""
 

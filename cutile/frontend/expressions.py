@@ -40,6 +40,7 @@ from cutile.frontend.values import (
     items_of,
 )
 from cutile.ir.core import Value
+from cutile.language.variables import DeviceVariable
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:
@@ -105,6 +106,8 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return _fact(frame, owner, name, node)
     if isinstance(owner, PartitionIndex) and (PartitionIndex, name) in METHODS:
         return Method(owner, name)
+    if isinstance(owner, DeviceVariable):
+        return owner.dtype if name == "dtype" else Method(owner, name)
     if isinstance(owner, IndexComponent) and name == "value":
         return owner.value
     if isinstance(owner, tuple | Record):

@@ -18,6 +18,7 @@ from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
+from cutile.language.variables import DeviceVariable
 
 RETURNED = "return"
 """The name that holds what a function has returned; no variable can have it."""
@@ -41,6 +42,7 @@ class Compilation:
         invoke: compiles a call of anything that can be called: `invoke(frame, function, args, kwargs, node)`.
         report: the errors so far.
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
+        variables: the device's variables that the kernel uses, with their addresses.
         passed_on: variables that loops pass on although they have no value before: (loop, name).
     """
 
@@ -52,6 +54,7 @@ class Compilation:
     unsafe: bool = False
     report: Report = field(default_factory=Report)
     passed_on: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    variables: dict[DeviceVariable, Value] = field(default_factory=dict[DeviceVariable, Value])
 
 
 @dataclass

@@ -15,9 +15,10 @@ import numpy as np
 from cutile.dtypes import DTypeMeta
 from cutile.errors import KernelTypeError
 from cutile.frontend.values import Record, items_of
+from cutile.language.variables import DeviceVariable
 
 MISSING: Any = object()
-_CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enum.Enum, np.dtype)
+_CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enum.Enum, np.dtype, DeviceVariable)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from cutile.launch.checks import verify
 from cutile.launch.numbers import number_of, numbers_of
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
+from cutile.launch.variables import use_variables
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class BoundLaunch:
         self._site = user_site()
         self._compiled = compiled
         verify(compiled, kernel.signature.names, self._checked, grid)
-        numbers = numbers_of(compiled)(self._checked, grid)
+        self._variables = use_variables(compiled.program.variables, stream)
+        numbers = numbers_of(compiled)([*self._checked, *(each.address for each in self._variables)], grid)
         self._prepared: PreparedLaunch = compiled.loaded.prepare(grid, numbers, stream)
         self._storages: tuple[tuple[Storage, bool], ...] = ()
         self._note_storages()
@@ -167,6 +169,7 @@ class BoundLaunch:
     def _note_storages(self) -> None:
         uses = self._uses()
         self._storages = tuple((use.storage, use.write) for use in uses if isinstance(use.storage, Storage))
+        self._storages += tuple((each, True) for each in self._variables)
 
     def __repr__(self) -> str:
         return f"<bound launch of {self._kernel.signature.name} on {self._stream}>"

@@ -29,6 +29,7 @@ from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.numbers import numbers_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
+from cutile.launch.variables import use_variables
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
@@ -237,9 +238,13 @@ class KernelOp(DeviceOp[Any]):
                 self._check_device(device)
         compiled = plan.compiled(target_of(device, self._backend))
         verify(compiled, self._form.kernel.signature.names, self._checked, grid)
-        numbers = numbers_of(compiled)(self._checked, grid)
+        checked: Sequence[Checked] = self._checked
         for _, storage, write, _, _ in self._uses:
             storage.use(stream, write=write)
+        variables = compiled.program.variables
+        if variables:
+            checked = [*checked, *(each.address for each in use_variables(variables, stream))]
+        numbers = numbers_of(compiled)(checked, grid)
         loaded = compiled.loaded
         loaded.launch(grid, numbers, stream)
         stream.hold(loaded)

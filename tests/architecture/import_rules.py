@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "backend": _LEAF | {"ir", "ops", "passes"},
     "interpreter": _LEAF | {"ir", "ops", "frontend", "backend"},
     "compile": _LEAF | {"installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
-    "launch": _LEAF | _BACKEND_FACE | {"frontend.signature", "compile", "cuda_async"},
+    "launch": _LEAF | _BACKEND_FACE | {"language", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
     "installation": frozenset(),
     "command": _LEAF

@@ -1,0 +1,45 @@
+"""Variables of the device: one element each, kept from launch to launch.
+
+served = ct.Global(ct.i32, 0)                  # at the top of a module
+
+@ct.entry
+def serve(y: Mut):
+    ticket, _ = served.atomic_add(1)           # over all tile blocks of all launches
+    y.store(ct.broadcast(ticket, y.shape))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import DTypeLike, as_dtype
+from cutile.language.markers import ordering, scope
+from cutile.language.tokens import Token
+from cutile.tile import Tile, outside_kernel
+
+
+class DeviceVariable:
+    """What a kernel sees of a `cutile.Global`; its accesses are ordered as the program is.
+
+    Attributes:
+        dtype: the element type.
+        initial: its value before the first launch.
+    """
+
+    def __init__(self, dtype: Any, initial: float = 0) -> None:
+        self.dtype: DTypeLike = as_dtype(dtype)
+        self.initial = initial
+
+    def load(self, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> tuple[Tile, Token]:
+        """Its value, and a token. WEAK, RELAXED or ACQUIRE."""
+        outside_kernel("Global.load")
+
+    def store(self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> Token:
+        """Set it; a token. WEAK, RELAXED or RELEASE."""
+        outside_kernel("Global.store")
+
+    def atomic_add(
+        self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE
+    ) -> tuple[Tile, Token]:
+        """Add to it; its value before, and a token. Integers of 32 and 64 bits, and floats."""
+        outside_kernel("Global.atomic_add")

@@ -1,0 +1,48 @@
+"""Where the device's variables are: one place on each device, made at the first launch or host access there."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cuda_async import Device, Storage, Stream
+from cutile.language.variables import DeviceVariable
+
+_WORD = 4  # bytes; the longest pattern that a stream fills with
+
+_places: weakref.WeakKeyDictionary[DeviceVariable, dict[Device, Storage]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, value: Any) -> None:
+    """Enqueue setting a variable."""
+    data = np.asarray(value).astype(variable.dtype.numpy).tobytes()
+    storage.use(stream, write=True)
+    for start in range(0, len(data), _WORD):
+        word = data[start : start + _WORD]
+        stream.fill(storage.address + start, len(word), word)
+
+
+def place_of(variable: DeviceVariable, stream: Stream) -> Storage:
+    """The memory of a variable on a stream's device; with its initial value where that is new."""
+    with _lock:
+        places = _places.setdefault(variable, {})
+        storage = places.get(stream.device)
+        if storage is None:
+            # what a graph records is done at each replay: make it on the stream that the capture came from
+            home = stream if stream.recorder is None else stream.recorder.home
+            storage = places[stream.device] = Storage.allocate(home, variable.dtype.bits // 8)
+            fill_variable(storage, home, variable, variable.initial)
+        return storage
+
+
+def use_variables(variables: Sequence[DeviceVariable], stream: Stream) -> list[Storage]:
+    """The memory of a kernel's variables, ordered behind its other users."""
+    places = [place_of(each, stream) for each in variables]
+    for each in places:
+        each.use(stream, write=True)
+    return places
