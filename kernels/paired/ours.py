@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, Stream
 from cuda_async.graph import Scope
-from cutile import KernelError
+from cutile import KernelError, KernelOp, api
 from kernels.gemm import gemm
 from kernels.gemm_choice import Choice, choose
 from kernels.gemm_variants import gemm_batched, gemm_integers
 from kernels.paired.cases import Product
-from kernels.paired.operands import Operands
+from kernels.paired.operands import DTYPES, RESULTS, Operands
+
+SMALL = 32
+"""Extents of a product that is only looked at."""
 
 
 class NotThereError(Exception):
@@ -27,9 +30,6 @@ class OurArm:
         device: where.
         stream: on which it runs.
         tile: in place of the one that the library would choose.
-
-    Raises:
-        NotThereError: the kernels take no such operands.
     """
 
     name = "cutile"
@@ -46,11 +46,8 @@ class OurArm:
             for each in sets:
                 scope.record(product(case, each, self.choice))
 
-        try:
-            product(case, sets[0], self.choice).sync_on(stream)  # compiled outside of the recording
-            self._graph = CudaGraph.scope(stream, record)
-        except KernelError as error:
-            raise NotThereError(str(error).splitlines()[0]) from error
+        product(case, sets[0], self.choice).sync_on(stream)  # compiled outside of the recording
+        self._graph = CudaGraph.scope(stream, record)
 
     def run(self, repeats: int) -> float:
         """Replay the round; return the seconds of the device."""
@@ -88,19 +85,23 @@ def require(case: Product) -> None:
     """Refuse a case before its inputs are drawn.
 
     Raises:
-        NotThereError: there is no kernel for its operands.
+        NotThereError: there is no kernel for its operands, or it does not compile for them.
     """
-    if case.operand in ("tf32", "fp8"):
-        raise NotThereError(f"no kernel of this folder multiplies {case.operand}")
+    if case.operand == "tf32":
+        raise NotThereError("no kernel of this folder multiplies tf32")
+    lead = (1,) if case.batch else ()
+    x, y, z = (api.meta((*lead, SMALL, SMALL), each) for each in (*[DTYPES[case.operand]] * 2, RESULTS[case.operand]))
+    op = product(case, Operands(x, y, y, z), Choice(SMALL, SMALL, SMALL))
+    try:
+        op.render("passes")
+    except KernelError as error:
+        raise NotThereError(str(error).splitlines()[0]) from error
+    finally:
+        op.discard()
 
 
-def product(case: Product, each: Operands, choice: Choice) -> DeviceOp[object]:
-    """The launch of one product.
-
-    Raises:
-        NotThereError: there is no kernel for these operands.
-    """
-    require(case)
+def product(case: Product, each: Operands, choice: Choice) -> KernelOp:
+    """The launch of one product."""
     tile = (choice.rows, choice.columns)
     if case.batch:
         return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from cuda_async import Device
-from cutile import api
+from cutile import api, i16
 from kernels import __main__ as program
 from kernels.paired import bench, cases, chart, record
 from kernels.paired.cases import CASES, Product, chosen
 from kernels.paired.machine import machine, readings
-from kernels.paired.operands import draw, judge
-from kernels.paired.ours import NotThereError, OurArm
+from kernels.paired.operands import DTYPES, draw, judge
+from kernels.paired.ours import NotThereError, OurArm, require
 
 SMALL = (
     Product("small", 64, 48, 40, "f32", devices=("host",)),
     Product("turned", 33, 20, 17, "f16", "nk", devices=("host",)),
     Product("batched", 16, 24, 8, "f32", batch=3, devices=("host",)),
     Product("bytes", 16, 24, 32, "int8", "nk", graph=True, devices=("host",)),
-    Product("eight", 16, 24, 32, "fp8", devices=("host",)),
+    Product("rounded", 16, 24, 32, "tf32", devices=("host",)),
 )
 QUICK = ["--device", "cpu", "--warm", "0", "--seconds", "0.01", "--pairs", "6"]
 
@@ -50,12 +50,12 @@ def test_products_are_compared_judged_and_written(tmp_path: Path, capsys: pytest
     assert found["turned"]["absent"] == {"numpy": "NumPy has no fast product of f16"}
     assert found["bytes"]["sets"] == 20
     assert found["bytes"]["error"] == 0
-    assert found["eight"]["skipped"] == "no kernel of this folder multiplies fp8"
+    assert found["rounded"]["skipped"] == "no kernel of this folder multiplies tf32"
     assert {"device", "host", "versions", "inputs", "command", "date"} <= made.keys()
     assert made["versions"]["numpy"] == np.__version__
     printed = capsys.readouterr().out
     assert "small " in printed
-    assert "skipped: no kernel of this folder multiplies fp8" in printed
+    assert "skipped: no kernel of this folder multiplies tf32" in printed
     assert "without numpy: NumPy has no fast product of f16" in printed
     assert "WRONG" not in printed
 
@@ -155,8 +155,15 @@ def test_inputs_are_drawn_afresh_and_outputs_poisoned() -> None:
         assert len(rest) == 19
         assert (integers.z.to_numpy().sync_on(stream) == -77).all()
         assert integers.y.shape == (32, 24)
-        with pytest.raises(NotThereError, match="multiplies fp8"):
-            OurArm(SMALL[4], draw(SMALL[4], device, stream, random), device, stream)
+
+
+def test_a_kernel_that_does_not_compile_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DTYPES, "int8", i16)
+    with Device.host():
+        for case in SMALL[:3]:
+            require(case)
+        with pytest.raises(NotThereError, match="i16"):
+            require(SMALL[3])
 
 
 def test_every_row_of_the_table_is_a_case() -> None:
