@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuda_async import Device, DeviceOp, default_device
-from cutile import Tensor, api, bf16, f16, f32, f64
+from cutile import DType, Tensor, api, bf16, f16, f32, f64
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -20,7 +20,7 @@ Tensors = tuple[Tensor, ...]
 
 # The largest error allowed, relative to the largest element of the result: rounding of the result's dtype, and for
 # f32 and f64 the rounding of sums of a few thousand terms.
-TOLERANCE = {f16: 1e-3, bf16: 8e-3, f32: 2e-5, f64: 1e-12}
+TOLERANCE: dict[type[DType], float] = {f16: 1e-3, bf16: 8e-3, f32: 2e-5, f64: 1e-12}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def points(made: Mapping[str, Any]) -> dict[str, list[tuple[float, float, str]]]
     """Operations per byte, operations per second and the case's name, by who computed."""
     found: dict[str, list[tuple[float, float, str]]] = {}
     for case in made["cases"]:
-        if "skipped" in case:
+        if "seconds" not in case:
             continue
         intensity = case["flops"] / case["nbytes"]
         found.setdefault("cutile", []).append((intensity, case["flops"] / case["seconds"], case["name"]))
@@ -46,7 +46,7 @@ def by_size(made: Mapping[str, Any]) -> dict[tuple[str, str], list[tuple[int, fl
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for case in made["cases"]:
         batch, m, n, k = case["shape"]
-        if "skipped" in case or batch or not m == n == k or "nk" in case["name"]:
+        if "seconds" not in case or batch or not m == n == k or "nk" in case["name"]:
             continue
         rates = {"cutile": case["flops"] / case["seconds"]}
         rates |= {name: case["flops"] / peer["theirs_s"] for name, peer in case["peers"].items()}

@@ -19,6 +19,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     """A line for each peer of a case; one that says why, for a case that was left out."""
     if "skipped" in found:
         return [f"{found['name']:16} skipped: {found['skipped']}"]
+    if "seconds" not in found:
+        return [f"{found['name']:16} WRONG: {found['wrong']}"]
     rate = found["flops"] / found["seconds"] / 1e12
     first = f"{found['name']:16} {duration(found['seconds']):>9} {rate:8.{0 if rate >= 10 else 2}f}"
     made: list[str] = []

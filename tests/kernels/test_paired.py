@@ -75,6 +75,12 @@ def test_a_wrong_product_is_said_and_fails_the_run(
     assert "WRONG: error" in capsys.readouterr().out
 
 
+def test_a_product_that_does_not_run_fails_the_run_and_no_other_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([*QUICK, "--cases", "small", "turned", "--tile", "16", "32", "0"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("WRONG: it does not run: ") == 2
+
+
 def test_a_tile_may_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main([*QUICK, "--cases", "small", "--tile", "16", "32", "8"]) == 0
     assert "WRONG" not in capsys.readouterr().out

@@ -1,0 +1,177 @@
+"""Random matrix products: shapes, layouts, dtypes, tiles, and what follows, each compared with float64.
+
+    python -m tests.properties.products --device cuda --count 300     # minutes; a wrong one is shrunk and printed
+    compute-sanitizer --tool racecheck python3 -m tests.properties.products --device cuda --count 8 --most 200
+
+Shapes divide nothing, operands lie by rows or by columns, in the middle of larger arrays, on 16-byte boundaries or off
+them: what a kernel may assume of each is another, and so is the code that it gets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as fixed
+from hypothesis import strategies as st
+
+from cuda_async import Device
+from cutile import Tensor, api, bf16, f16, f32
+from cutile.dtypes import DTypeLike
+from kernels.example import TOLERANCE, relative_error
+from kernels.gemm import matmul
+from kernels.gemm_fused import ACTIVATIONS, Activation
+
+Lies = Literal["whole", "wide", "odd"]
+"""How rows lie: one behind the other; in wider rows that begin at multiples of 16 bytes; or anywhere."""
+
+TILES = ((128, 256, 64), (128, 192, 64), (128, 128, 64), (128, 96, 64), (64, 256, 64), (64, 128, 64), (64, 64, 64))
+TILES_OF_WARPS = ((128, 128, 32), (64, 64, 32), (96, 80, 48), (32, 32, 16), (16, 16, 16))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an operand lies in memory."""
+
+    turned: bool
+    lies: Lies
+
+
+@dataclass(frozen=True)
+class Random:
+    """A product."""
+
+    m: int
+    n: int
+    k: int
+    dtype: DTypeLike
+    x: Layout
+    y: Layout
+    tile: tuple[int, int, int] | None
+    bias: bool
+    residual: bool
+    activation: Activation
+    seed: int
+
+
+def products(most: int) -> st.SearchStrategy[Random]:
+    """Products with extents up to `most`."""
+    extent = st.one_of(st.integers(1, most), st.sampled_from([1, 64, 128, 192, 256]).filter(lambda n: n <= most))
+    layout = st.builds(Layout, st.booleans(), st.sampled_from(["whole", "wide", "odd"]))
+    plain = st.sampled_from([True, False, False])  # what follows is rarer than nothing
+    return st.builds(
+        Random,
+        extent,
+        extent,
+        extent,
+        st.sampled_from([bf16, f16, f32]),
+        layout,
+        layout,
+        st.one_of(st.none(), st.sampled_from(TILES), st.sampled_from(TILES_OF_WARPS)),
+        plain,
+        plain,
+        st.one_of(st.just("none"), st.sampled_from(tuple(ACTIVATIONS))),
+        st.integers(0, 2**32 - 1),
+    )
+
+
+def operand(values: np.ndarray[Any, Any], layout: Layout, random: np.random.Generator) -> Tensor:
+    """A tensor of these values that lies so; around it is noise, that must not be read as part of it."""
+    stored = np.ascontiguousarray(values.T if layout.turned else values)
+    rows, columns = stored.shape
+    per_line = 16 // stored.dtype.itemsize
+    above, left, right = {"whole": (0, 0, 0), "wide": (1, per_line, -columns % per_line), "odd": (1, 3, 2)}[layout.lies]
+    noise = random.standard_normal((rows + 2 * above, left + columns + right)) * 1e3
+    around = noise.astype(stored.dtype)
+    around[above : above + rows, left : left + columns] = stored
+    tensor = api.from_numpy(around).sync()
+    view = tensor.slice((above, above + rows), (left, left + columns)) if layout.lies != "whole" else tensor
+    return view.transpose() if layout.turned else view
+
+
+def check(case: Random) -> None:
+    """Compute a product on the default device and compare it with float64.
+
+    Raises:
+        AssertionError: it is wrong.
+    """
+    random = np.random.default_rng(case.seed)
+    dtype: Any = case.dtype.numpy
+
+    def draw(*shape: int) -> np.ndarray[Any, Any]:
+        return random.standard_normal(shape).astype(np.float32).astype(dtype)
+
+    x, y = draw(case.m, case.k), draw(case.k, case.n)
+    bias, residual = draw(case.n), draw(case.m, case.n)
+    tile = fitting(case)
+    made = matmul(
+        operand(x, case.x, random),
+        operand(y, case.y, random),
+        out=api.from_numpy(np.full((case.m, case.n), np.nan, dtype)).sync(),
+        bias=api.from_numpy(bias).sync() if case.bias else None,
+        residual=api.from_numpy(residual).sync() if case.residual else None,
+        activation=case.activation,
+        tile=None if tile is None else tile[:2],
+        depth=None if tile is None else tile[2],
+    )
+    result = made.sync().to_numpy().sync()
+    wide = [each.astype(np.float64) for each in (x, y, bias, residual)]
+    t = wide[0] @ wide[1] + case.bias * wide[2]
+    wanted = _activated(case.activation, t) + case.residual * wide[3]
+    error = relative_error(result, wanted)
+    assert error <= 2 * TOLERANCE[case.dtype], f"error {error:.2e}"
+
+
+def fitting(case: Random) -> tuple[int, int, int] | None:
+    """The tile; a smaller one for what needs more registers than a thread has."""
+    if case.tile is None or (case.dtype is not f32 and not case.residual):
+        return case.tile
+    return case.tile if case.tile[0] * case.tile[1] <= 128 * 128 else (64, 64, 32)
+
+
+def _activated(name: str, t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if name == "relu":
+        return np.maximum(t, 0)
+    if name == "gelu":
+        return 0.5 * t * (1 + np.tanh(np.sqrt(2 / np.pi) * (t + 0.044715 * t**3)))
+    return t / (1 + np.exp(-t)) if name == "silu" else t
+
+
+def search(count: int, most: int, seed: int | None = None) -> None:
+    """Draw and check so many products. A wrong one is shrunk to a small one, and raised.
+
+    Raises:
+        AssertionError: a product was wrong.
+    """
+    checks = (HealthCheck.too_slow, HealthCheck.data_too_large)
+    phases = (Phase.generate, Phase.shrink)
+    limits = settings(max_examples=count, deadline=None, phases=phases, suppress_health_check=checks, database=None)
+
+    @given(products(most))
+    def drawn(case: Random) -> None:
+        check(case)
+
+    limits(drawn if seed is None else fixed(seed)(drawn))()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search on a device."""
+    parser = argparse.ArgumentParser(prog="python -m tests.properties.products", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
+    parser.add_argument("--count", type=int, default=100, help="how many products (default 100)")
+    parser.add_argument("--most", type=int, default=700, help="the largest extent (default 700)")
+    parser.add_argument("--seed", type=int, help="draws the same ones again")
+    options = parser.parse_args(arguments)
+    with Device.parse(options.device):
+        search(options.count, options.most, options.seed)
+    print(f"{options.count} products are right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
