@@ -186,7 +186,7 @@ def completion(device: Device) -> dict[str, float]:
 
 
 def graphs(stream: Stream) -> dict[str, float]:
-    """Microseconds per replay of a graph of 100 kernels, waited for: ours and torch's, in turns."""
+    """Microseconds per replay of a graph of 100 kernels, waited for: ours, in both forms, and torch's, in turns."""
     x = api.ones((EXTENT,), f32).sync_on(stream)
     y = api.zeros((EXTENT,), f32).sync_on(stream)
 
@@ -195,7 +195,16 @@ def graphs(stream: Stream) -> dict[str, float]:
             scope.record(saxpy(y.mut.partition((EXTENT,)), 1.0, x))
 
     graph = CudaGraph.scope(stream, record)
-    replays: dict[str, Launch] = {"cutile graph of 100 kernels": lambda: graph.launch().sync_on(stream)}
+    bound = graph.launch().bind(stream)
+
+    def replay_bound() -> None:
+        bound()
+        stream.synchronize()
+
+    replays: dict[str, Launch] = {
+        "cutile: graph.launch().sync_on(stream)": lambda: graph.launch().sync_on(stream),
+        "cutile: the same, bound": replay_bound,
+    }
     try:
         import torch
 
@@ -211,7 +220,7 @@ def graphs(stream: Stream) -> dict[str, float]:
             peer.replay()
             torch.cuda.synchronize()
 
-        replays["torch graph of 100 kernels"] = replay
+        replays["torch: graph.replay(), synchronize()"] = replay
     except ImportError:
         pass
     samples: dict[str, list[float]] = {name: [] for name in replays}
@@ -241,7 +250,7 @@ def main() -> int:
         found: dict[str, Any] = {
             "us per launch": per_launch_us({**ours(stream), **raw(stream), **peers()}, drain),
             "us to completion": completion(device),
-            "us per replay": graphs(stream),
+            "us per replay of 100 kernels": graphs(stream),
         }
     versions: dict[str, str] = {"python": platform.python_version()}
     for name in ("numpy", "cuda-bindings", "cuda-core", "cupy-cuda13x", "torch", "triton"):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cuda_async.driver.interface import DriverEvent
+from cuda_async.driver.interface import DriverEvent, DriverStream
 
 if TYPE_CHECKING:
     from cuda_async.device import Device
     from cuda_async.stream import Stream
 
-__all__ = ("Event", "wait_event")
+__all__ = ("Event", "StreamIdle", "wait_event")
 
 _WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
@@ -91,3 +93,35 @@ class Event:
 
     def __repr__(self) -> str:
         return f"<Event on {self.device}>"
+
+
+class StreamIdle(DriverEvent):
+    """Stands for the end of a run whose event could not be recorded: the stream has nothing left to do."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: DriverStream) -> None:
+        self._stream = stream
+
+    def query(self) -> bool:
+        return self._stream.query()
+
+    def wait(self, timeout_s: float) -> bool:
+        end = time.monotonic() + timeout_s
+        while not self.query():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.0005)
+        return True
+
+    def failure(self) -> BaseException | None:
+        return None
+
+    def elapsed_ms(self, end: DriverEvent) -> float:
+        raise NotImplementedError
+
+    def notify(self, callback: Callable[[], None]) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass

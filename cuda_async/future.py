@@ -23,9 +23,10 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 from cuda_async.config import config
+from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp, UnrunOperationWarning
 from cuda_async.policy import SchedulingPolicy, default_stream, next_stream
-from cuda_async.run import Run, refuse_nested
+from cuda_async.run import Run
 from cuda_async.site import Site
 from cuda_async.stream import Stream
 from cuda_async.waiting import current_task, loop_is_busy, suspend

@@ -15,27 +15,30 @@ and earlier launches on other streams, and later uses wait for it (see `storage.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverGraph
 from cuda_async.errors import ContextError, NotReadyError
-from cuda_async.lease import GuardLease, Lease, Use, lend
+from cuda_async.lease import GuardLease, Lease, Use, end, lend
+from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
-from cuda_async.run import Run, refuse_nested
-from cuda_async.site import Site, format_site, user_site
+from cuda_async.run import Run
+from cuda_async.site import Site, format_site, site_of, user_site
 from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from cuda_async.device import Device
+    from cuda_async.storage import Storage
 
-__all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
+__all__ = ("BoundGraphLaunch", "CudaGraph", "GraphLaunch", "Module", "Scope")
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -56,6 +59,14 @@ class _Handle:
         self._device.defer(self.driver.close)
 
 
+class _Held(NamedTuple):
+    """What a launch needs until the device is done with it, also when the graph is closed meanwhile."""
+
+    handle: _Handle | None
+    uses: list[tuple[Storage, bool]]
+    kept: list[object]
+
+
 class CudaGraph(Generic[T]):
     """Recorded work. Made by `op.graph()`, `op.graph_on(stream)`, `CudaGraph.capture`, `CudaGraph.scope`.
 
@@ -71,7 +82,7 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_kept", "_leases", "_output", "_site", "_steps", "_stream", "_unlaunched",
+        "__weakref__", "_handle", "_held", "_lease", "_output", "_site", "_steps", "_stream", "_unlaunched",
         "_uses", "closed", "nodes",
     )  # fmt: skip
 
@@ -80,7 +91,7 @@ class CudaGraph(Generic[T]):
         self._handle: _Handle | None = handle
         self._site = site
         self._uses = recorder.uses()
-        self._kept = run.kept
+        self._held = _Held(handle, self._uses, run.kept)
         self._steps = recorder.steps
         self._output: list[T] = [output]
         self.nodes = handle.driver.nodes
@@ -92,9 +103,8 @@ class CudaGraph(Generic[T]):
         for storage in recorder.allocated:
             storage.error = self._unlaunched
         uses = [Use("an operand of the graph", storage, False) for storage, _ in self._uses]
-        self._leases: list[Lease] = lend(uses, self, site, allies={run, *run.allies, self}, kind=GuardLease)
-        for lease in self._leases:
-            lease.run = self
+        self._lease: Lease = lend(uses, self, site, allies={run, *run.allies, self}, kind=GuardLease)
+        self._lease.run = self
 
     # -- capture ------------------------------------------------------------------------------
 
@@ -173,7 +183,7 @@ class CudaGraph(Generic[T]):
         run.watch()
         return cast("U", handles)
 
-    def launch(self) -> DeviceOp[None]:
+    def launch(self) -> GraphLaunch:
         """An operation that replays the graph, on the stream that it is run on.
 
         Raises:
@@ -182,36 +192,35 @@ class CudaGraph(Generic[T]):
         self._check_open()
         return GraphLaunch(self)
 
-    def enqueue(self, context: ExecutionContext) -> None:
-        """Replay on the context's stream. For `GraphLaunch`."""
+    def enqueue(self, stream: Stream) -> _Held:
+        """Replay on `stream`. For launches; what is returned must live until the device is done."""
         handle = self._check_open()
-        stream = context.stream
+        if stream.device is not self._stream.device:
+            self.check_device(stream)
+        for storage, write in self._uses:
+            if storage.error is self._unlaunched:
+                storage.error = None
+            storage.use(stream, write=write)
+        stream.driver.launch_graph(handle.driver)
+        stream.sequence += 1
+        return self._held
+
+    def check_device(self, stream: Stream) -> None:
+        """Refuse a stream of another device. Raises ContextError."""
         if stream.device is not self._stream.device:
             raise ContextError(
                 stream.device.ordinal,
                 f"the graph captured at {format_site(self._site)} belongs to {self._stream.device}, "
                 f"the launch to {stream.device}",
             )
-        for storage, write in self._uses:
-            if storage.error is self._unlaunched:
-                storage.error = None
-            storage.use(stream, write=write)
-            if write:
-                context.run.written.append(storage)
-        stream.driver.launch_graph(handle.driver)
-        stream.sequence += 1
-        context.keep(handle)
-        context.keep(self._kept)
-        context.keep(self._uses)
 
     def close(self) -> None:
         """Let go of everything the graph uses, once its last launch has finished. Does not wait."""
         if not self.closed:
             self.closed = True
-            for lease in self._leases:
-                lease.give_back()
+            end((self._lease,))
             self._handle = None
-            self._uses, self._kept, self._leases = [], [], []
+            self._uses, self._held = [], _Held(None, [], [])
 
     def _check_open(self) -> _Handle:
         if self._handle is None:
@@ -229,7 +238,8 @@ class CudaGraph(Generic[T]):
         self.close()
 
     def __del__(self) -> None:
-        for lease in getattr(self, "_leases", ()):
+        lease = getattr(self, "_lease", None)  # absent where __init__ failed
+        if lease is not None:
             lease.give_back()
 
     def __repr__(self) -> str:
@@ -253,19 +263,84 @@ class CudaGraph(Generic[T]):
 class GraphLaunch(DeviceOp[None]):
     """Replays a graph."""
 
-    __slots__ = ("_graph",)
+    __slots__ = ("_graph", "_held")
 
     has_effects = True
 
-    def __init__(self, graph: CudaGraph[T]) -> None:
+    def __init__(self, graph: CudaGraph[Any]) -> None:
         self._graph = graph
-        super().__init__()
+        self._held: _Held | None = None
+        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # who called launch()
 
     def label(self) -> str:
         return "graph launch"
 
     def execute(self, context: ExecutionContext) -> None:
-        self._graph.enqueue(context)
+        self._enqueue(context.stream)
+        context.keep(self._held)
+        context.run.written += self.written()
+
+    def straight(self, *, waited: bool) -> Callable[[Stream], None] | None:
+        return self._enqueue if waited else None
+
+    def _enqueue(self, stream: Stream) -> None:
+        self._held = self._graph.enqueue(stream)
+
+    def written(self) -> Iterable[Storage]:
+        return [storage for storage, write in self._held.uses if write] if self._held else []
+
+    def bind(self, stream: Stream) -> BoundGraphLaunch:
+        """A launch on `stream` that can be repeated at little more than the cost of the driver's call.
+
+        The operation is used up by it.
+
+        Raises:
+            ContextError: the stream is another device's.
+        """
+        self._graph.check_device(stream)
+        self.discard()
+        return BoundGraphLaunch(self._graph, stream)
+
+
+class BoundGraphLaunch:
+    """A graph's launch on a stream, to be repeated. Made by `graph.launch().bind(stream)`.
+
+    Example:
+        >>> from cuda_async import Device, value
+        >>> stream = Device.host().new_stream()
+        >>> with value("output").graph_on(stream) as graph:
+        ...     replay = graph.launch().bind(stream)
+        ...     replay()
+        ...     replay()
+        ...     stream.synchronize()
+    """
+
+    __slots__ = ("_graph", "_stream")
+
+    def __init__(self, graph: CudaGraph[Any], stream: Stream) -> None:
+        self._graph = graph
+        self._stream = stream
+
+    @property
+    def stream(self) -> Stream:
+        """Where it launches."""
+        return self._stream
+
+    def __call__(self) -> None:
+        """Enqueue the graph; does not wait.
+
+        Raises:
+            ContextError: the graph was closed.
+            DeviceError: the device was lost, or an earlier operation that was to write an operand failed.
+        """
+        stream = self._stream
+        with stream.submission:
+            stream.driver.begin_alone()
+            stream.hold(self._graph.enqueue(stream))
+            stream.lead_lenders()
+
+    def __repr__(self) -> str:
+        return f"<bound launch of {self._graph!r} on {self._stream}>"
 
 
 class _Recording:

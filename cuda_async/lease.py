@@ -34,6 +34,7 @@ __all__ = (
     "lend",
     "refuse_conflicts",
     "set_current_holder",
+    "words_of",
 )
 
 
@@ -82,23 +83,19 @@ PlainUse = tuple[str, Lendable, bool, int, "int | None"]
 """A `Use` as a plain tuple, which costs less to make."""
 
 
-class _Nothing:
-    """What a lease that has ended is on."""
-
-    leases: list[Lease]
-    nbytes = 0
-
-    def __init__(self) -> None:
-        self.leases = []
-
-
-_NOTHING = _Nothing()
-
-
 class Lease:
-    """Bytes [start, stop) of a storage, held by an operation (`owner`), and by its run once it runs."""
+    """What an operation (`owner`) holds: bytes of storages, until its run is over.
 
-    __slots__ = ("active", "argument", "guard", "owner", "run", "site", "start", "stop", "storage", "write")
+    Attributes:
+        uses: the arguments that it holds.
+        owner: stands for the operation.
+        site: the line that made it.
+        run: what runs it, once it runs.
+        active: whether it has not ended.
+        guarded: the arguments that conflict with operands of a graph, each with the graph's lease.
+    """
+
+    __slots__ = ("active", "guarded", "owner", "run", "site", "uses")
 
     exported: ClassVar[bool] = False
     """Whether it is another library's, over DLPack: no operation that could be waited for."""
@@ -106,32 +103,24 @@ class Lease:
     guards: ClassVar[bool] = False
     """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
 
-    def __init__(
-        self, argument: str, storage: Lendable, write: bool, start: int, stop: int, owner: object, site: Site
-    ) -> None:
-        self.argument = argument
-        self.storage: Lendable = storage
-        self.write = write
-        self.start = start
-        self.stop = stop
+    def __init__(self, uses: Sequence[Use | PlainUse], owner: object, site: Site) -> None:
+        self.uses = uses
         self.owner = owner
         self.site = site
         self.run: object | None = None
         self.active = True
-        self.guard: Lease | None = None
-        """The graph's lease that this one was built in conflict with."""
+        self.guarded: tuple[tuple[str, Lease], ...] = ()
 
     def give_back(self) -> None:
-        """End the lease. Safe in a finalizer: takes no lock; the storage forgets it at its next lending."""
+        """End the lease. Safe in a finalizer: takes no lock; the storages forget it at their next lending."""
         self.active = False
-        self.run = self.guard = None  # the storage's list must not keep what they hold alive,
-        self.storage = _NOTHING  # nor, where several storages share a list, one another
+        self.run = None  # the storages' lists must not keep what it holds alive,
+        self.guarded = self.uses = ()  # nor, where several storages share a list, one another
 
     def __repr__(self) -> str:
-        kind = "write" if self.write else "read"
+        parts = [f"{each[0]!r} {'write' if each[2] else 'read'} [{each[3]}, {each[4]})" for each in self.uses]
         state = "" if self.active else ", given back"
-        what = f"{type(self).__name__} {self.argument!r} {kind} [{self.start}, {self.stop})"
-        return f"<{what} of {format_site(self.site)}{state}>"
+        return f"<{type(self).__name__} {', '.join(parts)} of {format_site(self.site)}{state}>"
 
 
 class ExportLease(Lease):
@@ -143,7 +132,7 @@ class ExportLease(Lease):
 
 
 class GuardLease(Lease):
-    """An operand of a graph."""
+    """The operands of a graph."""
 
     __slots__ = ()
 
@@ -179,7 +168,7 @@ def lend(
     *,
     allies: Set[object] = frozenset(),
     kind: type[Lease] = Lease,
-) -> list[Lease]:
+) -> Lease:
     """Lend all of `uses` to `owner`, or nothing.
 
     Args:
@@ -188,67 +177,76 @@ def lend(
             its own uses conflict like anybody's.
         site: the user's line, named in the error of whoever conflicts later.
         allies: holders of leases that do not conflict, beside the run that this thread submits.
-        kind: what to make: an operation's leases, an export's or a graph's.
+        kind: what to make: an operation's lease, an export's or a graph's.
 
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
+    lease = kind(uses, owner, site)
     run = _holder.run
     if run is not None:
         allies = {run, *run.allies, *allies}
-    while True:
-        taken: list[Lease] = []
-        refused = _try(uses, taken, owner, site, allies, kind)
-        if refused is None:
-            break
-        use, conflict = refused
+    while (refused := _take(lease, allies)) is not None:
+        use, conflict, held = refused
         # The device may be done with the run that holds it, and nobody has noticed yet.
         holder = conflict.run
         if not isinstance(holder, Settling) or not holder.settle():
-            raise _refusal(use, conflict, same_operation=conflict.owner is owner)
+            raise _refusal(use, conflict, held, same_operation=conflict.owner is owner)
     if run is not None:
         try:
-            check_guards(taken, run)
+            check_guards((lease,), run)
         except OwnershipError:
-            end(taken)
+            end((lease,))
             raise
-    return taken
+    return lease
 
 
-def _try(
-    uses: Sequence[Use | PlainUse],
-    taken: list[Lease],
-    owner: object,
-    site: Site,
-    allies: Set[object],
-    kind: type[Lease],
-) -> tuple[Use, Lease] | None:
-    """Take leases of all the uses, or none; then the use and the lease that conflict."""
+def _take(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] | None:
+    """Enter a lease on all its storages, or on none; then the use that conflicts, with whose lease, and which use."""
     with _lock:
-        for use in uses:
-            argument, storage, write, start, stop = use
-            if stop is None:
-                stop = storage.nbytes
-            held = storage.leases
-            guard: Lease | None = None
+        lease.guarded = ()
+        for entered, use in enumerate(lease.uses):
+            held = use[1].leases
             if held:  # else, and mostly, nobody holds anything of it
-                held[:] = [lease for lease in held if lease.active]
-                for other in held:
-                    if not (write or other.write) or start >= other.stop or other.start >= stop:
-                        continue
-                    if other.owner is not owner and other.run is not None and other.run in allies:
-                        continue
-                    if other.guards:
-                        guard = other
-                        continue
-                    for lease in taken:
-                        lease.give_back()
-                    return Use(*use), other
-            lease = kind(argument, storage, write, start, stop, owner, site)
-            lease.guard = guard
+                held[:] = [each for each in held if each.active]
+                conflict = _conflict(lease, entered, held, allies)
+                if conflict is not None:
+                    for entry in lease.uses[:entered]:
+                        entry[1].leases.remove(lease)
+                    return (Use(*use), *conflict)
             held.append(lease)
-            taken.append(lease)
     return None
+
+
+def _conflict(lease: Lease, position: int, held: Sequence[Lease], allies: Set[object]) -> tuple[Lease, Use] | None:
+    """What is in the way of a lease's use at `position`; the uses before it were entered."""
+    use = lease.uses[position]
+    for other in held:
+        if other.owner is not lease.owner and other.run is not None and other.run in allies:
+            continue
+        for theirs in lease.uses[:position] if other is lease else other.uses:
+            if theirs[1].leases is held and _overlap(use, theirs):
+                if not other.guards:
+                    return other, Use(*theirs)
+                lease.guarded = (*lease.guarded, (use[0], other))
+                break
+    return None
+
+
+def _overlap(use: Use | PlainUse, other: Use | PlainUse) -> bool:
+    return (use[2] or other[2]) and use[3] < _stop(other) and other[3] < _stop(use)
+
+
+def _stop(use: Use | PlainUse) -> int:
+    stop = use[4]
+    return use[1].nbytes if stop is None else stop
+
+
+def words_of(uses: Sequence[Use | PlainUse]) -> str:
+    """What is done to which arguments, for drawings: `writes y, reads x`."""
+    named = {write: [use[0] for use in uses if use[2] is write] for write in (True, False)}
+    words = {True: "writes", False: "reads"}
+    return ", ".join(f"{words[write]} {', '.join(names)}" for write, names in named.items() if names)
 
 
 def end(leases: Iterable[Lease]) -> None:
@@ -258,13 +256,12 @@ def end(leases: Iterable[Lease]) -> None:
     """
     with _lock:
         for lease in leases:
-            try:
-                lease.storage.leases.remove(lease)
-            except ValueError:
-                continue  # it was given back before
-            lease.active = False
-            lease.run = lease.guard = None
-            lease.storage = _NOTHING
+            for use in lease.uses:
+                try:
+                    use[1].leases.remove(lease)
+                except ValueError:
+                    continue  # it was given back before
+            lease.give_back()
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:
@@ -273,7 +270,7 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
-    end(lend(uses, owner, site))
+    end((lend(uses, owner, site),))
 
 
 def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
@@ -287,22 +284,22 @@ def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
         OwnershipError: the graph is not an ally of the run.
     """
     for lease in leases:
-        guard = lease.guard
-        if guard is not None and guard.active and (run is None or guard.run not in run.allies):
-            raise OwnershipError(
-                f"argument {lease.argument!r} would be written, but the graph captured at "
-                f"{format_site(guard.site)} uses the same memory at each launch. Pass the operation to "
-                "graph.update(), or close() the graph."
-            )
+        for argument, guard in lease.guarded:
+            if guard.active and (run is None or guard.run not in run.allies):
+                raise OwnershipError(
+                    f"argument {argument!r} would be written, but the graph captured at "
+                    f"{format_site(guard.site)} uses the same memory at each launch. Pass the operation to "
+                    "graph.update(), or close() the graph."
+                )
 
 
-def _refusal(use: Use, lease: Lease, *, same_operation: bool) -> OwnershipError:
+def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> OwnershipError:
     wanted = "written" if use.write else "read"
-    holds = "writes" if lease.write else "reads"
+    holds = "writes" if held.write else "reads"
     if same_operation:
         return OwnershipError(
             f"argument {use.argument!r} would be {wanted}, but the same operation {holds} the same memory "
-            f"as argument {lease.argument!r}. Pass a copy (dup()) for one of the two."
+            f"as argument {held.argument!r}. Pass a copy (dup()) for one of the two."
         )
     if lease.exported:
         return OwnershipError(
@@ -312,6 +309,6 @@ def _refusal(use: Use, lease: Lease, *, same_operation: bool) -> OwnershipError:
         )
     return OwnershipError(
         f"argument {use.argument!r} would be {wanted}, but the operation made at {format_site(lease.site)} "
-        f"{holds} the same memory as its argument {lease.argument!r} and has not finished. "
+        f"{holds} the same memory as its argument {held.argument!r} and has not finished. "
         "Wait for that operation (await it, or sync()), discard() it, or pass a copy (dup())."
     )

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from cuda_async.compat import OldMethods
 from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
-from cuda_async.lease import Lease, PlainUse, Use, lend
+from cuda_async.lease import Lease, PlainUse, Use, lend, words_of
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Site, format_site, user_site
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cuda_async.graph import CudaGraph
     from cuda_async.policy import SchedulingPolicy
     from cuda_async.shared import SharedDeviceOp
+    from cuda_async.storage import Storage
     from cuda_async.stream import Stream
 
 __all__ = ("DeviceOp", "UnrunOperationWarning", "into_op")
@@ -94,13 +95,25 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
     def execute(self, context: ExecutionContext) -> T_co:
         """Enqueue the work on `context.stream` and return what it yields. Never waits."""
 
-    def straight(self) -> Callable[[Stream], T_co] | None:
-        """What does the same as `execute` on a stream that it is given, for a run of this operation alone.
+    def straight(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
+        """What does the same as `execute` on a stream that it is given, where this operation is run alone.
 
-        For an operation that has no parts and needs nothing of a run's books: it makes no memory, brings nothing to
-        the host and has nothing kept, so that it can be run without them. None, as here, is always right.
+        For an operation that has no parts and needs nothing of a run's books: it makes no memory and brings nothing
+        to the host. None, as here, is always right.
+
+        Args:
+            waited: whether this object lives until the device is done. If not, nothing must have to be kept.
         """
         return None
+
+    def written(self) -> Iterable[Storage]:
+        """What it writes beside what was lent to it: that holds nothing useful if the device fails. Here: nothing."""
+        return ()
+
+    @property
+    def leases(self) -> list[Lease]:
+        """What it holds."""
+        return self._leases
 
     def lend(self, *uses: Use | PlainUse) -> None:
         """Borrow arguments until the operation has finished or is discarded: all of them, or none.
@@ -109,7 +122,7 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
             OwnershipError: a conflicting use is held; what this operation held is given back.
         """
         try:
-            self._leases += lend(uses, self._token, self.site)
+            self._leases.append(lend(uses, self._token, self.site))
         except OwnershipError:
             self._give_back()
             self._state = _DISCARDED
@@ -134,9 +147,7 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
 
     def detail(self) -> str:
         """A few words more, for drawings. Here: the arguments that it writes and reads."""
-        words = {True: "writes", False: "reads"}
-        held = {write: [lease.argument for lease in self._leases if lease.write is write] for write in words}
-        return ", ".join(f"{words[write]} {', '.join(names)}" for write, names in held.items() if names)
+        return words_of([use for lease in self._leases for use in lease.uses])
 
     def sources(self) -> Iterable[DeviceOp[Any]]:
         """What is drawn before this: its parts, and operations that it shares with others."""
@@ -303,13 +314,13 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
             ReentrancyError: called inside the submission of another operation.
             DeviceError: the device failed.
         """
-        from cuda_async.run import sync
+        from cuda_async.straight import sync
 
         return sync(self)
 
     def sync_on(self, stream: Stream) -> T_co:
         """Run on `stream` and wait. Raises as `sync` does."""
-        from cuda_async.run import sync_on
+        from cuda_async.straight import sync_on
 
         return sync_on(self, stream)
 

@@ -5,35 +5,33 @@ Completing happens once, by whoever sees the device finish: the waiting thread, 
 driver, or the reactor. It takes the leases back, puts host values in their places and wakes
 whoever waits. Until then the run holds everything that the device may touch.
 
-`sync` and `sync_on` are here; `await` and `schedule` are in `future.py`.
+`sync` and `sync_on` are in `straight.py`, `await` and `schedule` in `future.py`.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from cuda_async import instrument
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import ReentrancyError, without_traceback
-from cuda_async.lease import Lease, check_guards, current_holder, set_current_holder
+from cuda_async.errors import without_traceback
+from cuda_async.event import StreamIdle
+from cuda_async.lease import Lease, check_guards, end, set_current_holder
 from cuda_async.op import DeviceOp
 from cuda_async.pending import resolve
-from cuda_async.policy import default_stream
 from cuda_async.reactor import reactor
+from cuda_async.site import format_site
 from cuda_async.storage import Storage
-from cuda_async.straight import add_path
 from cuda_async.stream import Stream
 
-__all__ = ("Run", "allow_nested", "refuse_nested", "sync", "sync_on")
+__all__ = ("WAIT_SLICE_S", "Run", "take_over")
 
 T = TypeVar("T")
 
-_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
+WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 
 class Run(Generic[T]):
@@ -54,8 +52,8 @@ class Run(Generic[T]):
         "stream", "trail", "written",
     )  # fmt: skip
 
-    def __init__(self, op: DeviceOp[T], stream: Stream) -> None:
-        self._own = op.begin(composed=False)
+    def __init__(self, op: DeviceOp[T], stream: Stream, own: list[Lease] | None = None) -> None:
+        self._own = op.begin(composed=False) if own is None else own
         self._op: DeviceOp[T] | None = op
         self.stream = stream
         self.done = False
@@ -128,10 +126,35 @@ class Run(Generic[T]):
             else:
                 self._forget()
 
+    def submit_unfollowed(self) -> T:
+        """Enqueue everything for nobody to follow, and return the handles; the leases end here.
+
+        Raises:
+            BaseException: whatever went wrong, once what was enqueued has been waited for.
+        """
+        self.submit(followed=False)
+        if not self.done:
+            if self._error is not None:
+                self.wait()
+            end(self._leases)
+            self.watch()
+        return self._result
+
+    def take_over(self, op: DeviceOp[T], end: DriverEvent | None, error: BaseException | None) -> None:
+        """Go on with an operation that was enqueued already; see the function `take_over`."""
+        self._op = None
+        self._error = error
+        if error is not None:
+            add_path(error, [op], self.stream)
+        self.kept.append(op)
+        self.written += op.written()
+        self.adopt(op.leases)
+        self.sequence = self.stream.sequence
+        self._event = self._mark_end() if end is None else end
+
     def _forget(self) -> None:
         """End a run that nobody follows: stream order keeps what comes later behind it."""
-        for lease in self._leases:
-            lease.give_back()
+        end(self._leases)
         self._leases = []
         self.storages, self.written, self.trail = [], [], []
         self._claimed = self.done = True
@@ -174,7 +197,7 @@ class Run(Generic[T]):
             # What was enqueued must be waited for all the same, or its memory would be freed under it.
             if self._error is None:
                 self._error = error
-            return _StreamIdle(stream)
+            return StreamIdle(stream.driver)
         return event
 
     def abandon(self) -> None:
@@ -256,7 +279,7 @@ class Run(Generic[T]):
         if not self.done:  # another thread settles it at this moment, or will
             settled = threading.Event()
             self.when_done(settled.set)
-            while not settled.wait(_WAIT_SLICE_S):
+            while not settled.wait(WAIT_SLICE_S):
                 pass
 
     def watch(self) -> None:
@@ -300,15 +323,13 @@ class Run(Generic[T]):
                 self._error = error
         if self._error is not None:
             self._result = None
-        for lease in self._leases:
-            lease.give_back()
-            lease.run = None  # the storage may keep the lease for long, and must not keep our result with it
+        end(self._leases)
         self._leases = []
         self.kept, self.storages, self.written, self.callbacks, self.trail = [], [], [], [], []
         self.allies = set()
         if event is not None:
             self._event = None
-            if not isinstance(event, _StreamIdle):
+            if not isinstance(event, StreamIdle):
                 stream.device.return_event(event)
         if self._observed is not None:
             instrument.completed(self._observed, self._error)
@@ -322,8 +343,9 @@ class Run(Generic[T]):
         """What this run was to write holds nothing useful: its next use raises the failure."""
         kept = without_traceback(failure)
         for lease in self._leases:
-            if lease.write and isinstance(lease.storage, Storage):
-                lease.storage.error = kept
+            for _, storage, write, *_ in lease.uses:
+                if write and isinstance(storage, Storage):
+                    storage.error = kept
         for storage in (*self.storages, *self.written):
             storage.error = kept
 
@@ -349,7 +371,7 @@ class Run(Generic[T]):
         if event is not None and not self._watched:
             try:
                 self.raise_interrupt()
-                while not event.wait(_WAIT_SLICE_S):
+                while not event.wait(WAIT_SLICE_S):
                     pass
             except BaseException:
                 self.watch()
@@ -359,79 +381,23 @@ class Run(Generic[T]):
         return self.outcome()
 
 
-class _StreamIdle(DriverEvent):
-    """Stands for the end of a run whose event could not be recorded: the stream has nothing left to do."""
-
-    __slots__ = ("_stream",)
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream.driver
-
-    def query(self) -> bool:
-        return self._stream.query()
-
-    def wait(self, timeout_s: float) -> bool:
-        end = time.monotonic() + timeout_s
-        while not self.query():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.0005)
-        return True
-
-    def failure(self) -> BaseException | None:
-        return None
-
-    def elapsed_ms(self, end: DriverEvent) -> float:
-        raise NotImplementedError
-
-    def notify(self, callback: Callable[[], None]) -> bool:
-        return False
-
-    def close(self) -> None:
-        pass
+def add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) -> None:
+    """Note on an error which operations were being submitted, outermost first."""
+    steps = " > ".join(f"{op.label()} ({format_site(op.site)})" for op in path)
+    error.add_note(f"while submitting {steps} on {stream}")
 
 
-class _Nesting(threading.local):
-    inside: object | None = None
+def take_over(
+    op: DeviceOp[T], stream: Stream, *, end: DriverEvent | None = None, error: BaseException | None = None
+) -> Run[T]:
+    """The run of an operation that was enqueued without one (see `straight.py`).
 
-
-_nesting = _Nesting()
-
-
-@contextmanager
-def allow_nested() -> Generator[None]:
-    """Allow operations to be run inside the submission that goes on; for `unsafe.then_unchecked`."""
-    before, _nesting.inside = _nesting.inside, current_holder()
-    try:
-        yield
-    finally:
-        _nesting.inside = before
-
-
-def refuse_nested(what: str) -> None:
-    """Refuse to run anything inside a submission of this thread.
-
-    Raises:
-        ReentrancyError: this thread is submitting an operation.
+    Args:
+        op: the operation; held until the run is over.
+        stream: where it was enqueued.
+        end: what was recorded behind it, if it got that far.
+        error: what went wrong instead.
     """
-    holder = current_holder()
-    if holder is not None and holder is not _nesting.inside:
-        raise ReentrancyError(
-            f"{what} was called inside the submission of another operation (in a function given to then(), map() "
-            "or inspect(), or in execute()); waiting there would wait for work that is not enqueued yet. "
-            "Return the operation from then() instead, or use cuda_async.unsafe.then_unchecked()."
-        )
-
-
-def sync_on(op: DeviceOp[T], stream: Stream) -> T:
-    """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
-    refuse_nested("sync_on()")
-    run = Run(op, stream)
-    run.submit()
-    return run.wait()
-
-
-def sync(op: DeviceOp[T]) -> T:
-    """Run `op` on the default device's next stream and wait for it; see `DeviceOp.sync`."""
-    refuse_nested("sync()")
-    return sync_on(op, default_stream())
+    run = Run(op, stream, op.leases)
+    run.take_over(op, end, error)
+    return run

@@ -1,56 +1,105 @@
-"""The short way: an operation that needs no books is enqueued without a `Run`.
+"""`sync`, `sync_on` and `async_on`; and the short way: an operation that needs no books is run without a `Run`.
 
-A run is there for whoever follows it, and for what has to be held or done when the device is finished. An operation
-that nobody follows and that says it needs neither (`DeviceOp.straight`) is enqueued by one call. Its leases end as soon
-as it is enqueued: stream order keeps what comes later behind it.
+A run is there for whoever follows it from outside, and for what has to be held or done when the device is finished. An
+operation that nobody follows beyond the call, and that says that it needs neither (`DeviceOp.straight`), is enqueued
+at once. Where anything goes wrong, and where a wait is broken off, a run takes over.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
 from cuda_async import instrument
-from cuda_async.lease import Lease, check_guards, current_holder, end
+from cuda_async.driver.interface import DriverEvent
+from cuda_async.lease import check_guards, current_holder, end
+from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
-from cuda_async.site import Site, format_site
+from cuda_async.policy import default_stream
+from cuda_async.run import WAIT_SLICE_S, Run, take_over
+from cuda_async.site import Site, site_of
 from cuda_async.stream import Stream
 
-__all__ = ("add_path", "enqueue_alone", "is_open")
+__all__ = ("async_on", "sync", "sync_on")
 
 T = TypeVar("T")
 
 
-def is_open(stream: Stream) -> bool:
+def sync(op: DeviceOp[T]) -> T:
+    """Run `op` on the default device's next stream and wait for it; see `DeviceOp.sync`."""
+    refuse_nested("sync()")
+    return sync_on(op, default_stream())
+
+
+def sync_on(op: DeviceOp[T], stream: Stream) -> T:
+    """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
+    straight = op.straight(waited=True)
+    if straight is None or not _is_open(stream):
+        refuse_nested("sync_on()")
+        run = Run(op, stream)
+        run.submit()
+        return run.wait()
+    leases = op.begin(composed=False, site=_site())
+    try:
+        with stream.submission:
+            handles = _enqueue(op, straight, stream)
+            event = stream.device.borrow_event()
+            stream.driver.record(event)
+            if stream.has_lenders:
+                stream.lead_lenders(event)
+            sequence = stream.sequence
+    except BaseException as error:
+        return take_over(op, stream, error=error).wait()
+    _wait(op, stream, event)
+    if sequence > stream.completed:
+        stream.completed = sequence
+    stream.device.return_event(event)
+    end(leases)
+    return handles
+
+
+def async_on(op: DeviceOp[T], stream: Stream) -> T:
+    """Enqueue `op` and return its handles; its leases end here. See `unsafe.async_on`."""
+    straight = op.straight(waited=False)
+    if straight is None or not _is_open(stream):
+        return Run(op, stream).submit_unfollowed()
+    leases = op.begin(composed=False, site=_site())
+    try:
+        with stream.submission:
+            handles = _enqueue(op, straight, stream)
+            if stream.has_lenders:
+                stream.lead_lenders()
+    except BaseException as error:
+        return take_over(op, stream, error=error).wait()
+    end(leases)
+    return handles
+
+
+def _is_open(stream: Stream) -> bool:
     """Whether the short way is open: nothing captures, nothing is told of runs, and no run is being submitted."""
     return stream.recorder is None and not instrument.registered and current_holder() is None
 
 
-def enqueue_alone(op: DeviceOp[T], enqueue: Callable[[Stream], T], stream: Stream, site: Site) -> T:
-    """Enqueue `op` by its `straight()` and return its handles.
+def _site() -> Site:
+    return site_of(sys._getframe(3))  # pyright: ignore[reportPrivateUsage]  # who called the function that called ours
 
-    Raises:
-        OwnershipError: the operation was used before.
-        BaseException: whatever the operation raised; what it held is free again.
-    """
-    leases: list[Lease] = op.begin(composed=False, site=site)
-    try:  # as in `Run.submit` and `Run._enqueue`, as far as it concerns an operation alone
-        with stream.submission:
-            stream.device.collect()
-            check_guards(leases, None)
-            stream.driver.begin_alone()
-            handles = enqueue(stream)
-            if stream.has_lenders:
-                stream.lead_lenders()
-    except BaseException as error:
-        add_path(error, [op], stream)
+
+def _enqueue(op: DeviceOp[T], straight: Callable[[Stream], T], stream: Stream) -> T:
+    """Enqueue, as `Run.submit` does."""
+    stream.device.collect()
+    check_guards(op.leases, None)
+    stream.driver.begin_alone()
+    return straight(stream)
+
+
+def _wait(op: DeviceOp[T], stream: Stream, event: DriverEvent) -> None:
+    """Wait for the end of `op`, as `Run.wait` does."""
+    try:
+        while not event.wait(WAIT_SLICE_S):
+            pass
+    except BaseException:  # Ctrl-C: what was enqueued goes on without the waiter, and holds what it uses
+        take_over(op, stream, end=event).watch()
         raise
-    finally:
-        end(leases)
-    return handles
-
-
-def add_path(error: BaseException, path: list[DeviceOp[object]], stream: Stream) -> None:
-    """Note on an error which operations were being submitted, outermost first."""
-    steps = " > ".join(f"{op.label()} ({format_site(op.site)})" for op in path)
-    error.add_note(f"while submitting {steps} on {stream}")
+    if event.failure() is not None:
+        take_over(op, stream, end=event).wait()

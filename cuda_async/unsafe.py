@@ -7,15 +7,13 @@ Nothing else in the package is here: whatever is not in this module cannot race,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
+from cuda_async import straight
 from cuda_async.combinators import Then
-from cuda_async.run import Run, allow_nested
-from cuda_async.site import site_of
+from cuda_async.nesting import allow_nested
 from cuda_async.storage import Storage
-from cuda_async.straight import enqueue_alone, is_open
 
 if TYPE_CHECKING:
     from cuda_async.launch import AsyncKernelLaunch
@@ -58,18 +56,7 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
         OwnershipError: the operation was used before.
         BaseException: whatever the operation raised while it was submitted.
     """
-    enqueue = op.straight()
-    if enqueue is not None and is_open(stream):
-        return enqueue_alone(op, enqueue, stream, site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
-    run: Run[T] = Run(op, stream)
-    run.submit(followed=False)
-    if not run.done:
-        if run.submission_failed:
-            run.wait()
-        for lease in run.leases:
-            lease.give_back()
-        run.watch()
-    return cast("T", run.handles)
+    return straight.async_on(op, stream)
 
 
 def push_device_ptr(launch: AsyncKernelLaunch, address: int) -> AsyncKernelLaunch:

@@ -128,7 +128,9 @@ class HostBuffer:
         """Refuse to touch what a copy in flight uses."""
         self._forget()
         held = [lease for lease in self.memory.leases if lease.active and not _is_over(lease.run)]
-        if any(writes for _, writes in self._flights) or any(lease.write for lease in held):
+        if any(writes for _, writes in self._flights) or any(
+            use[2] for lease in held for use in lease.uses if use[1] is self.memory
+        ):
             raise NotReadyError(f"{what}: a copy into this buffer has not finished; await stream.synchronize() first")
         if writing and (self._flights or held):
             raise OwnershipError(f"{what}: a copy from this buffer has not finished; await stream.synchronize() first")

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """A kernel specialized: checked once, compiled once per target."""
+    """A kernel specialized: checked once, compiled once per target.
+
+    Attributes:
+        memo: what launches work out once and keep, by device.
+    """
 
     def __init__(self, kernel: KernelCache, specialization: Specialization, options: CompileOptions) -> None:
         self._kernel = kernel
         self.specialization = specialization
         self._options = options
         self._compiled: SingleFlight[Compiled] = SingleFlight()
+        self.memo: dict[Any, Any] = {}
         self._last: tuple[Target, Compiled] | None = None  # the same target object comes again and again
 
     def request(self, target: Target) -> Request:

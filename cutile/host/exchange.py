@@ -120,13 +120,13 @@ register_reader(_read)  # tensors of other libraries go straight into kernels
 class _Export:
     """Keeps a tensor for another library: the lease, and the order at the end. Held by the capsule."""
 
-    __slots__ = ("_consumer", "_leases", "_view")
+    __slots__ = ("_consumer", "_lease", "_view")
 
     def __init__(self, view: View, *, write: bool) -> None:
         self._view = view
         self._consumer: Stream | None = None
         use = Use("the tensor given to another library", view.storage, write, *view.byte_range)
-        self._leases: list[Lease] = lend((use,), object(), user_site(), kind=ExportLease)
+        self._lease: Lease = lend((use,), object(), user_site(), kind=ExportLease)
 
     def order(self, consumer: Stream, *, write: bool) -> None:
         """Have the consumer's stream wait for the data."""
@@ -135,7 +135,8 @@ class _Export:
         self._consumer = consumer
 
     def __del__(self) -> None:
-        for lease in getattr(self, "_leases", ()):  # absent where __init__ failed
+        lease = getattr(self, "_lease", None)  # absent where __init__ failed
+        if lease is not None:
             lease.give_back()
         consumer = getattr(self, "_consumer", None)
         if consumer is not None:

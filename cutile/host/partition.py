@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from cuda_async import OwnershipError, Storage, Use
-from cuda_async.lease import lend
+from cuda_async.lease import refuse_conflicts
 from cuda_async.site import Site, format_site, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike
@@ -333,6 +333,4 @@ class MutBorrow:
 
 def _refuse_in_flight(view: View, site: Site) -> None:
     """Raise `OwnershipError` where an operation outside this run writes the elements and has not finished."""
-    asking: Any = object()
-    for lease in lend((Use("tensor", view.storage, False, *view.byte_range),), asking, site):
-        lease.give_back()
+    refuse_conflicts((Use("tensor", view.storage, False, *view.byte_range),), object(), site)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from cutile.compile.driver import Compiled
 from cutile.errors import LaunchError
@@ -24,18 +24,22 @@ def verify(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked],
     Raises:
         LaunchError: a precondition fails, or a tile index leaves its tensor; names the argument, the index, the extent.
     """
-    condition: Condition | Literal[False] | None = compiled.memo.get("holds")
-    if condition is None:
-        condition = compiled.memo["holds"] = _everything(compiled, names)
-    if condition and not condition(checked, grid):
+    condition = condition_of(compiled, names)
+    if condition is not None and not condition(checked, grid):
         _explain(compiled, names, checked, grid)
 
 
-def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | Literal[False]:
-    """What must hold, in one; False where there is nothing to verify."""
+def condition_of(compiled: Compiled, names: Sequence[str]) -> Condition | None:
+    """All that a launch must verify, as one function of its checked arguments and grid; None where that is nothing."""
+    if "holds" not in compiled.memo:
+        compiled.memo["holds"] = _everything(compiled, names)
+    return compiled.memo["holds"]
+
+
+def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
     parts = [_placed(text, names) for text in compiled.facts.get("preconditions", ())]
     parts += [_condition(check, names) for check in compiled.facts.get("launch_checks", ())]
-    return bool(parts) and eval(f"lambda c, g: {' and '.join(parts)}")
+    return eval(f"lambda c, g: {' and '.join(parts)}") if parts else None
 
 
 def _condition(check: Any, names: Sequence[str]) -> str:

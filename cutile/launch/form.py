@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from cuda_async import OwnershipError, Storage
 from cutile.backend.interface import CompileOptions
@@ -33,20 +34,20 @@ class Form:
         kernel: its specializations.
         name: the kernel's.
         arity: how many arguments it takes.
-        result: the named tuple that a launch yields.
+        yields: makes the named tuple that a launch yields, of all its arguments.
         recognize: the short cut (see `recognizer`); None where the kernel has generics that the call has to
             settle, or raw pointers.
     """
 
-    __slots__ = ("_outputs", "_tensors", "arity", "kernel", "name", "recognize", "result")
+    __slots__ = ("_outputs", "_tensors", "arity", "kernel", "name", "recognize", "yields")
 
-    def __init__(self, kernel: KernelCache, result: Callable[..., Any]) -> None:
+    def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
         signature = kernel.signature
         named = [(_Named(position, each.name), each.kind) for position, each in enumerate(signature.parameters)]
         self.kernel = kernel
         self.name = signature.name
         self.arity = len(named)
-        self.result = _unmapped(result) if any(each.mapped for each in signature.parameters) else result
+        self.yields = _maker(result, mapped=any(each.mapped for each in signature.parameters))
         pointers = any(kind == "pointer" for _, kind in named)
         self.recognize = None if signature.generic_scalars or pointers else recognizer(kernel)
         self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut"))
@@ -145,10 +146,9 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
     return names["recognize"]
 
 
-def _unmapped(result: Callable[..., Any]) -> Callable[..., Any]:
-    """A launch yields mapped arguments as the plain partitions that were mapped."""
-
-    def made(*arguments: Any) -> Any:
-        return result(*(getattr(each, "__kernel_yields__", each) for each in arguments))
-
-    return made
+def _maker(result: Any, *, mapped: bool) -> Callable[[tuple[Any, ...]], Any]:
+    """What makes a launch's named tuple of its arguments; mapped ones are yielded as the plain partitions they were."""
+    make: Callable[[Iterable[Any]], Any] = functools.partial(cast("Any", tuple).__new__, result)
+    if not mapped:
+        return make
+    return lambda arguments: make(getattr(each, "__kernel_yields__", each) for each in arguments)

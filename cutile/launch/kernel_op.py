@@ -17,7 +17,7 @@ from cuda_async import (
     default_device,
     register_internal_package,
 )
-from cuda_async.lease import lend
+from cuda_async.lease import lend, words_of
 from cuda_async.site import site_of
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import Plan
@@ -27,7 +27,7 @@ from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import verify
 from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
-from cutile.launch.numbers import numbers_of
+from cutile.launch.ready import Ready
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 from cutile.launch.variables import use_variables
 
@@ -76,7 +76,7 @@ class KernelOp(DeviceOp[Any]):
             else:
                 self._checked, self._uses, self._plan, self._grid = known
             if self._uses:
-                self._leases = lend(self._uses, self._token, self.site)
+                self._leases.append(lend(self._uses, self._token, self.site))
         except BaseException:
             self.discard()
             for each in arguments:
@@ -120,6 +120,9 @@ class KernelOp(DeviceOp[Any]):
 
     def label(self) -> str:
         return self._form.name
+
+    def detail(self) -> str:
+        return words_of(self._uses)
 
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return self._lazy
@@ -210,7 +213,7 @@ class KernelOp(DeviceOp[Any]):
 
     # -- running ------------------------------------------------------------------------------
 
-    def straight(self) -> Callable[[Stream], Any] | None:
+    def straight(self, *, waited: bool) -> Callable[[Stream], Any] | None:
         """What enqueues the launch on a stream, unless arguments have to run first or it is interpreted."""
         return None if self._lazy or self._backend == INTERPRET else self._enqueue
 
@@ -228,27 +231,34 @@ class KernelOp(DeviceOp[Any]):
         plan, grid = self._known()
         self._check_device(context.device)
         run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, self._checks)
-        return self._form.result(*self._arguments)
+        return self._form.yields(self._arguments)
 
     def _enqueue(self, stream: Stream) -> Any:
         plan, grid = self._known()
         device = stream.device
-        for use in self._uses:
-            if use[1].device is not device:
-                self._check_device(device)
-        compiled = plan.compiled(target_of(device, self._backend))
-        verify(compiled, self._form.kernel.signature.names, self._checked, grid)
-        checked: Sequence[Checked] = self._checked
+        ready: Ready | None = plan.memo.get(device) if self._backend is None else None
+        if ready is None or not ready.captures.unchanged():
+            ready = self._get_ready(plan, device)
+        checked, loaded = self._checked, ready.loaded
+        if ready.condition is not None and not ready.condition(checked, grid):
+            verify(ready.compiled, self._form.kernel.signature.names, checked, grid)  # which says what fails
         for _, storage, write, _, _ in self._uses:
+            if storage.device is not device:
+                self._check_device(device)
             storage.use(stream, write=write)
-        variables = compiled.program.variables
-        if variables:
-            checked = [*checked, *(each.address for each in use_variables(variables, stream))]
-        numbers = numbers_of(compiled)(checked, grid)
-        loaded = compiled.loaded
+        if ready.variables:
+            checked = [*checked, *(each.address for each in use_variables(ready.variables, stream))]
+        numbers = ready.numbers(checked, grid)
         loaded.launch(grid, numbers, stream)
         stream.hold(loaded)
-        return self._form.result(*self._arguments)
+        return self._form.yields(self._arguments)
+
+    def _get_ready(self, plan: Plan, device: Device) -> Ready:
+        self._check_device(device)
+        ready = Ready(plan, device, self._backend, self._form.kernel.signature.names)
+        if self._backend is None:
+            plan.memo[device] = ready
+        return ready
 
     def _run_lazy(self, context: ExecutionContext) -> None:
         """Put what the lazy arguments yield in their places; it is checked and lent now."""

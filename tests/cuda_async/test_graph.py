@@ -361,6 +361,66 @@ def test_a_failing_update_is_raised(stream: Stream, storage: Storage) -> None:
     assert first(storage) == 4
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_bound_launches_are_ordered_like_others(seed: int) -> None:
+    device = Device.from_driver(SimDriver(seed))
+    home, other, third = (device.new_stream() for _ in range(3))
+    storage = words(1, count=8).sync_on(home)
+    with Affine(storage, 3, 1).graph_on(home) as graph:
+        replay = graph.launch().bind(other)
+        assert replay.stream is other
+        expected = 1
+        for _ in range(5):
+            graph.update(Affine(storage, 2, 0))
+            replay()
+            graph.launch().sync_on(third)
+            replay()
+            expected *= 2
+            for _ in range(3):
+                expected = 3 * expected + 1
+        assert set(Read(storage).sync_on(third).tolist()) == {expected}
+
+
+def test_a_bound_launch_goes_on_after_a_failure(sim_device: Device, sim: SimDriver) -> None:
+    stream = sim_device.new_stream()
+    storage = words(1, count=8).sync_on(stream)
+    with Affine(storage, 2, 0).graph_on(stream) as graph:
+        replay = graph.launch().bind(stream)
+        sim.fail("launch_graph")
+        with pytest.raises(DriverError, match="injected fault"):
+            replay()
+        replay()
+        stream.synchronize()
+        assert set(Read(storage).sync_on(stream).tolist()) == {2}
+    with pytest.raises(ContextError, match="was closed"):
+        replay()
+
+
+def test_a_bound_launch_keeps_what_it_uses_until_the_device_is_done(sim_device: Device, sim: SimDriver) -> None:
+    stream = sim_device.new_stream()
+    storage = words(1, count=8).sync_on(stream)
+    sim.automatic = False
+    graph = CopyTo(storage, words(7, count=8).sync_on(stream)).graph_on(stream)
+    graph.launch().bind(stream)()
+    graph.close()
+    del graph
+    gc.collect()
+    sim_device.collect()
+    sim.automatic = True
+    assert set(Read(storage).sync_on(stream).tolist()) == {7}
+
+
+def test_binding_a_launch_uses_it_up(device: Device, stream: Stream, storage: Storage) -> None:
+    with Affine(storage, 2, 0).graph_on(stream) as graph:
+        op = graph.launch()
+        op.bind(stream)
+        with pytest.raises(OwnershipError, match="discarded"):
+            op.sync_on(stream)
+        elsewhere = Device.from_driver(SimDriver(seed=2)).new_stream()
+        with pytest.raises(ContextError, match="belongs to"):
+            graph.launch().bind(elsewhere)
+
+
 def test_a_graph_of_another_device(sim_device: Device) -> None:
     other = Device.from_driver(SimDriver(ordinal=1))
     graph = Affine(words(1).sync(), 2, 0).graph()

@@ -1,0 +1,44 @@
+"""No operation is run inside the submission of another: it would wait for work that is not enqueued yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from cuda_async.errors import ReentrancyError
+from cuda_async.lease import current_holder
+
+__all__ = ("allow_nested", "refuse_nested")
+
+
+class _Nesting(threading.local):
+    inside: object | None = None
+
+
+_nesting = _Nesting()
+
+
+@contextmanager
+def allow_nested() -> Generator[None]:
+    """Allow operations to be run inside the submission that goes on; for `unsafe.then_unchecked`."""
+    before, _nesting.inside = _nesting.inside, current_holder()
+    try:
+        yield
+    finally:
+        _nesting.inside = before
+
+
+def refuse_nested(what: str) -> None:
+    """Refuse to run anything inside a submission of this thread.
+
+    Raises:
+        ReentrancyError: this thread is submitting an operation.
+    """
+    holder = current_holder()
+    if holder is not None and holder is not _nesting.inside:
+        raise ReentrancyError(
+            f"{what} was called inside the submission of another operation (in a function given to then(), map() "
+            "or inspect(), or in execute()); waiting there would wait for work that is not enqueued yet. "
+            "Return the operation from then() instead, or use cuda_async.unsafe.then_unchecked()."
+        )
