@@ -27,7 +27,7 @@ from cuda_async.site import format_site
 from cuda_async.storage import Storage
 from cuda_async.stream import Stream
 
-__all__ = ("WAIT_SLICE_S", "Run", "take_over")
+__all__ = ("WAIT_SLICE_S", "Run", "add_path", "take_over")
 
 T = TypeVar("T")
 
