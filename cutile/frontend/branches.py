@@ -82,8 +82,7 @@ class _Merge:
         for name in {**left.variables, **right.variables}:
             a, b = left.variables.get(name, _ABSENT), right.variables.get(name, _ABSENT)
             if a is b:
-                if name == _VALUE:
-                    merged[name] = a
+                merged[name] = a  # one value on both sides, which need not be what it was before
                 continue
             wanted = left.needs(name, self.frame), right.needs(name, self.frame)
             if wanted == (True, True) or (wanted == (False, False) and name == _VALUE):
@@ -206,6 +205,10 @@ class _Merge:
         """Where control goes afterwards. `guarding`: flags that are false wherever the first side runs."""
         left, right = (side.flow for side in self.sides)
         merged = Flow(left.falls or right.falls)
+        exits = left.taken.keys() | right.taken.keys()
+        if not merged.falls and len(exits) == 1:
+            merged.taken = dict.fromkeys(exits, True)
+            return merged
         for exit in Exit:
             a, b = left.taken.get(exit), right.taken.get(exit)
             if a is None and b is None:
@@ -309,7 +312,6 @@ def branch(
     merged = merge.variables()
     flow = merge.flow(guarding or {})
     results = merge.emit(merged, flow)
-    flow.settle()
     value = results.pop(_VALUE, None)
     places = {**sides[1].places, **sides[0].places}
     frame.variables.update(results)

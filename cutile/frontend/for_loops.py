@@ -14,7 +14,6 @@ from cutile.frontend.logic import conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify
-from cutile.frontend.scan import leaves_loop
 from cutile.frontend.values import Range, describe, is_tile, items_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
@@ -101,10 +100,7 @@ class _RangeLoop:
             self.frame.execute(self.node.orelse)
             return
         self.loop = Loop(self.frame, self.node, always=bool(self.turns))
-        early = any(leaves_loop(self.node.body))
-        made = self.loop.attempts(self._early if early else self._plain, self._turn)
-        if isinstance(made, For) and self.loop.exits:  # what would have left the loop was decided not to
-            self.loop.exits = []
+        made = self.loop.attempts(self._build, self._turn)
         if made is None:
             return
         skipped = len(made.results) - len(self.loop.leaves)
@@ -119,6 +115,9 @@ class _RangeLoop:
             self.frame.places[self.target] = self.node.target
 
         self.loop.turn(prepare)
+
+    def _build(self, initial: list[Value]) -> For | While | None:
+        return self._early(initial) if self.loop.exits else self._plain(initial)
 
     def _plain(self, initial: list[Value]) -> For | None:
         """A loop that runs to its end."""
@@ -136,7 +135,7 @@ class _RangeLoop:
         frame.builder.add(made)
         return made
 
-    def _early(self, initial: list[Value]) -> For | While | None:
+    def _early(self, initial: list[Value]) -> While | None:
         """A loop that may be left early: flags, the position and the turns that remain are carried besides."""
         frame, loop = self.frame, self.loop
         flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
@@ -156,15 +155,9 @@ class _RangeLoop:
             values = loop.finish()
             if values is None:
                 return None
-            if not loop.left.taken:
-                values = None
-            else:
-                following = frame.emit(Add(x=mine[-2], y=self.step))
-                remaining = frame.emit(Sub(x=mine[-1], y=one))
-                frame.builder.yield_(*loop.flags(), following, remaining, *values)
-        if values is None:
-            loop.reset()
-            return self._plain(initial)
+            following = frame.emit(Add(x=mine[-2], y=self.step))
+            remaining = frame.emit(Sub(x=mine[-1], y=one))
+            frame.builder.yield_(*loop.flags(), following, remaining, *values)
         made = While(carried=(*own, *initial), condition=condition, body=body)
         frame.builder.add(made)
         return made

@@ -149,6 +149,10 @@ class Loop:
 
     def finish(self) -> list[Value] | None:
         """The values at the end of a turn; None if a type was guessed wrongly (it is right now)."""
+        taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.left.taken]
+        if taken != self.exits:  # some are in dead branches
+            self.exits = taken
+            return None
         variables = self.frame.variables
         wanted = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
         if Exit.RETURN in self.left.taken:
