@@ -77,6 +77,34 @@ def f(x, n, m):
     return x + 1 if found else x - 1
 """,
     ),
+    "both_sides_alike": Sample(
+        """\
+def f(x, n, m):
+    b = 7
+    if n > 0:
+        b = 3
+    else:
+        b = 3
+    return x + b
+""",
+    ),
+    "scalars_of_outside_in_branches": Sample(
+        """\
+def f(x, n, m):
+    b = m * 2
+    c = 3
+    i = 0
+    while i < 3:
+        i += 1
+        if n + i > 2:
+            if m != 7:
+                b = (n * c) % 17
+                c = 1
+        elif b > i:
+            c = 1
+    return x + b + c * m
+""",
+    ),
     # conditions
     "chained": Sample(
         """\

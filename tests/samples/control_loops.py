@@ -520,6 +520,21 @@ def f(x, n, m):
     return x
 """,
     ),
+    "return_in_a_dead_branch": Sample(
+        """\
+def f(x, n, m):
+    i = 0
+    while i < n:
+        i += 1
+        if 3 > 4:
+            return x
+    for j in range(n):
+        if 3 > 4:
+            break
+        x = x + j
+    return x + i
+""",
+    ),
     "return_nothing": Sample(
         """\
 def check(n):

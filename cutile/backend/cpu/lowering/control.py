@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
 from cutile.backend.cpu.lowering.nests import Root, Target
-from cutile.backend.cpu.lowering.nodes import Node, Product, Scalar
+from cutile.backend.cpu.lowering.nodes import Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.uses import Uses
 from cutile.errors import Location
 from cutile.ir.constant import Constant
@@ -24,6 +24,8 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
     for op in block.operations:
         if op.terminates:
             break
+        if op.regions:
+            _settle(lowering, op)
         match op:
             case Mma():
                 lower_mma(lowering, op)
@@ -39,6 +41,23 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
     if prepare:
         lowering.flush()
         lowering.uses = outer
+
+
+def _settle(lowering: Lowering, op: Op) -> None:
+    """Compute the scalars that nested blocks need of this one, so that none is computed in one of them for another."""
+    seen: set[Value] = set()
+    needed = [value for block in op.regions for each in block.walk() for value in each.operands]
+    while needed:
+        value = needed.pop()
+        node = lowering.nodes.get(value)
+        if node is None or value in seen:  # the block's own, or seen to
+            continue
+        seen.add(value)
+        if not value.tile.is_scalar:
+            made_by = lowering.made_by.get(value)
+            needed.extend(made_by.operands if made_by is not None else ())
+        elif not isinstance(node, Number):
+            lowering.concrete(value)
 
 
 def _nested(lowering: Lowering, block: Block, finish: Callable[[Op], Sequence[Value]]) -> None:

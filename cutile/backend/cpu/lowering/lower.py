@@ -303,6 +303,8 @@ class Lowering:
             node.value.name = node.value.name or value.name
             if isinstance(constant, int):
                 self.scope.note(node.value, constant)
+            if constant is not None:  # made anew in every block: a block beside this one cannot see what is made here
+                return node.value
             self.nodes[value] = node
         return node.value
 
