@@ -60,7 +60,8 @@ def matmul(
                [ 8., 14.]], dtype=float32)
     """
     m, n = _shape(x, y, bias, residual)
-    best = choose(m, n, x.shape[1], x.dtype, x.device, held=1 if residual is None else 2)
+    whole = residual is not None and x.device.arch != "sm_90a"  # where columns are not added piece by piece
+    best = choose(m, n, x.shape[1], x.dtype, x.device, held=2 if whole else 1)
     part = (api.empty((m, n), x.dtype) if out is None else out).partition(tile or (best.rows, best.columns))
     step = depth or best.depth
     if bias is None and residual is None and activation == "none":

@@ -104,7 +104,7 @@ class Lowering:
     """One walk over a function. `_map` leads from its values to the lowered ones."""
 
     def __init__(
-        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Mma, Layout]] = ()
+        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]] = ()
     ) -> None:
         self._function = function
         self._placement = Placement(function, warps, accumulators)

@@ -280,6 +280,30 @@ class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):
         return (self.x.type,)
 
 
+class Part(Op, name="cuda.part"):
+    """The columns of a product's sums that are part `part` of `parts`: a choice among each thread's registers."""
+
+    x: Value = operand(ANY_TILE)
+    part: int = attribute()
+    parts: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (self.x.tile.with_shape((rows, columns // self.parts)),)
+
+
+class StorePart(Op, name="cuda.store_part", effect=Effect.WRITE):
+    """Write the columns that are part `part` of `parts` of this block's own tile. Becomes a store of its own."""
+
+    x: Value = operand(ANY_MUT)
+    value: Value = operand(ANY_TILE)
+    part: int = attribute()
+    parts: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
 class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
 

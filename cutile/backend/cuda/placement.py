@@ -117,7 +117,7 @@ class Placement:
         warps: per block.
     """
 
-    def __init__(self, function: Function, warps: int, accumulators: Sequence[tuple[Mma, Layout]] = ()) -> None:
+    def __init__(self, function: Function, warps: int, accumulators: Sequence[tuple[Op, Layout]] = ()) -> None:
         self.warps = warps
         self._accumulators = {id(op): layout for op, layout in accumulators}
         self._groups = _Groups()
@@ -168,7 +168,9 @@ class Placement:
 
     def _anchor_products(self) -> None:
         for op in self._operations:
-            if isinstance(op, Mma):
+            if id(op) in self._accumulators:
+                self._set(op.result, self._accumulators[id(op)])
+            elif isinstance(op, Mma):
                 self._set(op.result, self.accumulator(op))
 
     def _anchor_memory(self, loads: bool) -> None:

@@ -72,7 +72,7 @@ class Protocol:
     reads: tuple[Event, ...]
 
 
-_FOLDED: dict[type[Op], Callable[[Any, Any], Any]] = {
+_FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Add: operator.add,
     Sub: operator.sub,
     Mul: operator.mul,

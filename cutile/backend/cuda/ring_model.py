@@ -179,14 +179,13 @@ def check_stores(function: Function) -> None:
         ProtocolError: one of these is in the place to be written.
     """
     layouts = layouts_of(function)
-    for op in function.walk():
-        if isinstance(op, BulkStore):
-            buffers, span = op.attributes["buffers"], op.attributes["span"]
-            pieces = layouts[op.attributes["layout"]].registers * 2 // span
-            places = [piece % buffers for _ in range(3) for piece in range(pieces)]
-            for number, place in enumerate(places):
-                if place in places[max(0, number - buffers + 1) : number]:
-                    raise ProtocolError(f"{op.name}: piece {number} is written to a place that is still being read")
+    stores = [op.attributes for op in function.walk() if isinstance(op, BulkStore)]
+    pieces = [(each, layouts[each["layout"]].registers * 2 // each["span"]) for each in stores]
+    tile = [(each["first"] + piece) % each["buffers"] for each, count in pieces for piece in range(count)]
+    places = tile * 3
+    for number, place in enumerate(places):
+        if place in places[max(0, number - stores[0]["buffers"] + 1) : number]:
+            raise ProtocolError(f"piece {number} is written to a place that is still being read")
 
 
 def check_function(function: Function) -> int:

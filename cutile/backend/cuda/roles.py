@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cutile.backend.cuda.epilogue import cut
+from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import (
     BulkDrain,
@@ -28,12 +30,15 @@ from cutile.backend.cuda.ops import (
     GroupMma,
     GroupWait,
     Opaque,
+    Part,
     Registers,
     RingAcquire,
     RingRelease,
     RingStart,
     RingWait,
     Roles,
+    Store,
+    StorePart,
     TileIndex,
     TileStep,
 )
@@ -52,7 +57,9 @@ class RoleLowering(Lowering):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        super().__init__(function, 4 * plan.groups, arch, ((plan.product, plan.accumulator),))
+        function = cut(function, plan.loop)
+        parts = [(op, _part_layout(op, plan.groups)) for op in function.walk() if isinstance(op, Part)]
+        super().__init__(function, 4 * plan.groups, arch, ((plan.product, plan.accumulator), *parts))
         self._plan = plan
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
@@ -136,7 +143,7 @@ class RoleLowering(Lowering):
     def _tile_indices(self, number: Value) -> None:
         """The index of the tile block, by the user's names."""
         asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
-        stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut)]
+        stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut | StorePart)]
         self._block_ids = {}
         for axis in sorted(asked.keys() | set(range(max(stored, default=0)))):
             self._builder.location = asked[axis].location if axis in asked else None
@@ -223,8 +230,12 @@ class RoleLowering(Lowering):
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:
             self._multiply(self._plan.loop)
+        elif isinstance(op, Part):
+            self._part(op)
         elif isinstance(op, StoreMut) and op is self._plan.store:
-            self._bulk_store(op)
+            self._bulk_store(op, self._own_index(op.x.mut), first=0)
+        elif isinstance(op, StorePart):
+            self._store_part(op)
         else:
             super()._operation(op)
 
@@ -268,21 +279,54 @@ class RoleLowering(Lowering):
         builder.add(RingRelease(turn=last, condition=ran, **given))
         self._place(loop.results[0], done, plan.accumulator)
 
-    def _bulk_store(self, op: StoreMut) -> None:
+    def _part(self, op: Part) -> None:
+        layouts = {"source": self._name(self._plan.accumulator), "layout": self._name(self._placement[op.result])}
+        x = self._converted(self._map[op.x], self._placement[op.x], self._plan.accumulator)
+        made = self._add(Part(x=x, part=op.part, parts=op.parts), **layouts)
+        self._map[op.result] = made.result
+
+    def _store_part(self, op: StorePart) -> None:
+        """Some columns of the tile, as a tile of their own."""
+        builder = self._builder
+        *rows, columns = self._own_index(op.x.mut)
+        scaled = builder.value(Mul(x=columns, y=builder.constant(op.parts)))
+        index = (*rows, builder.value(Add(x=scaled, y=builder.constant(op.part))))
+        store = self._plan.store
+        if store is not None and store.x is op.x:
+            pieces = self._plan.accumulator.registers * 2 // self._store_panels.span // op.parts
+            self._bulk_store(op, index, first=op.part * pieces % self._plan.buffers)
+            return
+        layout = self._layout(op.value)
+        made = Store(x=self._map[op.x], value=self._map[op.value], index=index)
+        self._add(made, **self._access(op.x.tensor, layout))
+
+    def _bulk_store(self, op: StoreMut | StorePart, index: tuple[Value, ...], first: int) -> None:
         self._builder.location = op.location
         source = self._placement[op.value]
-        value = self._converted(self._map[op.value], source, self._plan.accumulator)
+        wanted = group_accumulator(_two(op.value.tile.shape), self._plan.groups)
+        value = self._converted(self._map[op.value], source, wanted)
         panels = self._store_panels
         box = (16, panels.span)
         name = self._map_name(op.x, box, panels.swizzle, (0, 1))
-        made = BulkStore(x=self._map[op.x], value=value, index=self._own_index(op.x.mut), map=name)
+        made = BulkStore(x=self._map[op.x], value=value, index=index, map=name)
         self._add(
             made,
-            layout=self._name(self._plan.accumulator),
+            layout=self._name(wanted),
+            first=first,
             span=panels.span,
             buffers=self._plan.buffers,
             place=self._staging,
         )
+
+
+def _two(shape: tuple[int, ...]) -> tuple[int, int]:
+    rows, columns = shape
+    return rows, columns
+
+
+def _part_layout(op: Part, groups: int) -> Layout:
+    rows, columns = op.x.tile.shape
+    return group_accumulator((rows, columns // op.parts), groups)
 
 
 def panels_fact(panels: Panels) -> tuple[Any, ...]:

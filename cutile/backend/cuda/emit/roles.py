@@ -123,9 +123,17 @@ def bulk_store(op: ops.BulkStore, kernel: Kernel) -> Call:
         "bulk.store",
         kernel.dtype(op.value.tile.dtype),
         kernel.layout(op.attributes["layout"]),
-        *_numbers(op, "span", "buffers", "place"),
+        *_numbers(op, "span", "buffers", "place", "first"),
     )
     return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
+
+
+def part(op: ops.Part, kernel: Kernel) -> Call:
+    """`part_1(acc)`."""
+    facts = op.attributes
+    layouts = kernel.layout(facts["source"]), kernel.layout(facts["layout"])
+    made = kernel.bind(f"part_{op.part}", "group.part", kernel.dtype(op.x.tile.dtype), *layouts, str(op.part))
+    return Call(made, (kernel.use(op.x),))
 
 
 def drain(op: ops.BulkDrain, kernel: Kernel) -> Call:
@@ -149,5 +157,6 @@ EMITTERS = {
     ops.RingRelease: release,
     ops.Opaque: opaque,
     ops.BulkStore: bulk_store,
+    ops.Part: part,
     ops.BulkDrain: drain,
 }

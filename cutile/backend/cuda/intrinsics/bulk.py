@@ -85,7 +85,7 @@ def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
 
 
 @cache
-def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int) -> Any:
+def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, first: int) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
 
     Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has them stored, and so on in turn over
@@ -96,6 +96,7 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
         span: columns at a time.
         buffers: places per warp.
         place: where the places are in shared memory, in bytes.
+        first: the place that comes first.
     """
     rows, columns = layout.shape
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
@@ -114,13 +115,13 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
         # the pieces of a row are permuted by the row's number, of which narrow swizzles skip the low bits
         mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
         at_row = b.add(mine, b.mul(row, i32c(panels.swizzle)))
-        first = b.icmp_unsigned("==", lane, i32c(0))
+        leads = b.icmp_unsigned("==", lane, i32c(0))
         origin_row = b.add(b.mul(index[0], i32c(rows)), b.mul(warp, i32c(WARP_ROWS)))
         origin_column = b.mul(index[1], i32c(columns))
-        buffer = 0
+        buffer = first
         for m in range(tall):
             for column in range(0, columns, span):
-                with b.if_then(first):
+                with b.if_then(leads):
                     text = f"cp.async.bulk.wait_group.read {buffers - 1};"
                     asm(b, VOID, [], text, "~{memory}", effect=True)
                 _synchronize_warp(b)
@@ -134,7 +135,7 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
                     asm(b, VOID, [where, *words], text, "r,r,r,r,r,~{memory}", effect=True, convergent=True)
                 asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
                 _synchronize_warp(b)
-                with b.if_then(first):
+                with b.if_then(leads):
                     source = b.add(mine, i32c(buffer * panels.nbytes))
                     x = b.add(origin_column, i32c(column))
                     y = b.add(origin_row, i32c(m * WARP_ROWS * layout.warps))

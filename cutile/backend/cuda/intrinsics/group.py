@@ -123,3 +123,17 @@ def opaque(dtype: DTypeLike, n: int) -> Any:
         return pack(b, tied(b, "", unpack(b, values[0], n)), n)
 
     return intrinsic("opaque", kind, [kind], generate)
+
+
+@cache
+def part(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> Any:
+    """`f(x)`: of a tile of `source` the `number`th columns of `target`'s shape: a choice among registers."""
+    where = {offset: register for register, offset in enumerate(source.offsets)}
+    moved = number * target.shape[1]
+    chosen = [where[row, column + moved] for row, column in target.offsets]
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], source.registers)
+        return pack(b, [elements[register] for register in chosen], target.registers)
+
+    return intrinsic("part", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

@@ -1,0 +1,162 @@
+"""What follows a loop of products, some columns at a time, so that no thread holds more than these beside its sums.
+
+    out = convert(max(acc + bias, 0) + residual)        for each 64 columns:
+    z.store(out)                                  -->       part = part(acc, columns)
+                                                            out = convert(max(part + bias[columns], 0) + residual[...])
+                                                            store_part(z, out, columns)
+
+What is loaded for one piece is used up before the next is begun. Only operations that work column by column can be cut
+so; where another is found, the kernel stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.cuda.ops import Part, StorePart
+from cutile.backend.cuda.panels import Panels
+from cutile.ir.builder import Builder
+from cutile.ir.constant import Constant
+from cutile.ir.control import For
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import TensorType
+from cutile.ops.arith import Add, Mul
+from cutile.ops.cast import Convert
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Reshape
+
+_BY_ELEMENT = ("arith", "math", "compare", "cast")
+
+
+class _CannotCut(Exception):
+    """An operation does not work column by column."""
+
+
+def cut(function: Function, loop: For) -> Function:
+    """The function with what follows the loop in pieces, or as it is where it cannot be, or need not be."""
+    operations = function.body.operations
+    place = operations.index(loop)
+    after = operations[place + 1 :]
+    held = [op for op in after if op.results and not op.results[0].tile.is_scalar and not isinstance(op, Convert)]
+    if not held or not isinstance(after[-1], StoreMut):
+        return function
+    sums = loop.results[0]
+    columns = sums.tile.shape[1]
+    if columns % 16:
+        return function
+    width = Panels(columns, 1, 2, k_major=False).span
+    if width == columns:
+        return function
+    builder = Builder(Block())
+    try:
+        _Cut(function, sums, after, builder).run(columns // width)
+    except _CannotCut:
+        return function
+    body = Block(function.parameters, [*operations[: place + 1], *builder.current.operations])
+    return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
+
+
+class _Cut:
+    """Makes the pieces, from the stores backwards: each asks for what it needs of its columns."""
+
+    def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder) -> None:
+        self._sums = sums
+        self._after = after
+        self._builder = builder
+        self._definitions = {value: op for op in function.walk() for value in op.results}
+        self._whole: dict[Value, Value] = {}
+        self._pieces: dict[tuple[Value, int], Value] = {}
+        self._number = 0
+        self._count = 1
+
+    def run(self, count: int) -> None:
+        """Write `count` pieces."""
+        stores = [op for op in self._after if isinstance(op, StoreMut)]
+        stored = {op.x for op in stores}
+        for op in self._after:
+            if op.regions or (isinstance(op, LoadTile | LoadMut) and op.operands[0] in stored):
+                raise _CannotCut
+            if op.results and op.results[0].tile.is_scalar:
+                self._builder.current.operations.append(op)  # numbers are the same for all pieces
+        self._count = count
+        for number in range(count):
+            self._number = number
+            self._pieces.clear()
+            for op in stores:
+                value = self._piece(op.value, len(op.value.tile.shape) - 1)
+                self._builder.location = op.location
+                self._builder.add(StorePart(x=op.x, value=value, part=number, parts=count))
+
+    def _shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        return tuple(extent // self._count if a == axis else extent for a, extent in enumerate(shape))
+
+    def _piece(self, value: Value, axis: int) -> Value:
+        """The piece of a tile whose columns run along `axis`."""
+        key = (value, axis)
+        if key not in self._pieces:
+            made = self._make(value, axis)
+            made.name = made.name or value.name
+            self._pieces[key] = made
+        return self._pieces[key]
+
+    def _make(self, value: Value, axis: int) -> Value:
+        op, builder = self._definitions.get(value), self._builder
+        shape = self._shape(value.tile.shape, axis)
+        if value is self._sums:
+            return builder.value(Part(x=value, part=self._number, parts=self._count))
+        if op is None or op.regions or len(op.results) != 1:
+            raise _CannotCut
+        location = op.location
+        if isinstance(op, Constant):
+            made: Op = Constant(value=op.value, dtype=op.dtype, shape=shape)
+        elif family(type(op)) in _BY_ELEMENT:
+            operands = [x if x.tile.is_scalar else self._piece(x, axis) for x in op.operands]
+            made = op.copy_with(operands, (), ())
+        elif isinstance(op, Broadcast):
+            made = Broadcast(x=self._broadcast_from(op.x, axis), shape=shape)
+        elif isinstance(op, Reshape):
+            made = Reshape(x=self._piece(op.x, _same_axis(op, axis)), shape=shape)
+        elif isinstance(op, LoadTile) and isinstance(op.x.type, TensorType):
+            made = LoadTile(x=op.x, index=self._index(op.index, axis), shape=shape)
+        else:
+            raise _CannotCut
+        builder.location = location
+        return builder.value(made)
+
+    def _broadcast_from(self, x: Value, axis: int) -> Value:
+        if x.tile.is_scalar:
+            return x
+        return self._piece(x, axis) if x.tile.shape[axis] != 1 else self._unbroken(x)
+
+    def _unbroken(self, value: Value) -> Value:
+        """A tile that is the same for all pieces, made once."""
+        if value not in self._whole:
+            op = self._definitions.get(value)
+            if op is None or op.regions or isinstance(op, LoadMut) or value is self._sums:
+                raise _CannotCut
+            if op not in self._after:
+                return value
+            tiles = [each for each in op.operands if not isinstance(each.type, TensorType)]
+            kept = {each: self._unbroken(each) for each in tiles if not each.tile.is_scalar}
+            self._builder.location = op.location
+            made = op.copy_with([kept.get(each, each) for each in op.operands], (), ())
+            self._whole[value] = self._builder.value(made)
+        return self._whole[value]
+
+    def _index(self, index: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
+        """The tile index of a piece: in its own, smaller tiles."""
+        builder = self._builder
+        scaled = builder.value(Mul(x=index[axis], y=builder.constant(self._count, index[axis].tile.dtype)))
+        moved = builder.value(Add(x=scaled, y=builder.constant(self._number, index[axis].tile.dtype)))
+        return tuple(moved if a == axis else each for a, each in enumerate(index))
+
+
+def _same_axis(op: Reshape, axis: int) -> int:
+    """The axis of a reshape's operand that is `axis` of its result, where they differ in axes of 1 alone."""
+    source = [a for a, extent in enumerate(op.x.tile.shape) if extent != 1]
+    target = [a for a, extent in enumerate(op.shape) if extent != 1]
+    same = [op.x.tile.shape[a] for a in source] == [op.shape[a] for a in target]
+    if not same or axis not in target:
+        raise _CannotCut
+    return source[target.index(axis)]
