@@ -84,6 +84,7 @@ class Frame:
         dynamic_depth: how many loops and branches that are decided at run time enclose the current statement.
         flow: where control goes after the statements so far.
         loop: the loop around the current statement.
+        node: the syntax that is being compiled.
     """
 
     function: Callable[..., Any]
@@ -99,6 +100,7 @@ class Frame:
     flow: Flow = field(default_factory=Flow)
     loop: LoopState | None = None
     is_entry: bool = False
+    node: ast.AST = field(default_factory=ast.Pass)
 
     @functools.cached_property
     def own(self) -> dict[str, ast.AST]:
@@ -157,8 +159,8 @@ class Frame:
     @contextmanager
     def at(self, node: ast.AST) -> Generator[None]:
         """Operations built inside come from `node`; errors raised inside without a place get this one."""
-        before = self.builder.location
-        self.builder.location = self.locate(node)
+        before, outer = self.builder.location, self.node
+        self.builder.location, self.node = self.locate(node), node
         try:
             yield
         except KernelError as error:
@@ -166,7 +168,7 @@ class Frame:
                 raise
             raise type(error)(error.message, self.locate(node), error.remedy, error.places) from None
         finally:
-            self.builder.location = before
+            self.builder.location, self.node = before, outer
 
     @contextmanager
     def dynamic(self) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""Calls that make tiles of tiles: creation, shape, reductions, products."""
+"""Calls that make tiles of tiles: creation, shape, products."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from cutile.frontend.operators import (
     is_number,
     materialize,
 )
-from cutile.frontend.registry import METHODS, OPERATIONS, operation
+from cutile.frontend.registry import METHODS, operation
 from cutile.frontend.values import describe, items_of
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.ops.cast import Convert
 from cutile.ops.create import Iota
 from cutile.ops.matmul import Mma
-from cutile.ops.reduce import ReduceMax, ReduceMin, ReduceProd, ReduceSum
 from cutile.ops.shape import Permute, Reshape
 
 
@@ -103,20 +102,7 @@ def convert_tile(frame: Frame, x: Any, dtype: Any) -> Any:
     return tile if tile.tile.dtype is wanted else frame.emit(Convert(x=tile, dtype=wanted))
 
 
-# Reductions, products
-
-
-def _register_functions() -> None:
-    for op in (ReduceSum, ReduceProd, ReduceMax, ReduceMin):
-
-        def reduction(frame: Frame, x: Any, axis: Any, *, op: Any = op) -> Any:
-            tile = tile_of(frame, x, op.name)
-            return frame.emit(op(x=tile, axis=axis_of(frame, axis, len(tile.tile.shape), op.name)))
-
-        OPERATIONS[op.name] = reduction
-
-
-_register_functions()
+# Products
 
 
 @operation

@@ -18,6 +18,7 @@ class Builder:
 
     def __init__(self, body: Block) -> None:
         self._blocks = [body]
+        self._floors = [0]
         self.location: Location | None = None
 
     @property
@@ -27,8 +28,17 @@ class Builder:
 
     @property
     def open_blocks(self) -> tuple[Block, ...]:
-        """The blocks being built, outermost first."""
-        return tuple(self._blocks)
+        """The blocks being built whose values may be used here, outermost first."""
+        return tuple(self._blocks[self._floors[-1] :])
+
+    @contextmanager
+    def isolated(self) -> Generator[None]:
+        """Blocks that are opened inside read nothing from outside."""
+        self._floors.append(len(self._blocks))
+        try:
+            yield
+        finally:
+            self._floors.pop()
 
     def add(self, op: Op, name: str = "") -> Op:
         """Check and append `op`; its results come into being here.

@@ -177,6 +177,7 @@ class Op:
         spelled: how kernels write it: names of functions of `cutile`, methods as ".name", and operators as "x + y".
         accuracy: how far floats may be from the exact result.
         effect_of: what it does to memory.
+        isolated: whether its nested blocks read nothing from outside.
         fields: operands, attributes and regions, in order.
     """
 
@@ -185,6 +186,7 @@ class Op:
     accuracy: ClassVar[Accuracy] = CORRECT
     effect_of: ClassVar[Effect] = Effect.NONE
     terminates: ClassVar[bool] = False
+    isolated: ClassVar[bool] = False
     fields: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(

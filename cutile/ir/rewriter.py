@@ -11,6 +11,7 @@ operation. Locations carry over to what a rule builds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Final, Literal
 
 from cutile.ir.builder import Builder
@@ -52,7 +53,8 @@ class Rewriter:
     def _operation(self, op: Op) -> None:
         if self._drop is not None and self._drop(op):
             return
-        regions = [self._block(nested) for nested in op.regions]
+        with self.builder.isolated() if op.isolated else nullcontext():
+            regions = [self._block(nested) for nested in op.regions]
         operands = [self._map[value] for value in op.operands]
         results = [Value(value.type, value.name) for value in op.results]
         copy = op.copy_with(operands, regions, results)

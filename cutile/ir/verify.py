@@ -28,7 +28,7 @@ def _block(block: Block, outer: set[Value], nested: bool) -> None:
             if value not in defined:
                 raise _error(op, f"operand %{value.name or '_'} is used before it is defined")
         for inner in op.regions:
-            _block(inner, defined, nested=True)
+            _block(inner, set[Value]() if op.isolated else defined, nested=True)
         try:
             op.check()
             types = op.infer()

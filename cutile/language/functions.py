@@ -105,30 +105,6 @@ def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
 
 
 @operation
-def reduce_sum(x: Tile, axis: int) -> Tile:
-    """The sum along a constant `axis`, which the result lacks."""
-    outside_kernel("reduce_sum")
-
-
-@operation
-def reduce_prod(x: Tile, axis: int) -> Tile:
-    """The product along a constant `axis`, which the result lacks."""
-    outside_kernel("reduce_prod")
-
-
-@operation
-def reduce_max(x: Tile, axis: int) -> Tile:
-    """The largest element (NaN is dropped) along a constant `axis`, which the result lacks."""
-    outside_kernel("reduce_max")
-
-
-@operation
-def reduce_min(x: Tile, axis: int) -> Tile:
-    """The smallest element (NaN is dropped) along a constant `axis`, which the result lacks."""
-    outside_kernel("reduce_min")
-
-
-@operation
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """`range` over constants whose loop is unrolled: the loop variable is a constant in each copy of the body."""
     outside_kernel("static_range")

@@ -201,7 +201,9 @@ class Extreme(Binary):
     def infer(self) -> tuple[Type, ...]:
         result = super().infer()
         if self.ftz and self.x.tile.dtype.name != "f32":
-            raise KernelTypeError(f"{self.name}: ftz flushes f32, the tiles are {self.x.tile.dtype}")
+            raise KernelTypeError(
+                f"{self.name}: ftz flushes f32, the tiles are {self.x.tile.dtype}", remedy="Leave ftz out."
+            )
         return result
 
     def reference(self, x: Any, y: Any) -> Any:

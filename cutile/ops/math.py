@@ -32,7 +32,9 @@ class Flushing(FloatUnary):
 
     def infer(self) -> tuple[Type, ...]:
         if self.ftz and self.x.tile.dtype.name != "f32":
-            raise KernelTypeError(f"{self.name}: ftz flushes f32, the tile is {self.x.tile.dtype}")
+            raise KernelTypeError(
+                f"{self.name}: ftz flushes f32, the tile is {self.x.tile.dtype}", remedy="Leave ftz out."
+            )
         return super().infer()
 
     def reference(self, x: Any) -> Any:

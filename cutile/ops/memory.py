@@ -12,7 +12,7 @@ from cutile.ir.effects import Effect
 from cutile.ir.types import TileType, Type
 
 
-class TensorDim(Op, name="tensor_dim", spelled=("num_tiles",)):
+class TensorDim(Op, name="tensor_dim", spelled=("num_tiles", "get_tensor_shape")):
     """The extent of a tensor along an axis, as an i32 scalar.
 
     Examples:

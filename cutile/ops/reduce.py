@@ -1,4 +1,7 @@
-"""Reductions along one axis, which is dropped. The order of float operations is free; f16 and bf16 sum in f32."""
+"""Reductions along one axis, which is dropped, and scans. The order of float operations is free.
+
+Sums and products of f16 and bf16 run in f32; a function of yours is computed in the dtypes it has.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cutile.errors import KernelTypeError
-from cutile.ir.core import NUMBER_TILE, Op, Value, attribute, operand
-from cutile.ir.types import Type
+from cutile.errors import IRError, KernelTypeError
+from cutile.ir.core import ANY_TILE, NUMBER_TILE, Block, Op, Value, attribute, operand, operands, region
+from cutile.ir.types import TileType, Type
 
 
 class Reduce(Op):
@@ -52,19 +55,37 @@ class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",)):
     function = staticmethod(np.prod)
 
 
-class ReduceMax(Reduce, name="reduce_max", spelled=("reduce_max",)):
-    """The largest element along an axis; NaN is dropped where there is a number.
+class ReduceExtreme(Reduce):
+    """The largest or the smallest.
+
+    Attributes:
+        nan: whether one NaN makes the result NaN; else it is dropped where there is a number.
+    """
+
+    propagating: ClassVar[Any]
+    nan: bool = attribute(default=False)
+
+    def reference(self, x: Any) -> Any:
+        function = type(self).propagating if self.nan else type(self).function
+        return np.asarray(function(x, axis=self.axis)).astype(x.dtype)
+
+
+class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max",)):
+    """The largest element along an axis; NaN is dropped where there is a number, unless asked otherwise.
 
     Examples:
         >>> run(lambda x: x - ct.reduce_max(x, 0), [1.0, 3.0])
         [-2.0, 0.0]
+        >>> run(lambda x: x - ct.reduce_max(x, 0, nan=True), [1.0, float("nan")])
+        [nan, nan]
     """
 
     function = staticmethod(np.fmax.reduce)
+    propagating = staticmethod(np.maximum.reduce)
 
 
-class ReduceMin(Reduce, name="reduce_min", spelled=("reduce_min",)):
-    """The smallest element along an axis; NaN is dropped where there is a number.
+class ReduceMin(ReduceExtreme, name="reduce_min", spelled=("reduce_min",)):
+    """The smallest element along an axis; NaN is dropped where there is a number, unless asked otherwise.
 
     Examples:
         >>> run(lambda x: x - ct.reduce_min(x, 0), [1.0, 3.0])
@@ -72,3 +93,80 @@ class ReduceMin(Reduce, name="reduce_min", spelled=("reduce_min",)):
     """
 
     function = staticmethod(np.fmin.reduce)
+    propagating = staticmethod(np.minimum.reduce)
+
+
+Identity = bool | int | float
+
+
+class Folding(Op):
+    """Tiles of one shape, folded together along an axis by a function of scalars that associates.
+
+    `body` takes one scalar per tile for what is folded so far, then one per tile for the next element, and yields as
+    many. It has element-wise operations alone, and reads nothing from outside.
+
+    Attributes:
+        identities: one number per tile that changes nothing: what the fold begins with.
+    """
+
+    isolated = True
+    tiles: tuple[Value, ...] = operands(ANY_TILE)
+    axis: int = attribute()
+    identities: tuple[Identity, ...] = attribute()
+    body: Block = region()
+
+    def check_body(self) -> tuple[TileType, ...]:
+        """The types of the tiles.
+
+        Raises:
+            KernelTypeError, IRError: the tiles, the axis or the body do not fit.
+        """
+        types = tuple(value.tile for value in self.tiles)
+        shape = types[0].shape if types else ()
+        if not types or any(each.shape != shape for each in types):
+            raise KernelTypeError(
+                f"{self.name}: the tiles must have one shape, got {', '.join(map(str, types)) or 'none'}",
+                remedy="Broadcast them to one shape first.",
+            )
+        if not 0 <= self.axis < len(shape):
+            raise KernelTypeError(f"{self.name}: axis {self.axis} of {types[0]}, which has {len(shape)} axes")
+        scalars = [each.with_shape(()) for each in types]
+        if [value.type for value in self.body.arguments] != scalars * 2:
+            raise IRError(f"{self.name}: the body's arguments must be {scalars}, twice")
+        if [value.type for value in self.body.terminator.operands] != scalars or len(self.identities) != len(types):
+            raise IRError(f"{self.name}: the body must yield {scalars}, and there is one identity for each")
+        return types
+
+
+class Fold(Folding, name="reduce", spelled=("reduce",)):
+    """Tiles reduced together along an axis, which is dropped, by a function of yours.
+
+    The function must associate, and `identity` must change nothing; the elements stay in order.
+
+    Examples:
+        >>> run(lambda x: x - ct.reduce(x, 0, 1.0, lambda a, b: a * b), [2.0, 3.0])
+        [-4.0, -3.0]
+    """
+
+    def infer(self) -> tuple[Type, ...]:
+        types = self.check_body()
+        shape = types[0].shape
+        return tuple(each.with_shape(shape[: self.axis] + shape[self.axis + 1 :]) for each in types)
+
+
+class Scan(Folding, name="scan", spelled=("scan", "scan_sum")):
+    """Tiles of running results along an axis: element `i` is what the elements up to `i`, itself included, fold to.
+
+    With `reverse` they are the elements from `i` on. The function must associate; `identity` must change nothing.
+
+    Examples:
+        >>> run(lambda x: ct.scan_sum(x, 0), [1.0, 2.0, 3.0])
+        [1.0, 3.0, 6.0]
+        >>> run(lambda x: ct.scan(x, 0, ct.reverse.REVERSE, 1.0, lambda a, b: a * b), [2.0, 3.0, 4.0])
+        [24.0, 12.0, 4.0]
+    """
+
+    reverse: bool = attribute(default=False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return self.check_body()

@@ -51,7 +51,8 @@ class Rounded(Op):
         if result.dtype.name != "f32" and (self.ftz or self.rounding in self.fast):
             what = "ftz" if self.ftz else f"rounding {self.rounding!r}"
             raise KernelTypeError(
-                f"{self.name.removeprefix('rounded_')}: {what} is for f32, the tiles are {result.dtype}"
+                f"{self.name.removeprefix('rounded_')}: {what} is for f32, the tiles are {result.dtype}",
+                remedy="Leave it out.",
             )
         return (result,)
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand
+from cutile.ir.core import ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.types import Type
 
 
-class Broadcast(Op, name="broadcast", spelled=("broadcast", ".broadcast")):
+class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", ".broadcast")):
     """A scalar, or axes of size 1, repeated to `shape`. The ranks are equal unless `x` is a scalar.
 
     Examples:
@@ -83,3 +83,73 @@ class Permute(Op, name="permute", spelled=("permute", "transpose", ".transpose")
 
     def reference(self, x: Any) -> Any:
         return np.transpose(x, self.axes)
+
+
+class Cat(Op, name="cat", spelled=("cat",)):
+    """Two tiles side by side along an axis; they agree in dtype and in every other extent.
+
+    Examples:
+        >>> run(lambda x, y: ct.reduce_max(ct.cat(x, y, 0), 0) - x, [1.0, 2.0], [7.0, 5.0])
+        [6.0, 5.0]
+    """
+
+    x: Value = operand(ANY_TILE)
+    y: Value = operand(ANY_TILE)
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        x, y, axis = self.x.tile, self.y.tile, self.axis
+        if x.dtype is not y.dtype:
+            raise KernelTypeError(
+                f"cat: the tiles must have one dtype, got {x.dtype} and {y.dtype}",
+                remedy="Convert one with ct.convert_tile.",
+            )
+        if not 0 <= axis < len(x.shape):
+            raise KernelTypeError(f"cat: axis {axis} of {x}, which has {len(x.shape)} axes")
+        apart = (x.shape[:axis] + x.shape[axis + 1 :], y.shape[:axis] + y.shape[axis + 1 :])
+        if len(x.shape) != len(y.shape) or apart[0] != apart[1]:
+            raise KernelTypeError(
+                f"cat: the tiles must agree in every axis but axis {axis}, got {x.shape} and {y.shape}",
+                remedy="Reshape or broadcast one first.",
+            )
+        total = x.shape[axis] + y.shape[axis]
+        return (x.with_shape((*x.shape[:axis], total, *x.shape[axis + 1 :])),)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        return np.concatenate([x, y], axis=self.axis)
+
+
+class Extract(Op, name="extract", spelled=("extract",)):
+    """The part of `shape` at an index that counts in such parts, whose extents divide those of `x`.
+
+    An index (an i32 scalar per axis) that lies outside is brought to the nearest inside.
+
+    Examples:
+        >>> run(lambda x: ct.extract(ct.cat(x, -x, 0), (1,), (2,)), [1.0, 2.0])
+        [-1.0, -2.0]
+    """
+
+    x: Value = operand(ANY_TILE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    shape: tuple[int, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        source = self.x.tile.shape
+        if not len(source) == len(self.shape) == len(self.index):
+            raise KernelTypeError(
+                f"extract: {self.x.type} takes a shape and an index of {len(source)} entries, "
+                f"got the shape {self.shape} and {len(self.index)} indices"
+            )
+        if any(have % part for have, part in zip(source, self.shape, strict=True)):
+            raise KernelTypeError(
+                f"extract: the shape {self.shape} does not divide that of {self.x.type}",
+                remedy="Each extent of the part must divide the tile's.",
+            )
+        return (self.x.tile.with_shape(self.shape),)
+
+    def reference(self, x: Any, *index: Any) -> Any:
+        picked: list[slice] = []
+        for have, part, at in zip(x.shape, self.shape, index, strict=True):
+            start = min(max(int(at), 0), have // part - 1) * part
+            picked.append(slice(start, start + part))
+        return x[tuple(picked)]

@@ -30,13 +30,15 @@ TESTED_ELSEWHERE = {
 
 def run(row: Row, dtype: DTypeLike, backend: str, seed: int) -> tuple[Any, Any]:
     x, y = (draw(dtype, row.shape, row.domain, seed + each) for each in (0, 1))
+    first = (0,) * len(row.shape)
     text = (
         "def sample(out: Mut, x_in: Tensor, y_in: Tensor):\n"
-        "    x, y = ct.load_tile_like(x_in, out), ct.load_tile_like(y_in, out)\n"
+        f"    x, y = ct.load_tile(x_in, {row.shape}, {first}), ct.load_tile(y_in, {row.shape}, {first})\n"
         f"    out.store({row.expression})\n"
     )
-    result = np.full(row.shape, 77).astype((row.result or dtype).numpy)
-    launch(kernel(text), (result, row.shape), x, y, backend=backend)
+    shape = row.result_shape or row.shape
+    result = np.full(shape, 77).astype((row.result or dtype).numpy)
+    launch(kernel(text), (result, shape), x, y, backend=backend)
     with np.errstate(all="ignore"):
         wanted = np.asarray(row.numpy(x, y)).astype(result.dtype)
     return result, wanted

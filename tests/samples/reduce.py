@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import bf16, f16, f32, f64, i8, i32, i64, u8, u64
+from cutile.dtypes import bf16, bool_, f16, f32, f64, i8, i32, i64, u8, u16, u64
 from tests.samples.row import NUMBERS, Row
 
 WIDE = (f32, f64)
@@ -55,7 +55,77 @@ def _extreme(name: str, function: Callable[..., Any]) -> tuple[Row, ...]:
     )
 
 
+def _nan(name: str, function: Callable[..., Any]) -> tuple[Row, ...]:
+    return (
+        Row(
+            name,
+            f"ct.{name}(x, 1, ct.nan.ENABLED)",
+            lambda x, y: function(x, axis=1),
+            (f16, bf16, f32, f64, i8),
+            (6, 20),
+            result_shape=(6,),
+        ),
+        Row(name, f"ct.{name}(x, 0, nan=True)", lambda x, y: function(x, axis=0), (f32,), (20, 6), result_shape=(6,)),
+    )
+
+
+def _by_function() -> tuple[Row, ...]:
+    """Reductions and scans by functions of scalars, which need not commute."""
+    first = "lambda a, b: a if a[0] >= b[0] else b"
+    where = "ct.iota((20,)).reshape((1, 20)).broadcast((6, 20))"
+    return (
+        Row(
+            "reduce",
+            "x + ct.reduce(x, 1, 0, lambda a, b: a + b).reshape((6, 1))",
+            lambda x, y: x + x.sum(1, dtype=x.dtype)[:, None],
+            INTS,
+            (6, 20),
+        ),
+        Row(
+            "reduce",
+            "ct.reduce(x, 0, float('-inf'), lambda a, b: a if a > b else b)",
+            lambda x, y: x.max(0),
+            WIDE,
+            (20, 6),
+            result_shape=(6,),
+            domain="small",
+        ),
+        Row("reduce", f"ct.reduce((x, {where}), 1, (-128, 0), {first})[1]", lambda x, y: x.argmax(1),
+            (i8, i32, f32), (6, 20), result=i32, result_shape=(6,), domain="small"),
+        Row("reduce", f"ct.reduce((x, ct.iota((777,))), 0, (-128, 0), {first})[1].reshape((1,))",
+            lambda x, y: x.argmax(keepdims=True), (i32, f64), (777,), result=i32, result_shape=(1,), domain="small"),
+        Row("reduce", "ct.reduce(x > 0, 0, False, lambda a, b: a | b).reshape((1,))",
+            lambda x, y: (x > 0).any(keepdims=True), (i8,), (33,), result=bool_, result_shape=(1,)),
+        Row("reduce", "ct.reduce(ct.reduce(x, 2, 1, ct.muli), 0, 0, ct.maxi)",
+            lambda x, y: np.maximum(x.prod(2, dtype=x.dtype).max(0), 0), (i32, u8), (3, 4, 5), result_shape=(4,)),
+        Row("scan", "ct.scan_sum(x, 0)", lambda x, y: x.cumsum(dtype=x.dtype), (*INTS, u16), (100,)),
+        Row("scan", "ct.scan_sum(x, 1, ct.reverse.REVERSE)", lambda x, y: x[:, ::-1].cumsum(1, dtype=x.dtype)[:, ::-1],
+            (i32, u8), (6, 20)),
+        Row("scan", "ct.scan_sum(x * y, 0)", lambda x, y: (x * y).cumsum(0), WIDE, (20, 6), ulps=512,
+            domain="positive"),
+        Row("scan", "ct.scan_sum(x, 0)", lambda x, y: x.astype(np.float64).cumsum(0), (f16, bf16), (16,), ulps=16,
+            domain="positive"),
+        Row("scan", "ct.scan(x, 1, ct.reverse.FORWARD, -128, lambda a, b: a if a > b else b)",
+            lambda x, y: np.maximum.accumulate(x, 1), (i8, i32, f32), (3, 7, 5), domain="small"),
+        Row("scan", "ct.scan((x, y), 0, ct.reverse.FORWARD, (1, 0), lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]))[1]",
+            lambda x, y: _recurrence(x, y), (i32, i64), (50,)),
+    )  # fmt: skip
+
+
+def _recurrence(x: Any, y: Any) -> Any:
+    """`h[i] = h[i - 1] * x[i] + y[i]`: a function that does not commute."""
+    made = np.empty_like(y)
+    held = y.dtype.type(0)
+    for place in range(len(y)):
+        held = held * x[place] + y[place]
+        made[place] = held
+    return made
+
+
 ROWS = (
+    *_by_function(),
+    *_nan("reduce_max", np.maximum.reduce),
+    *_nan("reduce_min", np.minimum.reduce),
     *_each("reduce_sum", "sum"),
     *_each("reduce_prod", "prod"),
     *_extreme("reduce_max", np.fmax.reduce),

@@ -23,8 +23,8 @@ class Row:
         expression: over `x`, `y`, `z`: tiles of `shape`. Its value is stored.
         numpy: the same over arrays; computed in the dtype, or wider.
         dtypes: of the inputs.
-        shape: of the inputs and of the result.
-        result: the result's dtype, where it is not the inputs'.
+        shape: of the inputs.
+        result, result_shape: the result's dtype and shape, where they are not the inputs'.
         ulps: allowed error, in units of the last place of the result's dtype.
         domain: "any" draws special values too, "positive" and "small" do not.
     """
@@ -35,6 +35,7 @@ class Row:
     dtypes: tuple[DTypeLike, ...] = NUMBERS
     shape: tuple[int, ...] = (24,)
     result: DTypeLike | None = None
+    result_shape: tuple[int, ...] | None = None
     ulps: float = 0.0
     domain: str = "any"
 

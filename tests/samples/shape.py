@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cutile.dtypes import bf16, bool_, f32, f64, i8, i64
+from cutile.dtypes import bf16, bool_, f32, f64, i8, i32, i64
 from tests.samples.row import Row
 
 SOME = (f32, f64, i8, i64, bf16)
@@ -37,6 +37,51 @@ ROWS = (  # `create` too: constants and iota are only of use in some shape
     ),
     Row(
         "broadcast", "ct.broadcast(ct.reduce_max(x, 0), (24,))", lambda x, y: np.full(24, x.max()), SOME, domain="small"
+    ),
+    Row("cat", "ct.cat(x, y, 0).reshape((2, 24))", lambda x, y: np.stack([x, y]), SOME, result_shape=(2, 24)),
+    Row(
+        "cat", "ct.cat(x, y, 1)", lambda x, y: np.concatenate([x, y], 1), (f32, i8, bool_), (6, 5), result_shape=(6, 10)
+    ),
+    Row(
+        "cat",
+        "ct.cat(x * y, ct.cat(y, ct.reduce_sum(x, 0).reshape((1, 4)), 0), 0)",
+        lambda x, y: np.concatenate([x * y, y, x.sum(0, dtype=x.dtype)[None]]),
+        (i8, i64),
+        (3, 4),
+        result_shape=(7, 4),
+    ),
+    Row("extract", "ct.extract(x, (2,), (6,))", lambda x, y: x[12:18], SOME, result_shape=(6,)),
+    Row(
+        "extract",
+        "ct.extract(x + y, (ct.get_tile_block_id()[0] + 1, 0), (2, 4))",
+        lambda x, y: (x + y)[2:4],
+        (f32, i64),
+        (6, 4),
+        result_shape=(2, 4),
+        domain="small",
+    ),
+    Row(
+        "extract",
+        "ct.extract(x, (ct.get_num_tile_blocks()[0] + 9, ct.get_tile_block_id()[0] - 3), (2, 2))",
+        lambda x, y: x[4:6, :2],
+        (f32, i8),
+        (6, 4),
+        result_shape=(2, 2),
+    ),
+    Row(
+        "broadcast",
+        "x + ct.broadcast_scalar(ct.tile_to_scalar(ct.scalar_to_tile(ct.reduce_max(x, 0))), x.shape)",
+        lambda x, y: x + x.max(),
+        (f32, i64),
+        domain="small",
+    ),
+    Row("reshape", "ct.reshape(x, ct.permute_array((3, 8), (1, 0))).reshape((24,))", lambda x, y: x, (f32,)),
+    Row(
+        "tensor_dim",
+        "x + ct.get_shape_dim(ct.get_tensor_shape(y_in), 1)",
+        lambda x, y: x + np.int32(4),
+        (i32,),
+        (6, 4),
     ),
     Row("constant", "x + ct.constant(3, (24,), x.dtype)", lambda x, y: x + x.dtype.type(3), SOME),
     Row("iota", "x + ct.iota((24,)).astype(x.dtype)", lambda x, y: x + np.arange(24).astype(x.dtype), SOME),

@@ -104,7 +104,8 @@ class Write(Op, name="cpu.write", effect=Effect.WRITE):
 
 
 class Step(Op, name="cpu.step"):
-    """One step of a reduction: `kind` is reduce_sum, reduce_prod, reduce_max or reduce_min. Steps may be reordered."""
+    """One step of a reduction: `kind` is reduce_sum, reduce_prod, reduce_max or reduce_min, these two also with
+    "_or_nan" behind it. Steps may be reordered."""
 
     acc: Value = operand(NUMBER_TILE)
     x: Value = operand(NUMBER_TILE)

@@ -39,7 +39,7 @@ from cutile.backend.cuda.placement import (
 )
 from cutile.backend.cuda.ring import Ring, plan
 from cutile.backend.cuda.shared import Arena
-from cutile.backend.cuda.staging import move_bytes, product_bytes, reduce_bytes, stages
+from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, stages
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.builder import Builder
@@ -53,8 +53,8 @@ from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
-from cutile.ops.reduce import Reduce
-from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.reduce import Folding, Reduce, Scan
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
 
 SHARED_BLOCK_REGISTERS = {9: 96}
@@ -243,6 +243,10 @@ class Lowering:
             self._view_access(op)
         elif isinstance(op, Reduce):
             self._reduce(op)
+        elif isinstance(op, Folding):
+            self._fold(op)
+        elif isinstance(op, Cat | Extract):
+            self._put_together(op)
         elif isinstance(op, Mma):
             self._mma(op)
         elif isinstance(op, Broadcast | Reshape | Permute):
@@ -449,6 +453,35 @@ class Lowering:
             names["layout"] = self._name(natural)
         self._in_shared(made, reduce_bytes(op.x.tile.dtype, source, op.axis), **names)
         self._place(op.result, made.result, natural)
+
+    def _fold(self, op: Folding) -> None:
+        source = self._placement[op.tiles[0]]
+        body = self._block(op.body)
+        made = op.copy_with([self._map[value] for value in op.tiles], [body], ())
+        dtypes = [value.tile.dtype for value in op.tiles]
+        if isinstance(op, Scan):
+            natural, size = source, scan_bytes(dtypes, source)
+        else:
+            natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
+        names = {"source": self._name(source)}
+        if natural.rank:
+            names["layout"] = self._name(natural)
+        self._in_shared(made, size, **names)
+        for old, new in zip(op.results, made.results, strict=True):
+            self._place(old, new, natural)
+
+    def _put_together(self, op: Cat | Extract) -> None:
+        """Tiles side by side, or a part of one: through shared memory."""
+        made = op.copy_with([self._map[value] for value in op.operands], (), ())
+        layout = self._name(self._placement[op.result])
+        if isinstance(op, Cat):
+            source: Any = tuple(self._name(self._placement[value]) for value in (op.x, op.y))
+            size = op.result.tile.size * op.result.tile.dtype.bits // 8
+        else:
+            source = self._name(self._placement[op.x])
+            size = move_bytes(op.x.tile.dtype, self._placement[op.x])
+        self._in_shared(made, size, source=source, layout=layout)
+        self._place(op.result, made.result, self._placement[op.result])
 
     def _mma(self, op: Mma) -> None:
         accumulator = self._placement.accumulator(op)

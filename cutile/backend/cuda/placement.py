@@ -19,7 +19,7 @@ from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer
-from cutile.ops.reduce import Reduce
+from cutile.ops.reduce import Fold, Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
@@ -155,6 +155,10 @@ class Placement:
             self._groups.join([each for each in (*op.results, *op.operands) if is_tile(each)])
         elif isinstance(op, Mma):
             self._groups.join([op.acc, op.result])
+        elif isinstance(op, Folding):
+            tiles = [*op.tiles, *(op.results if isinstance(op, Scan) else ())]
+            self._groups.join(tiles)
+            self._groups.join(op.results)
         for group in carried_groups(op):
             self._groups.join(group)
 
@@ -217,6 +221,11 @@ class Placement:
                     changed |= self._set(value, layout)
 
     def _implied(self, op: Op) -> Iterator[tuple[Value, Layout]]:
+        if isinstance(op, Fold):
+            source = self.find(op.tiles[0])
+            if source is not None and source.rank > 1:
+                yield op.results[0], source.collapse(op.axis).drop(op.axis)
+            return
         if not isinstance(op, Reduce | Broadcast | Reshape | Permute) or not is_tile(op.x):
             return
         source, target = self.find(op.x), self.find(op.result) if is_tile(op.result) else None

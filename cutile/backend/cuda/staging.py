@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import LANE_BITS, Layout
@@ -76,6 +77,45 @@ def lane_mask(layout: Layout, axis: int) -> int:
 def warp_mask(layout: Layout, axis: int) -> int:
     """The warp bits that choose along `axis`."""
     return sum(1 << bit for bit, basis in enumerate(layout.warp) if basis[axis])
+
+
+def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
+    """Where pieces of these sizes begin, one behind the other from `offset` on, and where the last ends.
+
+    Example:
+        >>> spans([6, 16], 32)
+        [32, 48, 64]
+    """
+    found = [offset]
+    for size in sizes:
+        found.append(found[-1] + -(-size // 16) * 16)
+    return found
+
+
+def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
+    """The bits that choose along an axis, neighbours first: (how far apart, "register", "lane" or "warp", which)."""
+    kinds = {"register": layout.register, "lane": layout.lane, "warp": layout.warp}
+    found = [
+        (basis[axis], kind, bit) for kind, bases in kinds.items() for bit, basis in enumerate(bases) if basis[axis]
+    ]
+    return sorted(found)
+
+
+def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
+    """The bytes that a reduction by a function needs: none where no warp lacks another's part."""
+    order = fold_order(layout, axis)
+    warps = [stride for stride, kind, _ in order if kind == "warp"]
+    if not warps:
+        return 0
+    done = sum(stride for stride, kind, _ in order if kind == "register" and stride < min(warps))
+    rows = {tuple(o & ~done if a == axis else o for a, o in enumerate(each)) for each in layout.offsets}
+    lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())
+    return spans([dtype.bits // 8 * len(rows) * layout.warps * lanes for dtype in dtypes])[-1]
+
+
+def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout) -> int:
+    """The bytes that a scan needs: the dense tiles."""
+    return spans([move_bytes(dtype, layout) for dtype in dtypes])[-1]
 
 
 def reduce_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cutile.backend.interface import Grid
+from cutile.backend.reference.folding import fold
 from cutile.backend.reference.memory import Array, array_at, load, load_view, store, store_view
 from cutile.backend.reference.pointers import load_lanes, store_lanes, update_lanes
 from cutile.errors import KernelAssertionError, OutOfBoundsError
@@ -20,6 +21,7 @@ from cutile.ops.debug import Assert, Print, failure_text
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
+from cutile.ops.reduce import Folding
 from cutile.ops.view import LoadView, StoreView, TensorView
 
 
@@ -86,6 +88,10 @@ class Walker:
             case CheckTile() | CheckIndex():
                 self._check(op)
                 return []
+            case Folding():
+                return fold(op, self._of(op.operands))
+            case Folding():
+                return fold(op, self._of(op.operands))
             case TensorView():
                 shape, steps = (tuple(map(self._number, each)) for each in (op.extents, op.steps))
                 return [array_at(self._number(op.address), op.dtype, shape, steps)]

@@ -137,6 +137,26 @@ def test_every_element_wise_operation_compiles(dtype: DTypeLike) -> None:
             assert compiled(function, arch).facts["spills"] == 0, text
 
 
+FOLDS = """
+def first(a, b):
+    return a if a[0] >= b[0] else b
+
+def f(y: Mut, x: Tensor):
+    t = x.load_tile((24, 40), (0, 0))
+    value, index = ct.reduce((t, ct.iota((40,)).reshape((1, 40)).broadcast((24, 40))), 1, (-100, 0), first)
+    running = ct.scan_sum(t, 0) + ct.scan(t, 1, ct.reverse.REVERSE, 1, lambda a, b: a * b)
+    part = ct.extract(ct.cat(running, t, 0), (1, 0), (24, 40))
+    most = ct.reduce(ct.reduce(t, 0, 0, ct.max_tile), 0, 0, max)
+    y.store(part + (value + index.astype(x.dtype)).reshape((24, 1)) + most + ct.reduce_max(t, 0, nan=True))
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [f16, f64, i32], ids=str)
+def test_functions_of_scalars_compile(dtype: DTypeLike, arch: str) -> None:
+    assert_clean(compiled(written(FOLDS, {"y": mut(24, 40, dtype=dtype), "x": tensor(2, dtype)}), arch))
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", [f16, f64, i32], ids=str)
 def test_reductions_and_moves_compile(dtype: DTypeLike, arch: str) -> None:

@@ -11,6 +11,8 @@ STEPS = {
     "reduce_prod": "product_step",
     "reduce_max": "maximum",
     "reduce_min": "minimum",
+    "reduce_max_or_nan": "maximum_or_nan",
+    "reduce_min_or_nan": "minimum_or_nan",
 }
 
 

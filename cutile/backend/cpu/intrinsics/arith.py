@@ -68,7 +68,8 @@ def _extreme(operator: str, signed_name: str, unsigned_name: str) -> Any:
     def typing(name_of_int: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
             if _is_float(arguments[0]):
-                return _float_extreme(builder, *arguments, operator)
+                x, y = arguments
+                return _float_extreme(builder, x, y, operator)
             return llvm(builder, name_of_int, *arguments)
 
         return emit

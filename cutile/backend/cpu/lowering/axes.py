@@ -27,9 +27,9 @@ from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer
-from cutile.ops.reduce import Reduce
+from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView
 from cutile.passes.reorder import why_linear
 
@@ -159,6 +159,14 @@ class Axes:
                 kept = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
                 for to, axis in enumerate(kept):
                     self._unify((op.x, axis), (op.result, to))
+            case Folding():
+                self._folding(op)
+            case Cat():
+                for value in (op.x, op.y):
+                    self._beside(value, op.result, [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis])
+            case Extract():
+                pairs = zip(op.x.tile.shape, op.shape, strict=True)
+                self._beside(op.x, op.result, [axis for axis, (have, part) in enumerate(pairs) if have == part])
             case Iota():
                 self._uneven(op.result, 0, "iota counts along it")
             case Mma():
@@ -184,6 +192,26 @@ class Axes:
         if not isinstance(op, Print):
             for value in (*op.operands[1:], *op.results):
                 self._same(op.operands[0], value)
+
+    def _folding(self, op: Folding) -> None:
+        """All tiles and results run together, but for the axis that is folded."""
+        first = op.tiles[0]
+        for value in op.tiles:
+            self._same(first, value)
+        self._opaque(first, op.axis, f"{op.name} runs along it")
+        kept = [axis for axis in range(len(first.tile.shape)) if axis != op.axis or isinstance(op, Scan)]
+        for value in op.results:
+            for to, axis in enumerate(kept):
+                self._unify((first, axis), (value, to))
+
+    def _beside(self, part: Value, whole: Value, together: Sequence[int]) -> None:
+        """Axes of two tiles of one rank that run together; the others are read at other places."""
+        for axis in range(len(part.tile.shape)):
+            if axis in together:
+                self._unify((part, axis), (whole, axis))
+            else:
+                self._opaque(part, axis, "parts of it are read")
+                self._opaque(whole, axis, "it is put together")
 
     def _block_id(self, value: Value) -> TileBlockId | None:
         made_by = self._made_by.get(value)

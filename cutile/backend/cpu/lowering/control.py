@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from cutile.backend.cpu.lowering.folds import lower_fold
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
 from cutile.backend.cpu.lowering.nests import Root, Target
@@ -14,6 +15,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.matmul import Mma
+from cutile.ops.reduce import Folding
 
 
 def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
@@ -29,6 +31,8 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
         match op:
             case Mma():
                 lower_mma(lowering, op)
+            case Folding():
+                lower_fold(lowering, op)
             case For():
                 if not lower_product_loop(lowering, op):
                     _lower_for(lowering, op)

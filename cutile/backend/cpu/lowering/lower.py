@@ -15,9 +15,11 @@ from cutile.backend.cpu.lowering.nodes import (
     Counting,
     Element,
     Extent,
+    Joined,
     Loaded,
     Node,
     Number,
+    Part,
     Permuted,
     Product,
     Remapped,
@@ -44,8 +46,8 @@ from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
-from cutile.ops.reduce import Reduce
-from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.reduce import Reduce, ReduceExtreme
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView, TensorView
 
 HIDDEN = ("join_x", "join_y", "join_z")
@@ -354,6 +356,10 @@ class Lowering:
                 return Repeated(self.node(op.x), extents)
             case Permute():
                 return Permuted(self.node(op.x), op.axes)
+            case Cat():
+                return Joined(self.node(op.x), self.node(op.y), op.axis, extents)
+            case Extract():
+                return self._extract(op, extents)
             case Reshape():
                 return self._reshape(op, extents)
             case TileBlockId():
@@ -405,6 +411,16 @@ class Lowering:
         ]
         return Loaded(self.parameter(op.x), covered, base, extents)
 
+    def _extract(self, op: Extract, extents: Sequence[Extent]) -> Node:
+        """A part of a tile: where its first element is, brought inside."""
+        scope = self.scope
+        starts: list[Value] = []
+        for index, have, part in zip(op.index, op.x.tile.shape, op.shape, strict=True):
+            at = scope.as_index(self.concrete(index)) if have > part else scope.index(0)
+            at = scope.smaller(scope.larger(at, scope.index(0)), scope.index(have // part - 1))
+            starts.append(scope.times(at, scope.index(part)))
+        return Part(self.node(op.x), starts, extents)
+
     def _reshape(self, op: Reshape, extents: Sequence[Extent]) -> Node:
         x = self.node(op.x)
         pairs = unit_reshape(op.x.tile.shape, op.shape)
@@ -431,17 +447,18 @@ class Lowering:
         kept = self.extents(op.result)
         looped = [axis for axis, extent in enumerate(x.extents) if not extent.is_unit]
         dtype = op.result.tile.dtype
+        kind = f"{op.name}_or_nan" if isinstance(op, ReduceExtreme) and op.nan else op.name
         if looped[-1] == op.axis:
             product = Product(dtype, kept, op.result.name or op.name)
             target = Target(x, product=product)
-            self.pending.append(Root(x.extents, [target], op.name, op.axis, op.location, op))
+            self.pending.append(Root(x.extents, [target], kind, op.axis, op.location, op))
             return product
         # Not the innermost axis: accumulate whole rows in memory, so that the inner loop runs along the rows.
         wide = accumulator(dtype)
         product = Product(wide, kept, op.result.name or op.name)
         product.buffer = self.allocate(product)
-        zero = Number(start(op.name, dtype), wide, kept)
-        step = Accumulated(product, x, op.name, op.axis)
+        zero = Number(start(kind, dtype), wide, kept)
+        step = Accumulated(product, x, kind, op.axis)
         self.pending.append(Root(kept, [Target(zero, product=product)], location=op.location))
         self.pending.append(Root(x.extents, [Target(step, product=product)], "", op.axis, op.location))
         return product if wide is dtype else Cast(product, dtype)

@@ -39,7 +39,8 @@ def start(kind: str, dtype: DTypeLike) -> float:
     if kind in ("reduce_sum", "reduce_prod"):
         return int(kind == "reduce_prod") if dtype.kind != "float" else float(kind == "reduce_prod")
     if dtype.kind == "float":
-        return float("nan")
+        opposite = float("-inf") if kind.startswith("reduce_max") else float("inf")
+        return opposite if kind.endswith("_or_nan") else float("nan")
     signed = dtype.kind == "int"
     top = 2 ** (dtype.bits - signed) - 1
     return top if kind == "reduce_min" else -top - 1 if signed else 0

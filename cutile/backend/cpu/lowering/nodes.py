@@ -18,7 +18,7 @@ from cutile.dtypes import DTypeLike
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import FloorDiv, Mod
-from cutile.ops.compare import Ge, Lt
+from cutile.ops.compare import Ge, Lt, Select
 
 Index = tuple[Value | None, ...]
 
@@ -197,6 +197,51 @@ class Reshaped(Node):
             if axis > 0 and math.prod(inner[:axis]) > 1:
                 part = scope.shared(("%", part, extent), Mod(part, scope.index(extent)))
             where.append(None if extent == 1 else part)
+        return self._x.at(scope, tuple(where))
+
+
+class Joined(Node):
+    """Two tiles side by side along an axis. Both are read, the one that is not wanted at its edge."""
+
+    def __init__(self, x: Node, y: Node, axis: int, extents: Sequence[Extent]) -> None:
+        super().__init__(x.dtype, extents, x.name)
+        self._x, self._y, self._axis = x, y, axis
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        for node in (self._x, self._y):
+            yield node, self._moved(index, None if node.extents[self._axis].is_unit else Value(INDEX))  # anywhere
+
+    def _moved(self, index: Index, at: Value | None) -> Index:
+        return (*index[: self._axis], at, *index[self._axis + 1 :])
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        at = index[self._axis]
+        assert at is not None
+        border = self._x.extents[self._axis].capacity
+        first = scope.smaller(at, scope.index(border - 1)) if border > 1 else None
+        single = self._y.extents[self._axis].is_unit
+        second = None if single else scope.larger(scope.minus(at, scope.index(border)), scope.index(0))
+        x = self._x.at(scope, self._moved(index, first))
+        y = self._y.at(scope, self._moved(index, second))
+        in_first = scope.shared(("<", at, border), Lt(at, scope.index(border)))
+        return scope.add(Select(condition=in_first, x=x, y=y), self.name)
+
+
+class Part(Node):
+    """A part of a tile, from `starts` on."""
+
+    def __init__(self, x: Node, starts: Sequence[Value], extents: Sequence[Extent]) -> None:
+        super().__init__(x.dtype, extents, x.name)
+        self._x, self._starts = x, tuple(starts)
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        moved = zip(self._x.extents, self.extents, index, strict=True)
+        yield self._x, tuple(None if x.is_unit else i if x.same(e) else Value(INDEX) for x, e, i in moved)
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        where: list[Value | None] = []
+        for extent, start, i in zip(self._x.extents, self._starts, index, strict=True):
+            where.append(None if extent.is_unit else start if i is None else scope.plus(start, i))
         return self._x.at(scope, tuple(where))
 
 

@@ -17,11 +17,12 @@ from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
 
 LOADS = LoadMut | LoadTile | LoadView
 
+SHAPES = Broadcast | Permute | Reshape | Cat | Extract
 KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
 COSTS = {
     "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "sqrt": 8,
@@ -33,7 +34,7 @@ def is_lazy(op: Op) -> bool:
     """Whether the operation makes no loop of its own: its elements are pulled by others."""
     if isinstance(op, LoadPointer):
         return op.constant
-    made_of_others = Constant | Iota | TensorAddress | TensorStride | LOADS | Broadcast | Permute | Reshape
+    made_of_others = Constant | Iota | TensorAddress | TensorStride | LOADS | SHAPES
     return isinstance(op, made_of_others) or family(type(op)) in ELEMENTWISE
 
 
@@ -127,7 +128,7 @@ class Uses:
             for user in self._users.get(current, ()):
                 if user is store:
                     continue
-                if isinstance(user, Permute | Reshape | Broadcast):
+                if isinstance(user, SHAPES):
                     return False
                 if is_lazy(user) and store in self.pulled_by[user.result]:
                     seen.append(user.result)

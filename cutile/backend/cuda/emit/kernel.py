@@ -181,7 +181,7 @@ class Kernel:
 
     def float_text(self, number: float) -> str:
         """A float as an argument of a factory."""
-        return self._number(number, f64)
+        return self.number(number, f64)
 
     def uses(self, value: Value) -> int:
         """How often a value is used."""
@@ -223,6 +223,10 @@ class Kernel:
             return Call(self.bind("number", "create.constant", number, dtype, "0"), ())
         return expression
 
+    def scalar(self, op: Constant) -> str:
+        """The intrinsic that makes a constant's scalar."""
+        return self.bind("number", "create.constant", self.number(op.value, op.dtype), self.dtype(op.dtype), "0")
+
     # The walk.
 
     def block(self, block: Block) -> None:
@@ -259,6 +263,8 @@ class Kernel:
         expression = EMITTERS[type(op)](op, self)
         if not op.results:
             self.body.write("", expression)
+        elif len(op.results) > 1:
+            self._assign_all(op, expression)
         elif self._may_inline(op, expression, used_here):
             self._inline[op.result] = expression
         elif isinstance(expression, str):  # the same variable under another type
@@ -273,6 +279,14 @@ class Kernel:
         self._computed.add(value)
         self.body.write(f"{self._values[value]} = ", expression)
 
+    def _assign_all(self, op: Op, expression: Expression) -> None:
+        """Several results, by one call."""
+        for value in op.results:
+            if value not in self._values:
+                self._values[value] = self.fresh(value, _stem(op))
+            self._computed.add(value)
+        self.body.write(f"{', '.join(self._values[value] for value in op.results)} = ", expression)
+
     def _may_inline(self, op: Op, expression: Expression, used_here: set[Value]) -> bool:
         value = op.result
         cheap = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
@@ -282,11 +296,11 @@ class Kernel:
     def _constant(self, op: Constant, used_here: set[Value]) -> None:
         value, dtype = op.result, op.dtype
         if value.tile.is_scalar and dtype not in (f16, bf16) and dtype.kind != "storage":
-            self._inline[value] = self._number(op.value, dtype)
+            self._inline[value] = self.number(op.value, dtype)
             return
         stem = "zeros" if op.value == 0 else "constant"
         call = Call(
-            self.bind(stem, "create.constant", self._number(op.value, dtype), self.dtype(dtype), str(self.count(op))),
+            self.bind(stem, "create.constant", self.number(op.value, dtype), self.dtype(dtype), str(self.count(op))),
             (),
         )
         if value in self._values or (value.name and value in used_here):
@@ -295,7 +309,8 @@ class Kernel:
         else:
             self._inline[value] = call
 
-    def _number(self, number: bool | int | float, dtype: DTypeLike) -> str:
+    def number(self, number: bool | int | float, dtype: DTypeLike) -> str:
+        """A number as it is written."""
         if dtype.kind == "bool":
             return str(bool(number))
         if dtype.kind not in ("float", "storage"):

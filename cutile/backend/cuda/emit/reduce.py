@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.text import Call
+from cutile.ir.constant import Constant
+from cutile.ir.core import Op
 from cutile.ops import reduce
 
 if TYPE_CHECKING:
@@ -14,10 +17,11 @@ if TYPE_CHECKING:
 def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
     """`reduce_max(x)`."""
     facts = op.attributes
+    name = f"{op.name}_nan" if isinstance(op, reduce.ReduceExtreme) and op.nan else op.name
     made = kernel.bind(
-        op.name,
+        name,
         "reduce.reduce",
-        f'"{op.name}"',
+        f'"{name}"',
         kernel.dtype(op.x.tile.dtype),
         kernel.layout(facts["source"]),
         f"axis={op.axis}",
@@ -27,4 +31,50 @@ def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
     return Call(made, (kernel.use(op.x),))
 
 
-EMITTERS = dict.fromkeys((reduce.ReduceSum, reduce.ReduceProd, reduce.ReduceMax, reduce.ReduceMin), reduction)
+def _tuple(items: Iterable[str]) -> str:
+    listed = list(items)
+    return f"({', '.join(listed)}{',' * (len(listed) == 1)})"
+
+
+def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
+    """The function's steps, each a scalar intrinsic and the slots that it reads, and the slots of its results."""
+    from cutile.backend.cuda.emit.table import EMITTERS
+
+    slots = {value: str(slot) for slot, value in enumerate(op.body.arguments)}
+    steps: list[str] = []
+    for inner in op.body.operations[:-1]:
+        for value in inner.operands:
+            kernel.name(value, slots[value])
+        if isinstance(inner, Constant):
+            steps.append(f"({kernel.scalar(inner)}, ())")
+        else:
+            made = EMITTERS[type(inner)](inner, kernel)
+            steps.append(f"({made.function}, {_tuple(map(str, made.arguments))})")
+        slots[inner.result] = str(len(slots))
+    return _tuple(steps), _tuple(slots[value] for value in op.body.terminator.operands)
+
+
+def folding(op: reduce.Folding, kernel: Kernel) -> Call:
+    """`reduce_by(x)`, `scan_by(x, y)`."""
+    facts = op.attributes
+    is_scan = isinstance(op, reduce.Scan)
+    numbers = zip(op.identities, op.tiles, strict=True)
+    made = kernel.bind(
+        f"{op.name}_by",
+        "fold.scan" if is_scan else "fold.fold",
+        *_function(op, kernel),
+        _tuple(kernel.dtype(value.tile.dtype) for value in op.tiles),
+        *([] if is_scan else [_tuple(kernel.number(number, tile.tile.dtype) for number, tile in numbers)]),
+        kernel.layout(facts["source"]),
+        f"axis={op.axis}",
+        *([f"reverse={op.reverse}"] if isinstance(op, reduce.Scan) else []),
+        f"offset={facts['offset']}",
+        f"fence={facts['fence']}",
+    )
+    return Call(made, tuple(map(kernel.use, op.operands)))
+
+
+EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {
+    **dict.fromkeys((reduce.ReduceSum, reduce.ReduceProd, reduce.ReduceMax, reduce.ReduceMin), reduction),
+    **dict.fromkeys((reduce.Fold, reduce.Scan), folding),
+}

@@ -18,7 +18,13 @@ def constant(value: bool | int | float, dtype: DTypeLike, n: int) -> Any:
     def generate(b: Any, _: list[Any]) -> Any:
         return pack(b, [number(dtype, value)] * max(n, 1), n)
 
-    return intrinsic("constant", frag(dtype, n), [], generate)
+    made = intrinsic("constant", frag(dtype, n), [], generate)
+
+    def element(_builder: Any) -> Any:
+        return number(dtype, value)
+
+    made.element = element
+    return made
 
 
 @cache

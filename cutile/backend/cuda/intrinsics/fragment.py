@@ -107,4 +107,21 @@ def elementwise(name: str, dtypes: Sequence[DTypeLike], result: DTypeLike, n: in
         columns = [unpack(b, value, n) for value in values]
         return pack(b, [one(b, *row) for row in zip(*columns, strict=True)], n)
 
-    return intrinsic(name, frag(result, n), [frag(dtype, n) for dtype in dtypes], generate)
+    made = intrinsic(name, frag(result, n), [frag(dtype, n) for dtype in dtypes], generate)
+    made.element = one  # for functions of scalars, which reductions and scans apply
+    return made
+
+
+def together(types_: Sequence[Any]) -> Any:
+    """The Numba type of several results."""
+    return types.BaseTuple.from_types(tuple(types_))
+
+
+def bundle(b: Any, values: Sequence[Any], kind: Any) -> Any:
+    """Several results as one value of the type `kind`."""
+    inner = [value.type for value in values]
+    uniform = isinstance(kind, types.UniTuple)
+    made = const(ir.ArrayType(inner[0], len(inner)) if uniform else ir.LiteralStructType(inner), ir.Undefined)
+    for position, value in enumerate(values):
+        made = b.insert_value(made, value, position)
+    return made

@@ -33,21 +33,29 @@ from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.staging import lane_mask, warp_mask
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 
-KINDS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min"}
+KINDS = {
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_max_nan": "max_nan",
+    "reduce_min_nan": "min_nan",
+}
 
 
 def _identity(name: str, dtype: DTypeLike) -> Any:
-    """What changes nothing. For floats' extremes a NaN, which is dropped beside any number."""
+    """What changes nothing. For floats' extremes a NaN, which is dropped beside any number; infinity if it is not."""
     if name in ("reduce_sum", "reduce_prod"):
         return number(dtype, int(name == "reduce_prod"))
     if dtype.kind == "float":
-        return const(float_type(dtype), float("nan"))
+        extreme = float("inf" if name.startswith("reduce_min") else "-inf")
+        return const(float_type(dtype), extreme if name.endswith("_nan") else float("nan"))
     bits = dtype.bits - (dtype.kind == "int")
     low = -(1 << bits) if dtype.kind == "int" else 0
-    return number(dtype, low if name == "reduce_max" else (1 << bits) - 1)
+    return number(dtype, low if name.startswith("reduce_max") else (1 << bits) - 1)
 
 
-def _exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
+def exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
     """The element of the lane whose number differs by `mask`."""
     kind = value.type
     if dtype.bits == 64:
@@ -96,7 +104,7 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
             partial[slot] = value if held is None else operation(b, wide, held, value)
         for bit in range(LANE_BITS):
             if lanes >> bit & 1:
-                partial = [operation(b, wide, each, _exchange(b, wide, each, 1 << bit)) for each in partial]
+                partial = [operation(b, wide, each, exchange(b, wide, each, 1 << bit)) for each in partial]
         if warps:
             partial = _across_warps(b, wide, partial, operation, lanes, warps, layout.warps, offset, fence)
         return pack(b, [narrow(b, dtype, each) for each in partial], count)

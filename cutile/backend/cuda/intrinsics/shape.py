@@ -20,7 +20,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
 )
 from cutile.backend.cuda.layout import Layout, register_map
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, i32
 
 
 @cache
@@ -82,6 +82,82 @@ def flat_index(b: Any, at: Coordinates, register: int, strides: Sequence[int]) -
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a dense tile."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _publish(
+    b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], strides: Sequence[int], to: int
+) -> None:
+    """Write a tile's elements to shared memory, by these strides from byte `to` on."""
+    for register in range(layout.registers):
+        at = Coordinates(b, layout)
+        inside = at.inside(register)
+        # threads with the same element write the same value
+        if inside is None:
+            b.store(to_memory(b, dtype, elements[register]), _place(b, dtype, flat_index(b, at, register, strides), to))
+        else:
+            with b.if_then(inside):
+                at = Coordinates(b, layout)
+                place = _place(b, dtype, flat_index(b, at, register, strides), to)
+                b.store(to_memory(b, dtype, elements[register]), place)
+
+
+def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], first: Any, offset: int) -> list[Any]:
+    """Read a tile's elements from shared memory; `first` is the place of element 0."""
+    at = Coordinates(b, layout)
+    found: list[Any] = []
+    for register in range(layout.registers):
+        inside = at.inside(register)
+        where = b.add(flat_index(b, at, register, strides), first)
+        if inside is not None:  # nobody's element: read any other
+            where = b.select(inside, where, i32c(0))
+        found.append(from_memory(b, dtype, b.load(_place(b, dtype, where, offset))))
+    return found
+
+
+def _place(b: Any, dtype: DTypeLike, index: Any, offset: int) -> Any:
+    where = b.add(b.mul(index, i32c(dtype.bits // 8)), i32c(offset))
+    return pointer(b, shared(b, where), memory_type(dtype), SHARED)
+
+
+@cache
+def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offset: int, fence: bool) -> Any:
+    """`f(x, y)`: two tiles side by side along `axis`, in the registers of `target`, through shared memory."""
+    strides = row_major(target.shape)
+    border = x.shape[axis] * strides[axis] * dtype.bits // 8
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        if fence:
+            barrier(b)
+        _publish(b, dtype, x, unpack(b, values[0], x.registers), strides, offset)
+        _publish(b, dtype, y, unpack(b, values[1], y.registers), strides, offset + border)
+        barrier(b)
+        return pack(b, _collect(b, dtype, target, strides, i32c(0), offset), target.registers)
+
+    arguments = [frag(dtype, x.registers), frag(dtype, y.registers)]
+    return intrinsic("cat", frag(dtype, target.registers), arguments, generate)
+
+
+@cache
+def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
+    """`f(x, *index)`: the part of `target`'s shape at an index that counts in such parts, brought inside."""
+    strides = row_major(source.shape)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        tile, *index = values
+        if fence:
+            barrier(b)
+        _publish(b, dtype, source, unpack(b, tile, source.registers), strides, offset)
+        barrier(b)
+        first = i32c(0)
+        for at, have, part, stride in zip(index, source.shape, target.shape, strides, strict=True):
+            last = i32c(have // part - 1)
+            inside = b.select(b.icmp_signed("<", at, i32c(0)), i32c(0), at)
+            inside = b.select(b.icmp_signed(">", inside, last), last, inside)
+            first = b.add(first, b.mul(inside, i32c(part * stride)))
+        return pack(b, _collect(b, dtype, target, strides, first, offset), target.registers)
+
+    arguments = [frag(dtype, source.registers), *[frag(i32, 0)] * source.rank]
+    return intrinsic("extract", frag(dtype, target.registers), arguments, generate)
 
 
 @cache

@@ -1,0 +1,269 @@
+"""Reductions and scans by a function of scalars: its operations as data, each an element-wise intrinsic of scalars.
+
+The function takes `a...` (what is folded so far) and `b...` (the next elements). Its steps are pairs: an intrinsic, and
+the slots that it reads. The arguments are the first slots, and each step adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pack, together, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    SHARED,
+    barrier,
+    from_memory,
+    i32c,
+    memory_type,
+    number,
+    pointer,
+    select_lanes,
+    shared,
+    thread,
+    to_memory,
+)
+from cutile.backend.cuda.intrinsics.reduce import exchange
+from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
+from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.backend.cuda.staging import fold_order, lane_mask, spans
+from cutile.dtypes import DTypeLike
+
+Steps = tuple[tuple[Any, tuple[int, ...]], ...]
+Row = list[Any]
+"""One element of each tile."""
+
+
+class _Function:
+    """The function of scalars."""
+
+    def __init__(self, b: Any, steps: Steps, results: tuple[int, ...]) -> None:
+        self._b, self._steps, self._results = b, steps, results
+
+    def __call__(self, first: Row, second: Row) -> Row:
+        slots = [*first, *second]
+        for made, where in self._steps:
+            slots.append(made.element(self._b, *(slots[each] for each in where)))
+        return [slots[each] for each in self._results]
+
+
+def _results(b: Any, columns: Sequence[Sequence[Any]], dtypes: Sequence[DTypeLike], count: int) -> Any:
+    packed = [pack(b, column, count) for column in columns]
+    if len(packed) == 1:
+        return packed[0]
+    return bundle(b, packed, together([frag(dtype, count) for dtype in dtypes]))
+
+
+def _result_type(dtypes: Sequence[DTypeLike], count: int) -> Any:
+    kinds = [frag(dtype, count) for dtype in dtypes]
+    return kinds[0] if len(kinds) == 1 else together(kinds)
+
+
+@cache
+def fold(
+    steps: Steps,
+    results: tuple[int, ...],
+    dtypes: tuple[DTypeLike, ...],
+    identities: tuple[bool | int | float, ...],
+    layout: Layout,
+    axis: int,
+    offset: int,
+    fence: bool,
+) -> Any:
+    """`f(*tiles)`: the reductions of tiles of `layout` along `axis`, in the registers of `layout.collapse(axis)`.
+
+    Neighbours are folded first, then pairs of pairs: the elements stay in order, so the function need not commute.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
+    """
+    target = layout.collapse(axis)
+    order = fold_order(layout, axis)
+    count = target.registers if layout.rank > 1 else 0
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        function = _Function(b, steps, results)
+        neutral = [number(dtype, each) for dtype, each in zip(dtypes, identities, strict=True)]
+        at = Coordinates(b, layout)
+        rows: dict[tuple[int, ...], Row] = {}
+        columns = [unpack(b, value, layout.registers) for value in values]
+        for register, elements in enumerate(zip(*columns, strict=True)):
+            row = list(elements)
+            if axis in layout.edge_axes(register):
+                inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
+                row = [b.select(inside, each, none) for each, none in zip(row, neutral, strict=True)]
+            rows[layout.offsets[register]] = row
+        waiting = [bit for _, kind, bit in order if kind == "warp"]
+        for stride, kind, bit in order:
+            if kind == "register":
+                rows = _in_registers(function, rows, axis, stride)
+            elif kind == "lane":
+                rows = {each: _across_lanes(b, function, dtypes, row, bit) for each, row in rows.items()}
+            elif waiting:  # all warps at once
+                rows = _across_warps(b, function, dtypes, rows, waiting, layout, axis, offset, fence)
+                waiting = []
+        found: dict[tuple[int, ...], Row] = {}
+        for each in sorted(rows):  # what repeats the core lies behind it
+            place = tuple(0 if a == axis else o for a, o in enumerate(each))
+            found[place] = function(found[place], rows[each]) if place in found else rows[each]
+        made = [found[each] for each in target.offsets]
+        return _results(b, list(zip(*made, strict=True)), dtypes, count)
+
+    arguments = [frag(dtype, layout.registers) for dtype in dtypes]
+    return intrinsic("fold", _result_type(dtypes, count), arguments, generate)
+
+
+def _in_registers(
+    function: _Function, rows: dict[tuple[int, ...], Row], axis: int, stride: int
+) -> dict[tuple[int, ...], Row]:
+    """Fold the registers that differ in one bit along the axis."""
+    made: dict[tuple[int, ...], Row] = {}
+    for each, row in rows.items():
+        if not each[axis] & stride:
+            other = tuple(o | stride if a == axis else o for a, o in enumerate(each))
+            made[each] = function(row, rows[other])
+    return made
+
+
+def _across_lanes(b: Any, function: _Function, dtypes: Sequence[DTypeLike], row: Row, bit: int) -> Row:
+    """Fold with the lane that differs in one bit: both lanes the lower one's elements first."""
+    others = [exchange(b, dtype, each, 1 << bit) for dtype, each in zip(dtypes, row, strict=True)]
+    upper = b.icmp_unsigned("!=", b.and_(thread(b), i32c(1 << bit)), i32c(0))
+    first = [b.select(upper, other, mine) for mine, other in zip(row, others, strict=True)]
+    second = [b.select(upper, mine, other) for mine, other in zip(row, others, strict=True)]
+    return function(first, second)
+
+
+def _across_warps(
+    b: Any,
+    function: _Function,
+    dtypes: Sequence[DTypeLike],
+    rows: dict[tuple[int, ...], Row],
+    bits: Sequence[int],
+    layout: Layout,
+    axis: int,
+    offset: int,
+    fence: bool,
+) -> dict[tuple[int, ...], Row]:
+    """Each warp writes its rows; after the barrier each thread folds those of the warps, the lower ones first."""
+    number_ = thread(b)
+    lane, warp = b.and_(number_, i32c(31)), b.lshr(number_, i32c(LANE_BITS))
+    others = 31 & ~lane_mask(layout, axis)
+    lanes, warps = 1 << others.bit_count(), layout.warps
+    slot = select_lanes(b, lane, others)
+    starts = spans([dtype.bits // 8 * len(rows) * warps * lanes for dtype in dtypes], offset)
+
+    def address(position: int, index: int, which: Any) -> Any:
+        dtype = dtypes[position]
+        element = b.add(b.mul(which, i32c(lanes)), b.add(slot, i32c(index * warps * lanes)))
+        place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(starts[position]))
+        return pointer(b, shared(b, place), memory_type(dtype), SHARED)
+
+    if fence:
+        barrier(b)
+    for index, row in enumerate(rows.values()):  # lanes that hold the same write the same
+        for position, value in enumerate(row):
+            b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
+    barrier(b)
+    choices = [0]
+    for bit in bits:
+        choices += [each | 1 << bit for each in choices]
+    rest = b.and_(warp, i32c(~sum(1 << bit for bit in bits) & (warps - 1)))
+    made: dict[tuple[int, ...], Row] = {}
+    for index, each in enumerate(rows):
+        parts = [b.or_(rest, i32c(choice)) for choice in choices]
+        read = [
+            [from_memory(b, dtype, b.load(address(position, index, part))) for position, dtype in enumerate(dtypes)]
+            for part in parts
+        ]
+        total = read[0]
+        for row in read[1:]:
+            total = function(total, row)
+        made[each] = total
+    return made
+
+
+@cache
+def scan(
+    steps: Steps,
+    results: tuple[int, ...],
+    dtypes: tuple[DTypeLike, ...],
+    layout: Layout,
+    axis: int,
+    reverse: bool,
+    offset: int,
+    fence: bool,
+) -> Any:
+    """`f(*tiles)`: the running results along `axis`, in the same registers.
+
+    In rounds (Hillis and Steele, 1986): after the one with distance `d` each element has folded the `2 * d` up to it.
+    Elements pass through shared memory, so the layout may be any.
+    """
+    length = layout.shape[axis]
+    strides = row_major(layout.shape)
+    size = strides[0] * layout.shape[0]
+    starts = spans([dtype.bits // 8 * size for dtype in dtypes], offset)
+
+    def address(b: Any, position: int, place: Any) -> Any:
+        dtype = dtypes[position]
+        where = b.add(b.mul(place, i32c(dtype.bits // 8)), i32c(starts[position]))
+        return pointer(b, shared(b, where), memory_type(dtype), SHARED)
+
+    def publish(b: Any, rows: list[Row]) -> None:
+        """Every thread writes its elements; threads with the same element write the same."""
+        for register, row in enumerate(rows):
+            at = Coordinates(b, layout)
+            inside = at.inside(register)
+            if inside is None:
+                _store(b, at, register, row)
+            else:
+                with b.if_then(inside):
+                    _store(b, Coordinates(b, layout), register, row)
+
+    def _store(b: Any, at: Coordinates, register: int, row: Row) -> None:
+        place = flat_index(b, at, register, strides)
+        for position, value in enumerate(row):
+            b.store(to_memory(b, dtypes[position], value), address(b, position, place))
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        function = _Function(b, steps, results)
+        rows = [list(row) for row in zip(*(unpack(b, value, layout.registers) for value in values), strict=True)]
+        distance = 1
+        if fence and length > 1:
+            barrier(b)
+        while distance < length:
+            publish(b, rows)
+            barrier(b)
+            at = Coordinates(b, layout)
+            before: list[Row] = []
+            there: list[Any] = []
+            for register in range(layout.registers):
+                along = at.element(register, axis)
+                last = i32c(max(length - distance, 0))
+                has = b.icmp_unsigned("<", along, last) if reverse else b.icmp_unsigned(">=", along, i32c(distance))
+                inside = at.inside(register)
+                has = has if inside is None else b.and_(has, inside)
+                place = flat_index(b, at, register, strides)
+                step = i32c((distance if reverse else -distance) * strides[axis])
+                place = b.select(has, b.add(place, step), i32c(0))  # nobody's element: read any other
+                before.append(
+                    [
+                        from_memory(b, dtype, b.load(address(b, position, place)))
+                        for position, dtype in enumerate(dtypes)
+                    ]
+                )
+                there.append(has)
+            rows = [
+                [b.select(has, new, old) for new, old in zip(function(other, row), row, strict=True)]
+                for has, other, row in zip(there, before, rows, strict=True)
+            ]
+            distance *= 2
+            if distance < length:  # all have read before anyone writes anew
+                barrier(b)
+        return _results(b, list(zip(*rows, strict=True)), dtypes, layout.registers)
+
+    arguments = [frag(dtype, layout.registers) for dtype in dtypes]
+    return intrinsic("scan", _result_type(dtypes, layout.registers), arguments, generate)

@@ -1,0 +1,105 @@
+"""Calls about shapes: queries, scalars as tiles, tiles side by side and parts of tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.frontend.expect import axis_of, constant_int, index_scalar, shape_of, tile_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.registry import operation
+from cutile.frontend.tensors import extent
+from cutile.frontend.tiles import broadcast
+from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of
+from cutile.ops.shape import Cat, Extract
+
+
+@operation
+def broadcast_scalar(frame: Frame, x: Any, shape: Any) -> Any:
+    if is_tile(x) and not x.tile.is_scalar:
+        frame.type_error(
+            f"broadcast_scalar: expected a scalar, got {x.type}", remedy="Use ct.broadcast(x, shape) for a tile."
+        )
+    return broadcast(frame, x, shape)
+
+
+@operation
+def scalar_to_tile(frame: Frame, x: Any) -> Any:
+    tile = tile_of(frame, x, "scalar_to_tile")
+    if not tile.tile.is_scalar:
+        frame.type_error(f"scalar_to_tile: expected a scalar, got {tile.type}", remedy="It is a tile already.")
+    return tile
+
+
+@operation
+def tile_to_scalar(frame: Frame, x: Any) -> Any:
+    tile = tile_of(frame, x, "tile_to_scalar")
+    if not tile.tile.is_scalar:
+        frame.type_error(
+            f"tile_to_scalar: expected a tile of shape (), got {tile.type}",
+            remedy="Reshape a tile of one element to (): x.reshape(()).",
+        )
+    return tile
+
+
+@operation
+def permute_array(frame: Frame, values: Any, axes: Any) -> Any:
+    if not isinstance(values, tuple) or not isinstance(axes, tuple):
+        frame.type_error(
+            f"permute_array: expected two tuples, got {describe(values)} and {describe(axes)}",
+            remedy="Write ct.permute_array((i, j), (1, 0)).",
+        )
+    items = items_of(values)
+    order = [constant_int(frame, axis, "permute_array: an axis") for axis in items_of(axes)]
+    if sorted(order) != list(range(len(items))):
+        frame.type_error(
+            f"permute_array: {tuple(order)} is no order of {len(items)} entries",
+            remedy="Name each position once, from 0.",
+        )
+    return tuple(items[axis] for axis in order)
+
+
+@operation
+def get_tensor_shape(frame: Frame, x: Any) -> Any:
+    if not isinstance(x, TensorRef | MutRef):
+        frame.type_error(
+            f"get_tensor_shape: expected a tensor, got {describe(x)}", remedy="A tile has its shape in x.shape."
+        )
+    return tuple(extent(frame, x.value, axis) for axis in range(x.value.tensor.rank))
+
+
+@operation
+def get_shape_dim(frame: Frame, shape: Any, axis: Any) -> Any:
+    if not isinstance(shape, tuple):
+        frame.type_error(
+            f"get_shape_dim: expected a shape, got {describe(shape)}", remedy="Pass x.shape, which is a tuple."
+        )
+    items = items_of(shape)
+    return items[axis_of(frame, axis, len(items), "get_shape_dim")]
+
+
+@operation
+def cat(frame: Frame, x: Any, y: Any, axis: Any) -> Any:
+    first, second = tile_of(frame, x, "cat"), tile_of(frame, y, "cat")
+    where = axis_of(frame, axis, len(first.tile.shape), "cat")
+    return frame.emit(Cat(x=first, y=second, axis=where))
+
+
+@operation
+def extract(frame: Frame, x: Any, index: Any, shape: Any) -> Any:
+    tile = tile_of(frame, x, "extract")
+    part = shape_of(frame, shape, "extract")
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    if not len(tile.tile.shape) == len(part) == len(items):
+        frame.type_error(
+            f"extract: {tile.type} takes a shape and an index of {len(tile.tile.shape)} entries, "
+            f"got the shape {part} and {len(items)} indices",
+            remedy="Reshape the part if you need fewer axes.",
+        )
+    for axis, (have, take, at) in enumerate(zip(tile.tile.shape, part, items, strict=True)):
+        if isinstance(at, int) and not 0 <= at < max(have // take, 1):
+            frame.type_error(
+                f"extract: index {at} along axis {axis}; there are {have // take} parts of {take}",
+                remedy="The index counts in parts, from 0.",
+            )
+    scalars = tuple(index_scalar(frame, each, "extract") for each in items)
+    return frame.emit(Extract(x=tile, index=scalars, shape=part))
