@@ -20,6 +20,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.checks import DTypeSpec, element_type, new_shape, number_type
 from cutile.host.convert import convert
 from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
+from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.exchange import from_dlpack, from_foreign, partition
 from cutile.host.memory import Array
 from cutile.host.meta import meta
@@ -36,6 +37,7 @@ from cutile.launch.views import View
 __all__ = (
     "BorrowedPartition",
     "DevicePointer",
+    "DeviceVec",
     "MutBorrow",
     "Partition",
     "SharedTensor",
@@ -47,6 +49,7 @@ __all__ = (
     "copy_device_to_host_vec",
     "copy_host_to_device",
     "copy_host_vec_to_device",
+    "device_vec",
     "dup",
     "empty",
     "eye",

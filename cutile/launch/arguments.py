@@ -45,6 +45,12 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
                 return look()
             except OwnershipError as error:
                 raise _no_longer(kernel, parameter, error) from None
+        look = getattr(argument, "__kernel_inputs__", None)
+        if look is not None:
+            try:
+                return look()
+            except OwnershipError as error:
+                raise _no_longer(kernel, parameter, error) from None
         view = foreign_argument(argument, f"{kernel}: argument {parameter.name!r}")
         if view is not None:
             return view

@@ -25,7 +25,7 @@ from cutile.launch.numbers import number_of, numbers_of
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.variables import use_variables
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import PointingView, TiledView, View
 
 if TYPE_CHECKING:
     from cutile.backend.interface import PreparedLaunch
@@ -177,11 +177,14 @@ class BoundLaunch:
 
 def kernel_uses(names: Sequence[str], checked: Sequence[Checked]) -> list[Use]:
     """What a launch does to the memory of its arguments."""
-    return [
-        Use(name, each.storage, each.writes, *each.byte_range)
-        for name, each in zip(names, checked, strict=True)
-        if isinstance(each, View | TiledView)
-    ]
+    found: list[Use] = []
+    for name, each in zip(names, checked, strict=True):
+        if isinstance(each, View | TiledView):
+            found.append(Use(name, each.storage, each.writes, *each.byte_range))
+        if isinstance(each, PointingView):
+            pointed = enumerate(each.others)
+            found += [Use(f"{name}[{i}]", x.storage, each.others_written, *x.byte_range) for i, x in pointed]
+    return found
 
 
 def _overlap(a: Use, b: Use) -> bool:

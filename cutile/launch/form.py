@@ -13,7 +13,7 @@ from cutile.launch.arguments import Checked, check_argument, is_op
 from cutile.launch.grid import Grid, launch_grid
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import PointingView, TiledView, View
 
 ViewUse = tuple[str, Storage, bool, int, int]
 """What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
@@ -59,11 +59,17 @@ class Form:
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
         """What a launch does to the memory of its arguments, as far as they are known."""
-        return [
-            (name, view.storage, view.writes, *view.byte_range)
-            for position, name in self._tensors
-            if (view := checked[position]) is not None
-        ]
+        found: list[ViewUse] = []
+        for position, name in self._tensors:
+            view = checked[position]
+            if view is None:
+                continue
+            found.append((name, view.storage, view.writes, *view.byte_range))
+            if isinstance(view, PointingView):
+                writes = view.others_written
+                pointed = enumerate(view.others)
+                found += [(f"{name}[{i}]", each.storage, writes, *each.byte_range) for i, each in pointed]
+        return found
 
     def plan(self, checked: list[Checked], generics: Mapping[str, Any], options: CompileOptions) -> Plan:
         """The specialization; scalars whose dtype is a generic are checked in place, now that it is known.

@@ -57,6 +57,19 @@ class View:
 
 
 @dataclass(slots=True, eq=False)
+class PointingView(View):
+    """Addresses of other elements, which a launch uses as well.
+
+    Attributes:
+        others: what the addresses lead to.
+        others_written: whether the launch may write there.
+    """
+
+    others: tuple[View, ...] = ()
+    others_written: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class TiledView:
     """A view cut into tiles of `tile`: what a `Mut` parameter takes.
 

@@ -151,6 +151,11 @@ class AssumeSame(Assumption, name="assume_same_elements", spelled=("assume_same_
 
     def infer(self) -> tuple[Type, ...]:
         shape = self.x.tile.shape
-        if len(self.groups) != len(shape) or any(group < 1 for group in self.groups):
-            raise KernelTypeError(f"assume_same_elements: one group for each axis of {self.x.type}, got {self.groups}")
+        fits = len(self.groups) == len(shape) and all(
+            n % group == 0 for n, group in zip(shape, self.groups, strict=True)
+        )
+        if not fits:
+            raise KernelTypeError(
+                f"assume_same_elements: groups that divide the axes of {self.x.type}, got {self.groups}"
+            )
         return super().infer()

@@ -18,9 +18,9 @@ Pass = Callable[[Function], Function]
 PASSES: tuple[Pass, ...] = (
     fold,  # first: constants make more operations equal
     bounds,  # while loops are as written, with folded bounds; what it removes no other pass need move
-    checks,  # what is left of them, before anything that knows no checks
     cse,  # before hoist: fewer operations to move
     hoist,  # after cse has merged a loop's operations with those outside
+    checks,  # what is left of them, once their operands stand before the loops in which they do not change
     cse,  # what was hoisted out of two loops may be the same
     dce,  # last: the passes above leave unused operations behind
 )
