@@ -315,7 +315,7 @@ def _store(frame: Frame, self: MappedRef, value: Any, index: Any) -> Any:
     scalars = _index(frame, self, index, "store")
     part = PartitionRef(self.value, self.value.mut.tile, writes="full")
     tile = stored_tile(frame, part, value, "store")
-    frame.builder.add(StoreView(x=self.value, value=tile, index=scalars, steps=part.shape))
+    frame.builder.add(StoreView(x=self.value, value=tile, index=scalars, steps=part.shape, limited=()))
     return TOKEN
 
 

@@ -11,7 +11,7 @@ from cutile.frontend.operators import materialize
 from cutile.frontend.partitions import latency_of, load, padding_of, partition_of, store
 from cutile.frontend.registry import operation
 from cutile.frontend.tokens import is_ordered
-from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
 from cutile.language.markers import ordering, padding, scope, tma
 from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeSame
@@ -73,10 +73,14 @@ def make_tensor_view(
 ) -> Any:
     frame.require_unsafe("make_tensor_view")
     is_ordered(frame, token, "make_tensor_view")
+    if isinstance(base, PointerRef):
+        if not base.value.tile.is_scalar:
+            frame.type_error(f"make_tensor_view: the base must be one pointer, got {describe(base)}")
+        return tensor_at(frame, base.value, base.dtype, shape, strides, alignment, "make_tensor_view")
     if not is_tile(base) or not base.tile.is_scalar or base.tile.dtype not in (i64, u64) or dtype is None:
         frame.type_error(
-            f"make_tensor_view: the base must be an address, got {describe(base)}",
-            remedy="Give the address as an i64 or u64 scalar, and the dtype of what is there.",
+            f"make_tensor_view: the base must be a pointer, got {describe(base)}",
+            remedy="Give a Ptr parameter, or an address as an i64 or u64 scalar with the dtype of what is there.",
         )
     return tensor_at(
         frame, base, dtype_of(frame, dtype, "make_tensor_view"), shape, strides, alignment, "make_tensor_view"
@@ -240,7 +244,7 @@ def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
     divisor = constant_int(frame, by, "assume_div_by: the divisor")
     if isinstance(x, int):
         return x
-    return frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor))
+    return frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor, every=None, along=None))
 
 
 @operation

@@ -12,6 +12,7 @@ from cutile.dtypes import DTypeLike
 from cutile.language.annotations import Mut, Partition, PartitionMut, Tensor
 from cutile.language.mark import operation
 from cutile.language.markers import Latency, ordering, padding, scope, tma
+from cutile.language.pointers import Ptr
 from cutile.language.tokens import Token
 from cutile.tile import Tile, outside_kernel
 
@@ -27,7 +28,7 @@ def get_index_space_shape(view: Partition | Mut) -> tuple[int, ...]:
 
 @operation
 def make_tensor_view(
-    base: int | Tile,
+    base: Ptr | int | Tile,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: DTypeLike | None = None,
@@ -37,10 +38,10 @@ def make_tensor_view(
     """The tensor whose first element is at the address `base`, in kernels that say `@entry(unsafe=True)`.
 
     Args:
-        base: an address, as an i64 or u64 scalar.
+        base: a pointer to the first element, or its address as an i64 or u64 scalar.
         shape: extents; constants or i32 scalars.
         strides: in elements; a constant 1 says which axis is contiguous.
-        dtype: of the elements.
+        dtype: of the elements, where the base is a plain address.
         token: what comes before.
         alignment: bytes that divide the address and all strides but 1, where that is more than an element: 16 allows
             the widest accesses.

@@ -25,7 +25,7 @@ from cutile.ir.rewriter import KEEP, rewrite
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.passes.linear import Facts, Linear
 from cutile.passes.preconditions import read_preconditions
-from cutile.passes.ranges import Ranges
+from cutile.passes.ranges import ONLY_IN_THE_KERNEL, Ranges
 
 LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], int]
 """What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0);
@@ -109,8 +109,10 @@ class _Bounds:
         low = "" if low_holds else index.low.text
         high = "" if high_holds else index.high.text
         line = op.location.line if op.location is not None else 0
-        about = (op.x.name, op.axis, op.step) if isinstance(op, CheckTile) else (op.what, -1, 0)
-        return [(*about, low, high, count.text, guards, line)]
+        name, axis, step = (op.x.name, op.axis, op.step) if isinstance(op, CheckTile) else (op.what, -1, 0)
+        if any(ONLY_IN_THE_KERNEL in text for text in (low, high, count.text, *guards)):
+            return None
+        return [(name, axis, step, low, high, count.text, guards, line)]
 
     def why(self, op: CheckTile | CheckIndex, context: _Context) -> str:
         """Why a check must stay, for people."""

@@ -8,6 +8,8 @@ has a turn at all. In the debug mode (`checks` is "keep") assumptions are assert
 
 from __future__ import annotations
 
+from typing import Literal
+
 from cutile.dtypes import bool_, i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
@@ -55,7 +57,7 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
     if guard is None:
         return KEEP
     op.body.operations[:] = [each for each in op.body.operations if each not in leaving]
-    if guard is True:
+    if isinstance(guard, bool):
         rewriter.builder.current.operations.extend(leaving)
         return KEEP
     with rewriter.builder.block() as then:
@@ -67,8 +69,8 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
     return KEEP
 
 
-def _has_turns(loop: For, builder: Builder) -> Value | bool | None:
-    """Whether a loop has a turn: known, or a condition; None where the sign of its step is not known."""
+def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
+    """Whether a loop has a turn: certainly, or a condition; None where the sign of its step is not known."""
     made = (each for block in builder.open_blocks for each in block.operations)
     constants = {each.result: each.value for each in made if isinstance(each, Constant)}
     step = constants.get(loop.step)
@@ -156,19 +158,26 @@ class _Asserting:
             ones = tuple(extent if axis == op.along else 1 for axis, extent in enumerate(shape))
             place = builder.value(Broadcast(x=builder.value(Reshape(x=place, shape=ones)), shape=shape))
             value = builder.value(Sub(x=value, y=place))
+            groups = tuple(op.every if axis == op.along else 1 for axis in range(len(shape)))
+            holds = self._groups_agree(value, groups, builder)
+            self._require(op, holds, f"{op.name}: a group does not count up", builder)
         rest = builder.value(Mod(x=value, y=builder.constant(op.by, dtype, shape)))
         holds = builder.value(Eq(x=rest, y=builder.constant(0, dtype, shape)))
         self._require(op, holds, f"{op.name}: an element is no multiple of {op.by}", builder)
 
     def _same(self, op: AssumeSame, builder: Builder) -> None:
-        """Equal within groups: the smallest of each group is its largest."""
-        shape, value = op.x.tile.shape, op.x
+        value = op.x
         if op.x.tile.dtype is bool_:
             value = builder.value(Convert(x=value, dtype=i32))
-        split = tuple(part for extent, group in zip(shape, op.groups, strict=True) for part in (extent // group, group))
+        holds = self._groups_agree(value, op.groups, builder)
+        self._require(op, holds, "assume_same_elements: the elements of a group differ", builder)
+
+    def _groups_agree(self, value: Value, groups: tuple[int, ...], builder: Builder) -> Value:
+        """Whether elements are equal within groups: the smallest of each is its largest."""
+        pairs = zip(value.tile.shape, groups, strict=True)
+        split = tuple(part for extent, group in pairs for part in (extent // group, group))
         least = most = builder.value(Reshape(x=value, shape=split))
-        for axis in reversed(range(len(shape))):
+        for axis in reversed(range(len(groups))):
             least = builder.value(ReduceMin(x=least, axis=2 * axis + 1))
             most = builder.value(ReduceMax(x=most, axis=2 * axis + 1))
-        holds = builder.value(Eq(x=least, y=most))
-        self._require(op, holds, "assume_same_elements: the elements of a group differ", builder)
+        return builder.value(Eq(x=least, y=most))

@@ -26,7 +26,10 @@ from cutile.ops.compare import Select
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import TensorDim
 from cutile.ops.view import TensorView
-from cutile.passes.linear import Atom, Facts, Linear, ceil_div, extent_atom, multiple, scalar_atom
+from cutile.passes.linear import MOST_EXTENT, Atom, Facts, Linear, ceil_div, extent_atom, multiple, scalar_atom
+
+ONLY_IN_THE_KERNEL = "?"
+"""Begins the text of an atom that the launch cannot work out: it proves, and no launch check may have it."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Ranges:
         self._made_by = {value: op for op in function.walk() for value in op.results}
         self._loops = {op.induction: op for op in function.walk() if isinstance(op, For)}
         self._found: dict[Value, Range] = {}
+        self._views: dict[Value, int] = {}
         self._grid = [Linear.of(Atom(f"grid[{axis}]", 1, 2**31 - 1)) for axis in range(3)]
         outputs = [value for value in function.parameters if isinstance(value.type, MutType) and value.mut.tells_grid]
         for value in reversed(outputs):  # all of them have this grid, which a launch checks; the first one names it
@@ -98,12 +102,17 @@ class Ranges:
         op = self._made_by[tensor]
         number = op.extents[axis] if isinstance(op, TensorView) else None
         found = self.of(number).launch_known if isinstance(number, Value) else None
-        return found if found is not None else Linear.of(Atom(f"<extent {axis} of {tensor.name}>"))
+        if found is None:
+            view = self._views.setdefault(tensor, len(self._views))
+            return Linear.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MOST_EXTENT))
+        if len(found.terms) != 1 or found != Linear.of(found.terms[0][0]):
+            return found
+        atom = found.terms[0][0]  # whoever makes a view promises extents that a tensor may have
+        return Linear.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MOST_EXTENT, MOST_EXTENT)))
 
-    def tiles(self, tensor: Value, axis: int, step: int) -> Linear | None:
-        """How many tiles begin in a tensor at multiples of `step`; None where the launch does not know."""
-        extent = self.extent(tensor, axis)
-        return None if any(atom.text.startswith("<") for atom, _ in extent.terms) else ceil_div(extent, step)
+    def tiles(self, tensor: Value, axis: int, step: int) -> Linear:
+        """How many tiles begin in a tensor at multiples of `step`."""
+        return ceil_div(self.extent(tensor, axis), step)
 
     def _find(self, value: Value) -> Range:
         if not isinstance(value.type, TileType) or not value.type.is_scalar or value.type.dtype.kind == "float":
@@ -141,8 +150,7 @@ class Ranges:
             case NumTileBlocks():
                 return known(self._grid[op.axis])
             case TensorDim():
-                extent = self.extent(op.x, op.axis)
-                return UNKNOWN if self.tiles(op.x, op.axis, 1) is None else known(extent)
+                return known(self.extent(op.x, op.axis))
             case Add() | Sub():
                 return self._sum(self.of(op.x), self.of(op.y), isinstance(op, Sub))
             case Neg():
@@ -199,7 +207,7 @@ class Ranges:
         if divisor is None or not self.facts.at_most(Linear(1), divisor) or not _fits(y, op.y.tile.dtype):
             return UNKNOWN
         if isinstance(op, Mod):
-            return Range(Linear(), divisor - 1, x.varies | {op})
+            return Range(Linear(), divisor - 1, x.varies | {id(op)})
         by = divisor.known
         if by is None or not _fits(x, op.x.tile.dtype) or x.low is None or x.high is None:
             return UNKNOWN
@@ -222,7 +230,7 @@ class Ranges:
         for each in parts[1:]:
             low = None if low is None or each.low is None else self.facts.smaller(low, each.low)
             high = None if high is None or each.high is None else self.facts.larger(high, each.high)
-        return Range(low, high, frozenset().union(*(each.varies for each in parts)) | {object()})
+        return Range(low, high, frozenset[object]().union(*(each.varies for each in parts)))
 
     def _assumed(self, op: Assumption) -> Range:
         inner = self.of(op.x)
@@ -238,7 +246,7 @@ class Ranges:
         if isinstance(op, AssumeWithin):
             low, high = self.of(op.low).launch_known, self.of(op.high).launch_known
             end = None if high is None else high - 1
-            return Range(low, end, frozenset({op}), op.reached and low is not None and high is not None)
+            return Range(low, end, frozenset({id(op)}), op.reached and low is not None and high is not None)
         if isinstance(op, AssumeDivisible) and op.every is None:
             value = inner.launch_known
             if value is not None and len(value.terms) == 1 and value.terms[0][1] == 1 and not value.constant:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cutile as ct
-from cuda_async import Device
 from cutile import api
-from cutile.launch.target import use_backend
+from tests.support.devices import on
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS
 
@@ -28,13 +25,6 @@ def tensor(array: Array) -> Any:
 
 compiled = functools.cache(kernel)
 """A kernel of text, made once: grids and extents are no reason to compile anew."""
-
-
-@contextmanager
-def on(backend: str) -> Generator[None]:
-    """Tensors and launches of a `with` block on a backend's device."""
-    with Device(0) if backend == "cuda" else Device.host(), use_backend(None if backend == "cuda" else backend):
-        yield
 
 
 def pattern(*shape: int) -> Array:

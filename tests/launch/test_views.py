@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cutile as ct
-from cuda_async import Device, OwnershipError
+from cuda_async import OwnershipError
 from cutile import api
-from cutile.launch.target import use_backend
+from tests.support.devices import on
 from tests.support.kernels import define, kernel
 from tests.support.memory import BACKENDS, launch
 
 Array = np.ndarray[Any, Any]
-
-
-@contextmanager
-def on(backend: str) -> Generator[None]:
-    """Tensors and launches of a `with` block on a backend's device."""
-    with Device(0) if backend == "cuda" else Device.host(), use_backend(None if backend == "cuda" else backend):
-        yield
 
 
 GROUPED = """
@@ -162,3 +153,20 @@ def test_assumptions_that_hold_change_nothing(backend: str, check: bool) -> None
     assuming = ct.entry(define(ASSUMING.format(by=4, group=4)), check_accesses=check)
     launch(assuming, (y, (8,)), x, 12, backend=backend)
     np.testing.assert_array_equal(y, x + np.arange(8) + 12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_views_of_raw_pointers(backend: str) -> None:
+    text = (
+        "def add(z: ct.Ptr[ct.f32], x: ct.Ptr[ct.f32], y: ct.Ptr[ct.f32], n: i32):\n"
+        "    i = ct.get_tile_block_id()[0]\n"
+        "    a = ct.make_tensor_view(x, (n,), (1,), alignment=16).partition((4,))\n"
+        "    b = ct.make_tensor_view(y, (n,), (1,)).partition((4,))\n"
+        "    out = ct.make_partition_view_mut(ct.make_tensor_view(z, (n,), (1,), alignment=16), (4,))\n"
+        "    out.store(a.load((i,)) + b.load((i,)), (i,))\n"
+    )
+    with on(backend):
+        x, y, z = (api.ones((30,), ct.f32).sync() for _ in range(3))
+        op = ct.entry(define(text), unsafe=True)(*(each.device_pointer() for each in (z, x, y)), 29).grid((8,))
+        op.sync()
+        np.testing.assert_array_equal(z.to_numpy().sync(), [2.0] * 29 + [1.0])

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import cutile as ct
+from cutile.ir.text import print_function
 from cutile.ir.types import Type
 from cutile.passes.bounds import bounds
 from cutile.passes.fold import fold
+from cutile.passes.pipeline import run_passes
 from tests.support.kernels import define, kernel
 from tests.support.memory import CPU_BACKENDS, launch
 from tests.support.programs import mut, program, scalar, tensor
@@ -230,3 +232,98 @@ def test_a_guarded_loop_without_turns_checks_nothing() -> None:
     launch(kernel(text), (np.zeros(8, np.float32), (8,)), x, 3)
     with pytest.raises(ct.LaunchError, match="goes up to 2"):
         launch(kernel(text), (np.zeros(8, np.float32), (8,)), x, 0)
+
+
+# What stays in the kernel
+
+GATHER = """
+def gather(y: Mut, x: Tensor, indices: Tensor):
+    part = x.partition((8,))
+    i = ct.get_tile_block_id()[0]
+    y.store(part.load((ct.reduce_max(indices.load_tile((1,), (i,)), 0),)))
+"""
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_check_in_the_kernel_says_where(backend: str) -> None:
+    x, y = np.arange(20, dtype=np.float32), np.zeros(24, np.float32)
+    launch(kernel(GATHER), (y, (8,)), x, np.array([2, 0, 1], np.int32), backend=backend)
+    np.testing.assert_array_equal(y, np.concatenate([x[16:], np.zeros(4), x[:16]]))
+    for wrong in (3, -1):
+        with pytest.raises(ct.KernelAssertionError) as caught:
+            launch(kernel(GATHER), (y, (8,)), x, np.array([0, wrong, 1], np.int32), backend=backend)
+        said = str(caught.value)
+        assert "gather: the tile index along axis 0 of 'x', in tiles of 8, is out of range" in said
+        assert "in tile block (1, 0, 0)" in said
+        assert "y.store(part.load((ct.reduce_max(" in said
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_nested_index_is_checked(backend: str) -> None:
+    text = "def f(y: Mut, n: i32):\n    y.partition_mut((2,)).store(1.0, (n,))\n"
+    y = np.zeros(20, np.float32)
+    launch(kernel(text), (y, (5,)), 2, backend=backend)
+    np.testing.assert_array_equal(y.reshape(4, 5)[:, 4], 1)
+    with pytest.raises(ct.LaunchError, match=r"index 0 into the nested partition of 'y' is 3; .* below 3"):
+        launch(kernel(text), (y, (5,)), 3, backend=backend)
+
+
+def final(text: str, parameters: dict[str, Type], **facts: Any) -> str:
+    function = program(text, parameters)
+    function.facts.update(facts)
+    return print_function(run_passes(function))
+
+
+def test_a_check_leaves_the_loops_in_which_it_does_not_change() -> None:
+    text = (
+        "def f(y: Mut, x: Tensor, t: Tensor):\n"
+        "    at = ct.reduce_max(t.load_tile((8,), (0,)), 0)\n"
+        "    part = x.partition((8, 8))\n"
+        "    acc = y.load()\n"
+        "    for j in range(4):\n"
+        "        for k in range(ct.num_tiles(part, 1)):\n"
+        "            acc = acc + part.load((at, k))\n"
+        "    y.store(acc)\n"
+    )
+    said = final(text, {"y": mut(8, 8), "x": tensor(2), "t": tensor(1, ct.i32)}).splitlines()
+    asserts = [i for i, line in enumerate(said) if "assert(" in line]
+    loops = [i for i, line in enumerate(said) if "= for(" in line]
+    assert len(asserts) == 1
+    assert asserts[0] > loops[0]  # the inner loop may have no turn: it is under a condition
+    assert asserts[0] < loops[1]
+
+
+def test_the_debug_mode_checks_everything_in_the_kernel() -> None:
+    said = final(PICK, {"y": mut(8), "x": tensor(1), "n": scalar(ct.i32)}, checks="keep")
+    assert "launch_checks" not in said
+    assert said.count("assert(") == 1
+    pick = ct.entry(define(PICK), check_accesses=True)
+    with pytest.raises(ct.KernelAssertionError, match="out of range"):
+        launch(pick, (np.zeros(8, np.float32), (8,)), np.zeros(20, np.float32), 3)
+
+
+def test_the_debug_mode_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTILE_FORCE_CHECKS", "1")
+    with pytest.raises(ct.KernelAssertionError, match="out of range"):
+        launch(kernel(PICK), (np.zeros(8, np.float32), (8,)), np.zeros(20, np.float32), 3)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("ct.assume_bounds(n, 0, 4)", "an element is above 4"),
+        ("ct.assume_bounds_lower(n, 6)", "an element is below 6"),
+        ("ct.assume_div_by(n, 2)", "no multiple of 2"),
+        ("ct.assume_bounds_upper(ct.iota((8,)) * n, 30)", "an element is above 30"),
+        ("ct.assume_div_by_every_along(ct.iota((8,)) * n, 2, 4, 0)", "a group does not count up"),
+        ("ct.assume_div_by_every_along(ct.iota((8,)) + n, 2, 4, 0)", "no multiple of 2"),
+        ("ct.assume_same_elements(ct.iota((8,)), (2,))", "the elements of a group differ"),
+    ],
+)
+def test_assumptions_that_do_not_hold(expression: str, message: str, backend: str) -> None:
+    text = f"def f(y: Mut, n: i32):\n    y.store(ct.broadcast(ct.convert_tile({expression}, y.dtype), y.shape))\n"
+    y = np.zeros(8, np.float32)
+    launch(kernel(text), (y, (8,)), 5, backend=backend)  # believed
+    with pytest.raises(ct.KernelAssertionError, match=message):
+        launch(ct.entry(define(text), check_accesses=True), (y, (8,)), 5, backend=backend)
