@@ -79,7 +79,8 @@ def nested(y: Mut, x: Tensor):
 
 def stepwise(y: Array, outer: tuple[int, int], tile: tuple[int, int]) -> Array:
     """What nested tiles mean, element by element: an element's tile is that within its block's own tile."""
-    row, column = np.indices(y.shape)
+    indices: Any = np.indices(y.shape)
+    row, column = indices
     block, column_block = row // outer[0], column // outer[1]
     a, b = row % outer[0] // tile[0], column % outer[1] // tile[1]
     return y + (1000 * block + 100 * column_block + 10 * a + b).astype(y.dtype)
@@ -138,7 +139,7 @@ def test_a_whole_tensor_written_by_one_block(backend: str) -> None:
         "    part.store_unchecked(part.load_unchecked((0, -1)) + 5.0, (1, 1))\n"
     )
     y = filled(7, 10)
-    launch(ct.entry(define(text), unsafe=True), (y, (7, 10)), X, backend=backend)
+    launch(ct.entry(unsafe=True)(define(text)), (y, (7, 10)), X, backend=backend)
     wanted = X.copy()
     wanted[2:4, 4:8] = 5
     np.testing.assert_array_equal(y, wanted)
@@ -157,7 +158,8 @@ def test_tiles_of_many_ranks(rank: int, backend: str) -> None:
     x = np.random.default_rng(rank).standard_normal(shape).astype(np.float32)
     size = int(np.prod(tile))
     counts = [-(-n // t) for n, t in zip(shape, tile, strict=True)]
-    digits, rest = [], "i"
+    digits: list[str] = []
+    rest = "i"
     for count in reversed(counts):
         digits.insert(0, f"({rest}) % {count}")
         rest = f"({rest}) // {count}"

@@ -41,7 +41,7 @@ def test_grouped_products_of_many_tensors(backend: str) -> None:
         vectors = [api.device_vec([api.from_numpy(each).sync() for each in group]).sync() for group in (xs, ys)]
         z = api.zeros((3, 40, 24), ct.f32).sync()
         sizes = api.from_numpy(np.array(depths, np.int32)).sync()
-        ct.entry(define(GROUPED), unsafe=True)(z.mut.partition((1, 16, 16)), *vectors, sizes, 24).sync()
+        ct.entry(unsafe=True)(define(GROUPED))(z.mut.partition((1, 16, 16)), *vectors, sizes, 24).sync()
         got = z.to_numpy().sync()
     for number, (x, y) in enumerate(zip(xs, ys, strict=True)):
         np.testing.assert_allclose(got[number], x @ y, rtol=1e-5, atol=1e-4)
@@ -61,7 +61,7 @@ def test_tensors_that_a_kernel_writes_by_address(backend: str) -> None:
     with on(backend):
         rows = [api.ones((n,), ct.f32).sync() for n in (10, 10)]
         vector = api.device_vec(rows, mut=True).sync()
-        op = ct.entry(define(text), unsafe=True)(api.zeros((2,), ct.f32).sync().partition((1,)), vector, 10)
+        op = ct.entry(unsafe=True)(define(text))(api.zeros((2,), ct.f32).sync().partition((1,)), vector, 10)
         with pytest.raises(OwnershipError, match=r"its argument 'rows\[1\]'"):
             rows[1].to_numpy().sync()  # lent until the launch is done
         op.sync()
@@ -150,7 +150,7 @@ def assuming(y: Mut, x: Tensor, n: i32):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_assumptions_that_hold_change_nothing(backend: str, check: bool) -> None:
     y, x = np.zeros(8, np.float32), np.repeat([3, 5], 4).astype(np.float32)
-    assuming = ct.entry(define(ASSUMING.format(by=4, group=4)), check_accesses=check)
+    assuming = ct.entry(check_accesses=check)(define(ASSUMING.format(by=4, group=4)))
     launch(assuming, (y, (8,)), x, 12, backend=backend)
     np.testing.assert_array_equal(y, x + np.arange(8) + 12)
 
@@ -167,6 +167,6 @@ def test_views_of_raw_pointers(backend: str) -> None:
     )
     with on(backend):
         x, y, z = (api.ones((30,), ct.f32).sync() for _ in range(3))
-        op = ct.entry(define(text), unsafe=True)(*(each.device_pointer() for each in (z, x, y)), 29).grid((8,))
+        op = ct.entry(unsafe=True)(define(text))(*(each.device_pointer() for each in (z, x, y)), 29).grid((8,))
         op.sync()
         np.testing.assert_array_equal(z.to_numpy().sync(), [2.0] * 29 + [1.0])

@@ -194,14 +194,14 @@ def test_a_launch_names_argument_index_and_extent(backend: str) -> None:
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_unchecked_accesses_give_padding_outside(backend: str) -> None:
     y = np.ones(8, np.float32)
-    pick = ct.entry(define(PICK), unchecked_accesses=True)
+    pick = ct.entry(unchecked_accesses=True)(define(PICK))
     launch(pick, (y, (8,)), np.arange(20, dtype=np.float32), 3, backend=backend)
     np.testing.assert_array_equal(y, np.zeros(8))
 
 
 def test_preconditions_are_verified_at_each_launch() -> None:
     text = "def f(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n"
-    f = ct.entry(define(text), preconditions=("x.shape[0] % 64 == 0", "x.shape[1] % 64 == 0"))
+    f = ct.entry(preconditions=("x.shape[0] % 64 == 0", "x.shape[1] % 64 == 0"))(define(text))
     launch(f, (np.zeros((128, 128), np.float32), (64, 64)), np.ones((128, 128), np.float32))
     with pytest.raises(ct.LaunchError, match=r"x.shape\[0\] % 64 == 0 failed: x.shape\[0\] is 100"):
         launch(f, (np.zeros((100, 128), np.float32), (64, 64)), np.ones((100, 128), np.float32))
@@ -209,7 +209,7 @@ def test_preconditions_are_verified_at_each_launch() -> None:
 
 def test_preconditions_may_be_about_generics() -> None:
     text = "def f(y: Mut, x: Tensor, *, BK: Const = 32):\n    y.store(x.partition((8,)).load((0,)))\n"
-    f = ct.entry(define(text), preconditions=("x.shape[0] % BK == 0",))
+    f = ct.entry(preconditions=("x.shape[0] % BK == 0",))(define(text))
     launch(f, (np.zeros(8, np.float32), (8,)), np.ones(64, np.float32))
     with pytest.raises(ct.LaunchError, match="% 32 == 0 failed"):
         launch(f, (np.zeros(8, np.float32), (8,)), np.ones(48, np.float32))
@@ -217,7 +217,7 @@ def test_preconditions_may_be_about_generics() -> None:
 
 def test_how_accesses_are_checked_is_said_once() -> None:
     with pytest.raises(ValueError, match="exclude one another"):
-        ct.entry(define(PICK), unchecked_accesses=True, deny_in_kernel_checks=True)
+        ct.entry(unchecked_accesses=True, deny_in_kernel_checks=True)(define(PICK))
 
 
 def test_a_guarded_loop_without_turns_checks_nothing() -> None:
@@ -297,7 +297,7 @@ def test_the_debug_mode_checks_everything_in_the_kernel() -> None:
     said = final(PICK, {"y": mut(8), "x": tensor(1), "n": scalar(ct.i32)}, checks="keep")
     assert "launch_checks" not in said
     assert said.count("assert(") == 1
-    pick = ct.entry(define(PICK), check_accesses=True)
+    pick = ct.entry(check_accesses=True)(define(PICK))
     with pytest.raises(ct.KernelAssertionError, match="out of range"):
         launch(pick, (np.zeros(8, np.float32), (8,)), np.zeros(20, np.float32), 3)
 
@@ -326,4 +326,4 @@ def test_assumptions_that_do_not_hold(expression: str, message: str, backend: st
     y = np.zeros(8, np.float32)
     launch(kernel(text), (y, (8,)), 5, backend=backend)  # believed
     with pytest.raises(ct.KernelAssertionError, match=message):
-        launch(ct.entry(define(text), check_accesses=True), (y, (8,)), 5, backend=backend)
+        launch(ct.entry(check_accesses=True)(define(text)), (y, (8,)), 5, backend=backend)
