@@ -5,7 +5,8 @@
     %2 = add(%0, %1) : i32
 
 A pure operation on constants becomes a constant, by its own NumPy meaning. A few identities that hold for every value
-go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or conversion to what something already is.
+go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or conversion to what something already is; a
+selection by a constant; whether the grid is empty, which it never is.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from cutile.conversion import element, exact, is_float
+from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.effects import Effect
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ops.arith import Add, FloorDiv, Mul, Sub
 from cutile.ops.cast import Convert
+from cutile.ops.compare import Eq, Select
 from cutile.ops.elementwise import Binary, FloatUnary, Unary
+from cutile.ops.grid import NumTileBlocks
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
 _ELEMENTWISE = (Binary, FloatUnary, Unary, Convert)
@@ -32,11 +36,20 @@ _NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}
 def fold(function: Function) -> Function:
     """A copy of `function` with constants folded."""
     constants: dict[Value, Constant] = {}
+    positive: set[Value] = set()  # extents of the grid
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Constant):
             constants[op.result] = op
             return KEEP
+        if isinstance(op, NumTileBlocks):
+            positive.add(op.result)
+        if isinstance(op, Select) and op.condition in constants:
+            return op.x if constants[op.condition].value else op.y
+        if isinstance(op, Eq) and op.x in positive and op.y in constants and constants[op.y].value == 0:
+            made = rewriter.builder.value(Constant(value=False, dtype=bool_, shape=()))
+            constants[made] = _definition(rewriter)
+            return made
         if op.effect is not Effect.NONE or op.regions or len(op.results) != 1 or not op.operands:
             return KEEP
         if isinstance(op, Broadcast | Reshape) and op.x.type == op.result.type:

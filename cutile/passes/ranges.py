@@ -127,7 +127,9 @@ class Ranges:
     def _induction(self, loop: For) -> Range:
         start, stop, step = self.of(loop.start), self.of(loop.stop), self.of(loop.step)
         dtype = loop.induction.tile.dtype
-        by = step.low.known if step.low is not None and step.launch_known is not None else None
+        if self._is_grid_stride(loop) and stop.launch_known is not None and stop.launch_known.fits(dtype):
+            return Range(Linear(), stop.launch_known - 1, frozenset({loop.induction}), True)
+        by = step.launch_known.known if step.launch_known is not None else None
         if by is None or by == 0:
             return UNKNOWN
         first, last = (start, stop) if by > 0 else (stop, start)
@@ -137,8 +139,22 @@ class Ranges:
             high = None if high is None else high - 1
         else:
             low = None if low is None else low + 1
-        reached = start.reached and stop.reached and not start.varies & stop.varies and abs(by) == 1
+        reached = start.reached and stop.reached and not start.varies & stop.varies
+        if abs(by) > 1:  # the last turn may stop short of the end
+            end = high if by > 0 else low
+            origin = start.launch_known
+            reached = reached and end is not None and origin is not None
+            if reached and end is not None and origin is not None:
+                turns = ((end - origin) if by > 0 else (origin - end)).floor_div(abs(by))
+                exact = origin + turns.times(by)
+                self.facts.add(exact - end if by > 0 else end - exact)
+                low, high = (low, exact) if by > 0 else (exact, high)
         return Range(low, high, frozenset({loop.induction}) | start.varies | stop.varies, reached)
+
+    def _is_grid_stride(self, loop: For) -> bool:
+        """Whether the blocks together take every turn: `range(block id, n, number of blocks)`."""
+        start, step = self._made_by.get(loop.start), self._made_by.get(loop.step)
+        return isinstance(start, TileBlockId) and isinstance(step, NumTileBlocks) and start.axis == step.axis
 
     def _result(self, op: Op, value: Value) -> Range:
         dtype = value.tile.dtype

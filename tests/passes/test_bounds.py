@@ -100,6 +100,10 @@ BLOCKS = "(y.shape[0] + 7) // 8"
         ("for k in range(n, 10):\n    k", [f"n >= 0 and 9 < {COUNT} and if n < 10"]),
         ("for k in range(10, n, -1):\n    k", [f"n + 1 >= 0 and 10 < {COUNT} and if n < 10"]),
         ("for k in range(4):\n    2 * k + 1", [f"7 < {COUNT}"]),
+        ("for k in range(0, n, 3):\n    k", [f"3 * ((n - 1) // 3) < {COUNT} and if 0 < n"]),
+        ("for k in range(0, ct.num_tiles(part, 0), 3):\n    k", []),
+        ("for k in range(9, n, -2):\n    k", [f"-(2 * ((-n + 8) // 2)) + 9 >= 0 and 9 < {COUNT} and if n < 9"]),
+        ("for k in range(i, n, ct.get_num_tile_blocks()[0]):\n    k", [f"n - 1 < {COUNT} and if 0 < n"]),
         ("for k in range(n):\n    for j in range(3):\n        k + j", [f"n + 1 < {COUNT} and if 0 < n"]),
     ],
 )
@@ -114,7 +118,7 @@ def test_what_the_launch_knows_it_checks(expression: str, said: list[str]) -> No
         "if n > 3:\n    n",  # maybe not reached
         "if i == 0:\n    3",
         "k = n\nwhile k > 3:\n    k = k - 1\n    k",
-        "for k in range(0, n, 3):\n    k",  # n - 1 may not be reached
+        "for k in range(i, n, 3):\n    k",  # n - 1 may not be reached
         "n * n",  # may wrap round to a tile
         "i * i - i",
         "i % 5 + i",
