@@ -50,3 +50,24 @@ def k(out: Mut, n: i32):
     out = np.zeros(8, np.float32)
     launch(kernel(text), (out, (4,)), 3, backend="cpu")
     np.testing.assert_array_equal(out, 1)
+
+
+def test_a_scalar_computed_inside_a_loop_is_computed_again_outside_of_it() -> None:
+    text = """
+def k(out: Mut, n: i32):
+    t = out.load()
+    u = -t
+    for i in range(n):
+        if n > 3:
+            u = t
+    v = -(t if n > 0 else u)
+    for i in range(n):
+        if n > 3:
+            break
+        v = v + t
+    out.store(v)
+"""
+    for n, wanted in ((2, 1.0), (5, -1.0), (-1, 1.0)):
+        out = np.ones(8, np.float32)
+        launch(kernel(text), (out, (4,)), n, backend="cpu")
+        np.testing.assert_array_equal(out, wanted)
