@@ -21,6 +21,20 @@ def gemm_batched(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
 
 
 @ct.entry
+def gemm_stacked(z: Mut, x: Tensor, y: Tensor, rows: i32, *, BK: Const = 64):
+    """z = x @ y for products stacked one below the other, of `rows` rows of z each: whole tiles of them."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    steps = ct.num_tiles(part_x, 1)
+    above = i // (rows // BM) * steps  # tiles of the right operands above this product's
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(steps):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((above + k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
 def gemm_integers(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 128):
     """z = x @ y of 8-bit integers, exact in int32."""
     BM, BN = z.shape

@@ -26,6 +26,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
+from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
@@ -153,7 +154,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = _operand(product.a, 1, loop, definitions, uses)
     right = _operand(product.b, 0, loop, definitions, uses)
-    cluster, along, left, right = _cluster(left, right, options)
+    bounds = (loop.start, loop.stop, loop.step)
+    axes = {each: _block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
+    cluster, along, left, right = _cluster(left, right, axes, options)
     others = [op for op in loop.body.operations[:-1] if op not in (product, left.load, right.load)]
     for op in others:
         _require(_is_scalar_work(op), f"the loop does more than multiply: {op.name}")
@@ -228,19 +231,44 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
     return Operand(load, Panels(width, length, size, axis == k_axis), axis)
 
 
-def _cluster(left: Operand, right: Operand, options: CompileOptions) -> tuple[int, int, Operand, Operand]:
+def _block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
+    """The axes of the grid along which these numbers differ from block to block."""
+    found: set[int] = set()
+    seen: set[Value] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        op = definitions.get(value)
+        if op is None or value in seen:
+            continue
+        seen.add(value)
+        if isinstance(op, TileBlockId):
+            found.add(op.axis)
+        pending += op.operands
+    return frozenset(found)
+
+
+def _cluster(
+    left: Operand, right: Operand, axes: Mapping[Operand, frozenset[int]], options: CompileOptions
+) -> tuple[int, int, Operand, Operand]:
     """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared.
 
-    Blocks that are neighbours along the rows of the grid need the same right operand.
+    Blocks that are neighbours along the rows of the grid need the same right operand, in the same order, unless which
+    tiles those are depends on the row too: as where every row has a matrix of its own.
+
+    Args:
+        left, right: the operands.
+        axes: of the grid, along which an operand's tiles, or their number, differ.
+        options: what is asked for.
     """
     right_is_larger = right.panels.nbytes >= left.panels.nbytes
-    larger = right if right_is_larger else left
+    larger, along = (right, 0) if right_is_larger else (left, 1)
     blocks = options.num_cta_in_cga or (2 if larger.panels.nbytes >= CLUSTER_BYTES else 1)
     _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
-    if blocks == 1 or larger.panels.split(blocks) is None:
+    if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:
         return 1, 0, left, right
-    larger = replace(larger, shared=blocks)
-    return (blocks, 0, left, larger) if right_is_larger else (blocks, 1, larger, right)
+    shared = replace(larger, shared=blocks)
+    return (blocks, along, left, shared) if right_is_larger else (blocks, along, shared, right)
 
 
 def _is_scalar_work(op: Op) -> bool:

@@ -153,6 +153,23 @@ def test_blocks_of_a_cluster_load_a_part_each() -> None:
     assert "4 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=4)
 
 
+@pytest.mark.parametrize(
+    ("change", "cluster"),
+    [
+        (("(k, j)", "(k, j)"), 2),
+        (("(k, j)", "(i // n * n + k, j)"), 1),  # each row of blocks has a matrix of its own
+        (("range(n)", "range(i + 1)"), 1),  # or a number of steps
+        (("range(n)", "range(j + 1)"), 2),
+        (("(i, k)", "(i, k + j)"), 2),  # the left operand is not shared
+    ],
+)
+def test_blocks_share_only_what_both_need(change: tuple[str, str], cluster: int) -> None:
+    made = lowered(written(GEMM.replace(*change), types((128, 256))), num_cta_in_cga=2)
+    assert made.facts["cluster"] == cluster
+    loads = [op for op in made.walk() if isinstance(op, BulkLoad)]
+    assert [op.attributes["cluster"] for op in loads] == [1, cluster]
+
+
 @pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])
 def test_panels_are_as_wide_as_divides_the_tile(columns: int, swizzle: int) -> None:
     panels = Panels(columns, 64, 2, k_major=False)
