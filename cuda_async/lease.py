@@ -261,7 +261,9 @@ def end(leases: Iterable[Lease]) -> None:
                     use[1].leases.remove(lease)
                 except ValueError:
                     continue  # it was given back before
-            lease.give_back()
+            lease.active = False
+            lease.run = None
+            lease.guarded = lease.uses = ()
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:

@@ -148,23 +148,24 @@ class Storage:
             return
         if self.error is not None:
             raise without_traceback(self.error)
-        if stream.device is not self.device and not (peer and stream.device.kind == self.device.kind):
+        device = stream.device
+        if device is not self.device and not (peer and device.kind == self.device.kind):
             raise ContextError(
-                stream.device.ordinal,
-                f"memory of {self.device} was passed to work on {stream.device}; copy it there first",
+                device.ordinal, f"memory of {self.device} was passed to work on {device}; copy it there first"
             )
         allocation = self._allocation
         writer = allocation.writer
         if writer is not None and writer is not stream:
             stream.follow(writer, allocation.written)
-        if write:
-            for reader, sequence in allocation.readers.items():
-                stream.follow(reader, sequence, depend=False)
-            allocation.readers.clear()
+        if not write:
+            allocation.readers[stream] = stream.sequence + 1
+        else:
+            if allocation.readers:
+                for reader, sequence in allocation.readers.items():
+                    stream.follow(reader, sequence, depend=False)
+                allocation.readers.clear()
             allocation.writer = stream
             allocation.written = stream.sequence + 1
-        else:
-            allocation.readers[stream] = stream.sequence + 1
         if stream.checked is not None:
             stream.checked.use(self.address, write=write)
 

@@ -18,7 +18,7 @@ from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
 from cuda_async.run import WAIT_SLICE_S, Run, take_over
-from cuda_async.site import Site, site_of
+from cuda_async.site import site_of
 from cuda_async.stream import Stream
 
 __all__ = ("async_on", "sync", "sync_on")
@@ -40,7 +40,7 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
         run = Run(op, stream)
         run.submit()
         return run.wait()
-    leases = op.begin(composed=False, site=_site())
+    leases = op.begin(composed=False, site=site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:
             handles = _enqueue(op, straight, stream)
@@ -60,11 +60,20 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
 
 
 def async_on(op: DeviceOp[T], stream: Stream) -> T:
-    """Enqueue `op` and return its handles; its leases end here. See `unsafe.async_on`."""
+    """Enqueue an operation and return its handles at once, without waiting and without a future.
+
+    What was lent to it is usable at once: later uses are ordered behind it. Unsafe, because a failure of the device
+    reaches nobody but `stream.synchronize()` and later uses of what it was to write, once it has been noticed; and
+    host values in the result are not there yet.
+
+    Raises:
+        OwnershipError: the operation was used before.
+        BaseException: whatever the operation raised while it was submitted.
+    """
     straight = op.straight(waited=False)
     if straight is None or not _is_open(stream):
         return Run(op, stream).submit_unfollowed()
-    leases = op.begin(composed=False, site=_site())
+    leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:
             handles = _enqueue(op, straight, stream)
@@ -79,10 +88,6 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
 def _is_open(stream: Stream) -> bool:
     """Whether the short way is open: nothing captures, nothing is told of runs, and no run is being submitted."""
     return stream.recorder is None and not instrument.registered and current_holder() is None
-
-
-def _site() -> Site:
-    return site_of(sys._getframe(3))  # pyright: ignore[reportPrivateUsage]  # who called the function that called ours
 
 
 def _enqueue(op: DeviceOp[T], straight: Callable[[Stream], T], stream: Stream) -> T:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from cuda_async import straight
 from cuda_async.combinators import Then
 from cuda_async.nesting import allow_nested
 from cuda_async.storage import Storage
+from cuda_async.straight import async_on
 
 if TYPE_CHECKING:
     from cuda_async.launch import AsyncKernelLaunch
@@ -43,20 +43,6 @@ def then_unchecked(op: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> Dev
             return function(result)
 
     return Then(op, nested)
-
-
-def async_on(op: DeviceOp[T], stream: Stream) -> T:
-    """Enqueue an operation and return its handles at once, without waiting and without a future.
-
-    What was lent to it is usable at once: later uses are ordered behind it. Unsafe, because a failure of the device
-    reaches nobody but `stream.synchronize()` and later uses of what it was to write, once it has been noticed; and
-    host values in the result are not there yet.
-
-    Raises:
-        OwnershipError: the operation was used before.
-        BaseException: whatever the operation raised while it was submitted.
-    """
-    return straight.async_on(op, stream)
 
 
 def push_device_ptr(launch: AsyncKernelLaunch, address: int) -> AsyncKernelLaunch:

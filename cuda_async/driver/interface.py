@@ -77,7 +77,7 @@ class DriverEvent(ABC):
 
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """The error of the work that the latest record covers; None while it has not completed."""
+        """The error of the work that the latest record covers, once `query` or `wait` said that it has completed."""
 
     @abstractmethod
     def elapsed_ms(self, end: DriverEvent) -> float:

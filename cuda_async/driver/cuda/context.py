@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import Any
 
 from cuda_async.driver.cuda.api import check, cu
@@ -17,11 +18,14 @@ __all__ = ("BorrowedContext", "PrimaryContext")
 
 _forked = False
 _current_context = cu.cuCtxGetCurrent
+_contexts: weakref.WeakSet[PrimaryContext] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     global _forked
     _forked = True
+    for context in list(_contexts):
+        context.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -53,6 +57,7 @@ class PrimaryContext:
         self.device: Any = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle: Any = check(cu.cuDevicePrimaryCtxRetain(self.device), cu.cuDevicePrimaryCtxRetain)
         self.number = int(self.handle)
+        self._open()
 
     def check(self) -> None:
         """Refuse a lost device and the child of a fork.
@@ -70,9 +75,17 @@ class PrimaryContext:
         if self.lost is not None:
             raise self.lost.with_traceback(None)
 
+    def _open(self) -> None:
+        self._usable: int | None = self.number
+        _contexts.add(self)
+
+    def close(self) -> None:
+        """Have every call look first why the context cannot be used any more."""
+        self._usable = None
+
     def is_current(self) -> bool:
         """Whether calls on this thread reach the context as it is, and the context can be used."""
-        return self.lost is None and not _forked and int(_current_context()[1] or 0) == self.number
+        return int(_current_context()[1] or 0) == self._usable
 
     def enter(self) -> None:
         """Make the context current on this thread, until `leave`."""
@@ -129,6 +142,7 @@ class PrimaryContext:
         """Remember why the device cannot be used any more."""
         if self.lost is None:
             self.lost = error
+            self.close()
 
 
 class BorrowedContext(PrimaryContext):
@@ -151,3 +165,4 @@ class BorrowedContext(PrimaryContext):
         self.device = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle = cu.CUcontext(raw)
         self.number = raw
+        self._open()

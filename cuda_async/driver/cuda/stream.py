@@ -52,7 +52,7 @@ class CudaFunction:
 class CudaEvent(DriverEvent):
     """A CUDA event."""
 
-    __slots__ = ("_context", "_driver", "errors", "handle", "timing")
+    __slots__ = ("_context", "_driver", "_error", "errors", "handle", "timing")
 
     def __init__(self, driver: CudaDriver, timing: bool) -> None:
         self._driver = driver
@@ -61,11 +61,27 @@ class CudaEvent(DriverEvent):
         flags = cu.CUevent_flags.CU_EVENT_DEFAULT if timing else cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self.handle: Any = self._context.call(cu.cuEventCreate, int(flags))
         self.errors: RunErrors | None = None
+        self._error: DriverError | None = None  # what a query said since the last record
+
+    def begin(self, errors: RunErrors) -> None:
+        """It is about to be recorded, behind work whose host functions note their failures in `errors`."""
+        self.errors = errors
+        self._error = None
 
     def query(self) -> bool:
-        if self._context.lost is not None:
+        context = self._context
+        if context.lost is not None:
             return True
-        return not is_pending(self._context.query(_query, self.handle))
+        code = context.query(_query, self.handle)
+        if code == _SUCCESS:
+            return True
+        if is_pending(code):
+            return False
+        error = error_of(code, "work on the device")
+        if isinstance(error, DeviceLostError):
+            context.lose(error)
+        self._error = error
+        return True
 
     def wait(self, timeout_s: float) -> bool:
         if self.query():
@@ -82,15 +98,8 @@ class CudaEvent(DriverEvent):
         return True
 
     def failure(self) -> BaseException | None:
-        if self._context.lost is None:
-            error = error_of(self._context.query(_query, self.handle), "work on the device")
-            if isinstance(error, DeviceLostError):
-                self._context.lose(error)
-            elif error is not None:
-                return error
-        if self._context.lost is not None:
-            return self._context.lost
-        return None if self.errors is None else self.errors.error
+        found = self._context.lost or self._error
+        return self.errors.error if found is None and self.errors is not None else found
 
     def elapsed_ms(self, end: DriverEvent) -> float:
         return float(self._context.call(cu.cuEventElapsedTime, self.handle, cast("CudaEvent", end).handle))
@@ -170,7 +179,7 @@ class CudaStream(DriverStream):
 
     def record(self, event: DriverEvent) -> None:
         event = cast("CudaEvent", event)
-        event.errors = self.errors
+        event.begin(self.errors)
         self._context.call(_record, event.handle, self.handle)
 
     def wait_event(self, event: DriverEvent) -> None:

@@ -54,7 +54,7 @@ class CudaLoaded(Loaded):
         self._maps = [(i, TensorMaps(each)) for i, each in enumerate(self._parameters) if each.kind == "tensor_map"]
         self._workspaces = [i for i, each in enumerate(self._parameters) if each.kind == "workspace"]
         self._encoded = [i for i, each in scalars if _as_bits(each.dtype)]
-        self._packer = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters))
+        self._pack = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters)).pack_into
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
         self._residency = Residency(executable.facts)
@@ -73,11 +73,11 @@ class CudaLoaded(Loaded):
         function = self._function(stream)
         if not self._residency.plain:
             blocks, arguments, _workspace = self._shape(function, grid, arguments, stream)
-        memory, addresses = self._memory()
+        memory, addresses, where = self._memory()
         if self._maps:
             arguments, _held = self._point(arguments, addresses, stream)  # held until the driver has read them
-        self._pack(memory, arguments)
-        stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, addresses)
+        self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
+        stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> CudaPreparedLaunch:
         """What launches the kernel again and again, at the cost of the driver's call.
@@ -89,7 +89,7 @@ class CudaLoaded(Loaded):
         blocks, arguments, workspace = self._shape(function, grid, arguments, stream)
         memory, addresses = _allocate(len(self._parameters))
         arguments, held = self._point(arguments, addresses, stream)
-        self._pack(memory, arguments)
+        self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
         where = ctypes.addressof(addresses)
         go = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, where)
         return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream)
@@ -123,12 +123,12 @@ class CudaLoaded(Loaded):
             plain[i] = 0
         return plain, held
 
-    def _pack(self, memory: Any, arguments: Sequence[Argument]) -> None:
-        if self._encoded:
-            arguments = list(arguments)
-            for i in self._encoded:
-                arguments[i] = bits_of(cast("float", arguments[i]), self._parameters[i].dtype)
-        self._packer.pack_into(memory, 0, *arguments)
+    def _encode(self, arguments: Sequence[Argument]) -> list[Argument]:
+        """The arguments with the bits of those that no format of `struct` has."""
+        plain = list(arguments)
+        for i in self._encoded:
+            plain[i] = bits_of(cast("float", plain[i]), self._parameters[i].dtype)
+        return plain
 
     def _function(self, stream: LaunchStream) -> Any:
         """The function on the stream's device, loaded once."""
@@ -142,11 +142,15 @@ class CudaLoaded(Loaded):
                     self._functions[device] = found
         return found
 
-    def _memory(self) -> tuple[Any, Any]:
-        """This thread's block of packed values, and the addresses of the values in it. The driver copies at launch."""
+    def _memory(self) -> tuple[Any, Any, int]:
+        """This thread's block of packed values, the addresses of the values in it, and where those are.
+
+        The driver copies at launch.
+        """
         found = getattr(self._local, "memory", None)
         if found is None:
-            found = self._local.memory = _allocate(len(self._parameters))
+            memory, addresses = _allocate(len(self._parameters))
+            found = self._local.memory = (memory, addresses, ctypes.addressof(addresses))
         return found
 
 

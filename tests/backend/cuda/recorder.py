@@ -66,14 +66,14 @@ class Recorder:
         self.loads.append((image, entry, shared_bytes))
         return f"{entry} on {self.device}"
 
-    def launch_function(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: Any) -> None:
-        assert all(parameters[i] % 64 == 0 for i, size in enumerate(self.sizes) if size == 128)
-        values = [ctypes.string_at(parameters[i], size) for i, size in enumerate(self.sizes)]
+    def launch_function(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> None:
+        addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)
+        assert all(addresses[i] % 64 == 0 for i, size in enumerate(self.sizes) if size == 128)
+        values = [ctypes.string_at(addresses[i], size) for i, size in enumerate(self.sizes)]
         self.launches.append((function, grid, block, shared_bytes, values))
 
     def prepare_launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> Any:
-        addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)
-        return lambda: self.launch_function(function, grid, block, shared_bytes, addresses)
+        return lambda: self.launch_function(function, grid, block, shared_bytes, parameters)
 
     def parallel_for(self, body: Any, count: int, grain: int) -> None:
         raise AssertionError("a GPU kernel runs on the GPU")
