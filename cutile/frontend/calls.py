@@ -16,6 +16,7 @@ from cutile.frontend import (
     mapped,
     partitions,
     pointers,
+    products,
     records,
     reductions,
     sequences,
@@ -33,6 +34,7 @@ from cutile.frontend.values import Method
 FAMILIES = (
     tensors,
     partitions,
+    products,
     mapped,
     tiles,
     casts,

@@ -184,10 +184,16 @@ def pack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     if source.kind == "bool" or source is f4e2m1fnx2:
         frame.type_error(f"pack: {source} has no bytes to take apart", remedy="Convert it: ct.convert_tile(x, ct.u8).")
     if wanted not in ((u8, i8, f4e2m1fnx2) if fours else (u8, i8)):
-        frame.type_error(f"pack: expected u8 or i8{' or f4e2m1fnx2' if fours else ''} for bytes, got {wanted}")
+        frame.type_error(
+            f"pack: expected u8 or i8{' or f4e2m1fnx2' if fours else ''} for bytes, got {wanted}",
+            remedy="Leave the dtype out: ct.pack(x).",
+        )
     if fours:
         if not tile.tile.shape or tile.tile.shape[-1] % 2:
-            frame.type_error(f"pack: two make a byte, so the last axis of {tile.tile.shape} has to be even")
+            frame.type_error(
+                f"pack: two make a byte, so the last axis of {tile.tile.shape} has to be even",
+                remedy="Reshape the tile so that it is.",
+            )
         bytes_ = _joined(frame, _cast(frame, tile, u8), 2, _NIBBLE, u8)
         return _cast(frame, bytes_, wanted)
     _one_axis(frame, tile, "pack")
@@ -205,7 +211,10 @@ def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
         frame.type_error("unpack: of bytes the dtype has to be said", remedy="Write ct.unpack(x, ct.f32), for example.")
     wanted = f4e2m1fn if dtype is None else dtype_of(frame, dtype, "unpack")
     if source not in (u8, i8, f4e2m1fnx2) or (fours and wanted is not f4e2m1fn):
-        frame.type_error(f"unpack: expected bytes (u8, i8, or f4e2m1fnx2 for f4e2m1fn), got {tile.type}")
+        frame.type_error(
+            f"unpack: expected bytes (u8, i8, or f4e2m1fnx2 for f4e2m1fn), got {tile.type}",
+            remedy="ct.pack gives bytes; ct.bitcast keeps the width.",
+        )
     if wanted.kind == "bool" or wanted is f4e2m1fnx2:
         frame.type_error(f"unpack: bytes are not taken for {wanted}", remedy="Use ct.bitcast, or compare with 0.")
     if wanted is f4e2m1fn:
@@ -215,7 +224,10 @@ def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     length = _one_axis(frame, tile, "unpack")
     size = wanted.bits // 8
     if length % size:
-        frame.type_error(f"unpack: {length} bytes are no whole number of {wanted}, of {size} bytes each")
+        frame.type_error(
+            f"unpack: {length} bytes are no whole number of {wanted}, of {size} bytes each",
+            remedy="Load a tile with a multiple of that.",
+        )
     bytes_ = _cast(frame, tile, u8)
     words = bytes_ if size == 1 else _joined(frame, bytes_, size, 8, _UNSIGNED[wanted.bits])
     return _cast(frame, words, wanted)
@@ -236,7 +248,10 @@ def _shaped(handler: Callable[..., Any], name: str) -> Callable[..., Any]:
             return made
         extents = shape_of(frame, shape, name)
         if int(np.prod(extents)) != made.tile.size:
-            frame.type_error(f"{name}: {made.tile.size} elements do not fit the shape {extents}")
+            frame.type_error(
+                f"{name}: {made.tile.size} elements do not fit the shape {extents}",
+                remedy="Leave the shape out, or give one with as many elements.",
+            )
         return _reshaped(frame, made, extents)
 
     return method

@@ -20,7 +20,6 @@ from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.ops.cast import Convert
 from cutile.ops.create import Iota
-from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute, Reshape
 
 
@@ -100,15 +99,6 @@ def convert_tile(frame: Frame, x: Any, dtype: Any) -> Any:
     wanted = dtype_of(frame, dtype, "convert_tile")
     tile = tile_of(frame, x, "convert_tile")
     return tile if tile.tile.dtype is wanted else frame.emit(Convert(x=tile, dtype=wanted))
-
-
-# Products
-
-
-@operation
-def mma(frame: Frame, a: Any, b: Any, acc: Any) -> Any:
-    tiles = [tile_of(frame, each, "mma") for each in (a, b, acc)]
-    return frame.emit(Mma(a=tiles[0], b=tiles[1], acc=tiles[2]))
 
 
 for _name, _handler in {

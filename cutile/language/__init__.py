@@ -87,7 +87,6 @@ from cutile.language.functions import (
     iota,
     load_tile,
     load_tile_like,
-    mma,
     num_tiles,
     permute,
     reshape,
@@ -148,6 +147,7 @@ from cutile.language.pointers import (
     store_ptr_tko,
     tile_to_pointer,
 )
+from cutile.language.products import mma, mmaf, mmaf_scaled, mmai
 from cutile.language.reductions import (
     reduce,
     reduce_max,
@@ -300,6 +300,9 @@ __all__ = (
     "minf",
     "mini",
     "mma",
+    "mmaf",
+    "mmaf_scaled",
+    "mmai",
     "mulf",
     "mulhii",
     "muli",

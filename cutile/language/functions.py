@@ -91,17 +91,11 @@ def transpose(x: Tile) -> Tile:
 
 @operation
 def convert_tile(x: Tile | float, dtype: Any) -> Tile:
-    """The elements as `dtype`: floats round to nearest even, float to integer truncates, integers wrap."""
-    outside_kernel("convert_tile")
+    """The elements as `dtype`: floats round to nearest even, floats to integers truncate and saturate.
 
-
-@operation
-def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
-    """`a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N.
-
-    f16 and bf16 accumulate in f32 (f16 also in f16), f32 in f32 (exact products), f64 in f64, i8 and u8 in i32.
+    See the operation `convert` for every pair of types.
     """
-    outside_kernel("mma")
+    outside_kernel("convert_tile")
 
 
 @operation

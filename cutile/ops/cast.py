@@ -47,7 +47,9 @@ class Convert(
                 remedy="ct.unpack(x, ct.f4e2m1fn) takes pairs apart, ct.pack(x, ct.f4e2m1fnx2) puts them together.",
             )
         if self.rounding is not None and self.rounding not in ROUNDINGS:
-            raise KernelTypeError(f"convert: there is no rounding {self.rounding!r}; there are {', '.join(ROUNDINGS)}")
+            raise KernelTypeError(
+                f"convert: there is no rounding {self.rounding!r}", remedy=f"There are {', '.join(ROUNDINGS)}."
+            )
         return (self.x.tile.with_dtype(self.dtype),)
 
     def reference(self, x: Any) -> Any:

@@ -1,66 +1,185 @@
-"""Matrix product with accumulation."""
+"""Matrix products with accumulation."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, i32, u8
-from cutile.errors import KernelTypeError
-from cutile.ir.core import NUMBER_TILE, Op, Value, operand
-from cutile.ir.types import Type
+import numpy as np
 
+from cutile.conversion import exact
+from cutile.dtypes import (
+    DTypeLike,
+    bf16,
+    f4e2m1fn,
+    f8e4m3fn,
+    f8e5m2,
+    f8e8m0fnu,
+    f16,
+    f32,
+    f64,
+    i8,
+    i32,
+    tf32,
+    u8,
+)
+from cutile.errors import KernelTypeError
+from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Op, Value, operand
+from cutile.ir.types import TileType, Type
+
+BYTES = (i8, u8)
+EIGHTS = (f8e4m3fn, f8e5m2)
 ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
     f16: (f32, f16),
     bf16: (f32,),
+    tf32: (f32,),
     f32: (f32,),
     f64: (f64,),
     i8: (i32,),
     u8: (i32,),
+    f8e4m3fn: (f32, f16),
+    f8e5m2: (f32, f16),
 }
+"""By the dtype of the operands. Those of 8 bits may differ: signed and unsigned, or the two floats."""
+SCALED = (f4e2m1fn, *EIGHTS)
+SCALES = (f8e8m0fnu, f8e4m3fn)
+BLOCKS = (16, 32)
 
 
-class Mma(Op, name="mma", spelled=("mma",)):
-    """`a @ b + acc`, with the products and sums in the accumulator's dtype (f32 for an f16 accumulator, rounded once).
+def _shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
+    ranks = {len(a.shape), len(b.shape), len(acc.shape)}
+    if ranks not in ({2}, {3}):
+        raise KernelTypeError(
+            f"{name}: a, b and acc must have two axes, or three of which the first is a batch, got {a}, {b} and {acc}",
+            remedy="Reshape them: a to (M, K), b to (K, N) and acc to (M, N).",
+        )
+    same_batch = a.shape[:-2] == b.shape[:-2] == acc.shape[:-2]
+    if not same_batch or a.shape[-1] != b.shape[-2] or acc.shape[-2:] != (a.shape[-2], b.shape[-1]):
+        raise KernelTypeError(
+            f"{name}: the shapes do not fit: a is {a.shape}, b is {b.shape}, acc is {acc.shape}",
+            remedy=f"{name}(a, b, acc) takes a of (M, K), b of (K, N) and acc of (M, N), each after the same batch.",
+        )
 
-    `a` is M x K, `b` is K x N, `acc` is M x N. f16 and bf16 accumulate in f32 (f16 also in f16), f32 in f32 (exact
-    products, not tf32), f64 in f64, i8 and u8 in i32.
+
+def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
+    """Operands in the dtype that products add up in; the numbers of every type that is multiplied fit exactly."""
+    if dtype.kind == "storage":
+        x = exact(x, dtype)
+    return np.asarray(x).astype(f32.numpy if acc.bits < 32 else acc.numpy)
+
+
+class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai")):
+    """`a @ b + acc`, with the sums in the accumulator's dtype (in f32 for an accumulator of f16, rounded once).
+
+    `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as their first axis.
+
+    | a and b | acc |
+    | --- | --- |
+    | f16, or f8e4m3fn and f8e5m2 in any mixture | f32 or f16 |
+    | bf16, tf32 | f32 |
+    | f32 (exact products, not tf32) | f32 |
+    | f64 | f64 |
+    | i8 and u8 in any mixture | i32, which wraps |
+
+    Products are exact but for those of f32 and f64, which are fused with their sum. The order of the sums is free,
+    and so is their last bit; tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats.
 
     Examples:
         >>> run(lambda x: ct.mma(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
         ...     [1.0, 2.0, 3.0, 4.0])
         [7.0, 10.0, 15.0, 22.0]
+        >>> run(lambda x: ct.mmai(x.reshape((2, 2)).astype(ct.i8), x.reshape((2, 2)).astype(ct.u8),
+        ...                       ct.constant(0, (2, 2), ct.i32)).astype(ct.f32).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [7.0, 10.0, 15.0, 22.0]
     """
 
-    a: Value = operand(NUMBER_TILE)
-    b: Value = operand(NUMBER_TILE)
+    a: Value = operand(PRODUCT_TILE)
+    b: Value = operand(PRODUCT_TILE)
     acc: Value = operand(NUMBER_TILE)
 
     def infer(self) -> tuple[Type, ...]:
         a, b, acc = self.a.tile, self.b.tile, self.acc.tile
-        if not len(a.shape) == len(b.shape) == len(acc.shape) == 2:
-            raise KernelTypeError(
-                f"mma: a, b and acc must have two axes, got {a}, {b} and {acc}",
-                remedy="Reshape the tiles: mma(a, b, acc) takes a of (M, K), b of (K, N) and acc of (M, N).",
-            )
-        if a.shape[1] != b.shape[0] or acc.shape != (a.shape[0], b.shape[1]):
-            raise KernelTypeError(
-                f"mma: the shapes do not fit: a is {a.shape}, b is {b.shape}, acc is {acc.shape}",
-                remedy="mma(a, b, acc) takes a of (M, K), b of (K, N) and acc of (M, N).",
-            )
-        if a.dtype is not b.dtype:
+        _shapes("mma", a, b, acc)
+        mixed = any({a.dtype, b.dtype} <= set(pair) for pair in (BYTES, EIGHTS))
+        if a.dtype is not b.dtype and not mixed:
             raise KernelTypeError(
                 f"mma: a and b must have one dtype, got {a.dtype} and {b.dtype}",
-                remedy="Convert one: ct.convert_tile(b, a.dtype).",
+                remedy=f"Convert one: ct.convert_tile(b, ct.{a.dtype}).",
             )
         allowed = ACCUMULATORS.get(a.dtype, ())
         if acc.dtype not in allowed:
-            wanted = " or ".join(each.name for each in allowed) or "no accumulator: it has no matrix product"
+            wanted = " or ".join(each.name for each in allowed)
+            if not wanted:
+                known = ", ".join(each.name for each in ACCUMULATORS)
+                raise KernelTypeError(
+                    f"mma: {a.dtype} has no matrix product; there are those of {known}", remedy="Convert the operands."
+                )
             raise KernelTypeError(
                 f"mma: {a.dtype} accumulates in {wanted}, got {acc.dtype}",
-                remedy="Make the accumulator with such a dtype, and convert the result with ct.convert_tile.",
+                remedy=f"Start from ct.constant(0, acc.shape, ct.{allowed[0]}), and convert the result.",
             )
         return (acc,)
 
     def reference(self, a: Any, b: Any, acc: Any) -> Any:
-        wide = f32.numpy if acc.dtype.itemsize < 4 else acc.dtype
-        return (a.astype(wide) @ b.astype(wide) + acc.astype(wide)).astype(acc.dtype)
+        dtype = self.acc.tile.dtype
+        product = _wide(a, self.a.tile.dtype, dtype) @ _wide(b, self.b.tile.dtype, dtype)
+        return (product + _wide(acc, dtype, dtype)).astype(dtype.numpy)
+
+
+class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",)):
+    """`(a * a_scale) @ (b * b_scale) + acc` in f32, with one scale for each block of 16 or 32 numbers along K.
+
+    `a` is M x K and `b` is K x N, of f4e2m1fn, f8e4m3fn or f8e5m2; `a_scale` is M x (K / block) and `b_scale` is
+    (K / block) x N, of f8e8m0fnu (as in MXFP8 and MXFP4) or f8e4m3fn (as in NVFP4). The cpu and the reference give the
+    exact numbers, summed in f32.
+
+    Examples:
+        >>> run(lambda x: ct.mmaf_scaled(ct.constant(1.0, (1, 32), ct.f4e2m1fn), ct.constant(3.0, (32, 1), ct.f4e2m1fn),
+        ...     ct.constant(0.0, (1, 1), ct.f32), ct.constant(2.0, (1, 1), ct.f8e8m0fnu),
+        ...     ct.constant(0.5, (1, 1), ct.f8e8m0fnu)).reshape((1,)), [0.0])
+        [96.0]
+    """
+
+    a: Value = operand(PRODUCT_TILE)
+    b: Value = operand(PRODUCT_TILE)
+    acc: Value = operand(NUMBER_TILE)
+    a_scale: Value = operand(PRODUCT_TILE)
+    b_scale: Value = operand(PRODUCT_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        a, b, acc, a_scale, b_scale = (each.tile for each in self.operands)
+        _shapes("mmaf_scaled", a, b, acc)
+        if len(a.shape) != 2 or a.dtype not in SCALED or b.dtype not in SCALED or acc.dtype is not f32:
+            names = ", ".join(each.name for each in SCALED)
+            raise KernelTypeError(
+                f"mmaf_scaled: a and b are matrices of {names}, acc of f32; got {a}, {b} and {acc}",
+                remedy="Convert them, or use ct.mma, which has no scales.",
+            )
+        if a_scale.dtype is not b_scale.dtype or a_scale.dtype not in SCALES:
+            names = " or ".join(each.name for each in SCALES)
+            raise KernelTypeError(
+                f"mmaf_scaled: the scales are {names}; got {a_scale.dtype} and {b_scale.dtype}",
+                remedy="Convert them: ct.convert_tile(scale, ct.f8e8m0fnu).",
+            )
+        (rows, depth), columns = a.shape, b.shape[1]
+        if not any(
+            depth % block == 0
+            and a_scale.shape == (rows, depth // block)
+            and b_scale.shape == (depth // block, columns)
+            for block in BLOCKS
+        ):
+            raise KernelTypeError(
+                f"mmaf_scaled: scales of {a_scale.shape} and {b_scale.shape} do not fit a of {a.shape}, b of {b.shape}",
+                remedy="For blocks of 16 or 32 they are (M, K / block) and (K / block, N).",
+            )
+        return (acc,)
+
+    @property
+    def block(self) -> int:
+        """Numbers along K that share a scale."""
+        return self.a.tile.shape[1] // self.a_scale.tile.shape[1]
+
+    def reference(self, a: Any, b: Any, acc: Any, a_scale: Any, b_scale: Any) -> Any:
+        scale = self.a_scale.tile.dtype
+        left = exact(a, self.a.tile.dtype) * np.repeat(exact(a_scale, scale), self.block, axis=1)
+        right = exact(b, self.b.tile.dtype) * np.repeat(exact(b_scale, scale), self.block, axis=0)
+        return (left @ right + np.asarray(acc).astype(np.float64)).astype(np.float32)

@@ -7,6 +7,7 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function
 from cutile.ir.verify import verify
 from cutile.passes.dce import dce
+from cutile.passes.unscale import unscale
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -18,6 +19,6 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         IRError: an operation is unknown here, or what came out breaks a rule of the IR.
     """
     del target, options
-    lowered = lower_function(function)
+    lowered = lower_function(unscale(function))
     verify(lowered)
     return dce(lowered)  # last: lowering computes every offset and extent that may be needed

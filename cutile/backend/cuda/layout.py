@@ -401,12 +401,19 @@ def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16)
 
 
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """The accumulator of outer products by FMA: 4 x 4 neighbours in each lane, a warp covers 16 x 32.
+    """The accumulator of outer products by FMA: in each lane 4 neighbours in each of 4 rows, a warp covers 16 x 32.
 
-    Small tiles take a smaller core, so that a 1 x 1 product does not carry 512 elements.
+    The rows of a lane are 4 apart, so that neighbouring lanes read neighbouring rows of the left operand, which lie
+    in different banks. Small tiles take a smaller core, so that a 1 x 1 product does not carry 512 elements.
     """
-    down = min(2, (round_up(shape[0]) - 1).bit_length())
+    down = max(0, min(2, (round_up(shape[0]) - 1).bit_length() - 2))
     across = min(2, (round_up(shape[1]) - 1).bit_length())
-    register = [(0, 1 << k) for k in range(across)] + [(1 << k, 0) for k in range(down)]
-    lane = [(0, 1 << (across + k)) for k in range(3)] + [(1 << (down + k), 0) for k in range(2)]
+    register = [(0, 1 << k) for k in range(across)] + [(4 << k, 0) for k in range(down)]
+    lane = [(0, 1 << (across + k)) for k in range(3)] + [(1 << k, 0) for k in range(2)]
     return _with_warps(shape, register, lane, warps)
+
+
+def batched(accumulator: Layout, count: int) -> Layout:
+    """`count` tiles of one layout along a new first axis; each thread holds the same elements of all of them."""
+    one = accumulator.insert(0)
+    return Layout((count, *one.shape[1:]), one.register, one.lane, one.warp, (*one.repeat, (0, count)))

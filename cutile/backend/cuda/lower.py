@@ -42,6 +42,7 @@ from cutile.backend.cuda.shared import Arena
 from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, stages
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
+from cutile.errors import KernelTypeError
 from cutile.ir.builder import Builder
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
@@ -50,7 +51,7 @@ from cutile.ops.arith import Add
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
-from cutile.ops.matmul import Mma
+from cutile.ops.matmul import Mma, MmaScaled
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 from cutile.ops.reduce import Folding, Reduce, Scan
@@ -69,6 +70,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
+    _refuse(function, arch)
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
@@ -76,6 +78,19 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
     made.facts["min_blocks"] = options.occupancy or made.facts["min_blocks"] or _occupancy(made, arch)
     return made
+
+
+def _refuse(function: Function, arch: Architecture) -> None:
+    """Raise for an operation that this backend has no instructions for."""
+    for op in function.walk():
+        if isinstance(op, MmaScaled):
+            why = "needs tensor cores of sm_100 or later" if arch.major < 10 else "is not compiled yet"
+            raise KernelTypeError(
+                f"{function.name}: mmaf_scaled {why}; this kernel is compiled for {arch.name}",
+                op.location,
+                "Convert the operands to f16 or f32, multiply them by their scales, and use ct.mma; the cpu backend "
+                "runs mmaf_scaled as it is.",
+            )
 
 
 def _occupancy(function: Function, arch: Architecture) -> int:
@@ -317,7 +332,8 @@ class Lowering:
         """Begin to copy both operands of a turn."""
         accumulator = self._placement.accumulator(ring.product)
         product = ring.product
-        where = stages(product.a.tile.dtype, product.acc.tile.dtype, accumulator, product.a.tile.shape[1])
+        types = product.a.tile.dtype, product.b.tile.dtype
+        where = stages(types[0], accumulator, product.a.tile.shape[1], right=types[1], swaps=ring.swaps)
         for load, role, stage in zip((ring.left, ring.right), ("left", "right"), where, strict=True):
             self._builder.location = load.location
             index = tuple(turn if value is loop.induction else self._map[value] for value in load.index)
@@ -325,7 +341,7 @@ class Lowering:
             self._add(
                 made,
                 layout=self._name(self._placement[load.result]),
-                axis=1,
+                axis=int(stage.swap) ^ 1,
                 slots=ring.slots,
                 slot_bytes=ring.slot_bytes,
                 pitch=stage.pitch,
@@ -341,7 +357,9 @@ class Lowering:
             acc=self._map[product.acc],
             turn=self._map[loop.induction],
             dtype=product.a.tile.dtype,
+            other=product.b.tile.dtype,
             depth=product.a.tile.shape[1],
+            swaps=ring.swaps,
         )
         accumulator = self._placement.accumulator(product)
         self._add(made, layout=self._name(accumulator), slots=ring.slots)
@@ -488,7 +506,7 @@ class Lowering:
         left, right = self._placement[op.a], self._placement[op.b]
         acc = self._converted(self._map[op.acc], self._placement[op.acc], accumulator)
         made = op.copy_with([self._map[op.a], self._map[op.b], acc], (), ())
-        size = product_bytes(op.a.tile.dtype, op.acc.tile.dtype, accumulator, op.a.tile.shape[1])
+        size = product_bytes(op.a.tile.dtype, accumulator, op.a.tile.shape[-1])
         names = (self._name(left), self._name(right))
         self._in_shared(made, size, source=names, layout=self._name(accumulator))
         self._place(op.result, made.result, accumulator)

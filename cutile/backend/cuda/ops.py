@@ -81,12 +81,17 @@ class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
 
 
 class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
-    """`acc` plus the product of the operands in slot `turn % slots` of a ring."""
+    """`acc` plus the product of the operands in slot `turn % slots` of a ring.
+
+    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed.
+    """
 
     acc: Value = operand(NUMBER_TILE)
     turn: Value = operand(SCALAR_INT)
     dtype: DTypeLike = attribute()
+    other: DTypeLike = attribute()
     depth: int = attribute()
+    swaps: tuple[bool, bool] = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)

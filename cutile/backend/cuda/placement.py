@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutile.backend.cuda.layout import Layout, blocked, mma_accumulator, outer_accumulator, round_up
+from cutile.backend.cuda.layout import Layout, batched, blocked, mma_accumulator, outer_accumulator, round_up
 from cutile.backend.cuda.staging import tensor_cores
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
@@ -166,9 +166,10 @@ class Placement:
         """The layout in which a product adds up."""
         if id(op) in self._accumulators:
             return self._accumulators[id(op)]
-        shape = op.acc.tile.shape
+        *batch, rows, columns = op.acc.tile.shape
         make = mma_accumulator if tensor_cores(op.a.tile.dtype) else outer_accumulator
-        return make((shape[0], shape[1]), self.warps)
+        one = make((rows, columns), self.warps)
+        return batched(one, batch[0]) if batch else one
 
     def _anchor_products(self) -> None:
         for op in self._operations:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.placement import vector_width
-from cutile.backend.cuda.staging import STEP, product_bytes, tensor_cores
+from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
+from cutile.dtypes import f64
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
@@ -42,6 +43,7 @@ class Ring:
         slots: of the ring.
         slot_bytes: of one slot.
         blocks: blocks per multiprocessor that the shared memory is planned for.
+        swaps: whether the operands lie transposed, as they do in memory.
     """
 
     product: Mma
@@ -50,6 +52,7 @@ class Ring:
     slots: int
     slot_bytes: int
     blocks: int
+    swaps: Swaps
 
 
 def plan(
@@ -57,7 +60,7 @@ def plan(
 ) -> Ring | None:
     """The ring for a loop, or None where it keeps to registers: the rules are in the order of the tests below."""
     products = [op for op in loop.body.operations if isinstance(op, Mma)]
-    if accumulator is None or len(products) != 1 or not tensor_cores(products[0].a.tile.dtype):
+    if accumulator is None or len(products) != 1 or accumulator.rank != 2:
         return None
     (product,) = products
     if not _is_number(definitions.get(loop.start), 0) or not _is_number(definitions.get(loop.step), 1):
@@ -67,18 +70,20 @@ def plan(
         return None
     inner = {value for op in loop.body.operations for value in op.results}
     for load in (left, right):
-        if load not in loop.body.operations or uses[load.result] != 1 or not _is_copyable(load):
+        if load not in loop.body.operations or uses[load.result] != 1:
             return None
         if any(each in inner for each in load.index):
             return None
-    depth = product.a.tile.shape[1]
-    if depth % STEP:
+    swaps = _swaps(product, left, right)
+    dtype, depth = product.a.tile.dtype, product.a.tile.shape[1]
+    if swaps is None or depth % step_of(dtype):
         return None
-    size = product_bytes(product.a.tile.dtype, product.acc.tile.dtype, accumulator, depth)
-    for blocks in (2, 1) if accumulator.registers <= 64 else (1,):
+    size = product_bytes(dtype, accumulator, depth, swaps)
+    words = accumulator.registers * product.acc.tile.dtype.bits // 32
+    for blocks in (2, 1) if words <= 64 else (1,):
         slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
-            return Ring(product, left, right, slots, size, blocks)
+            return Ring(product, left, right, slots, size, blocks, swaps)
     return None
 
 
@@ -86,9 +91,22 @@ def _is_number(op: Op | None, value: int) -> bool:
     return isinstance(op, Constant) and op.value == value
 
 
-def _is_copyable(load: LoadTile) -> bool:
-    """Whether a tile can be copied in whole 16 bytes: read-only, rows contiguous and aligned."""
+def _swaps(product: Mma, left: LoadTile, right: LoadTile) -> Swaps | None:
+    """How the operands lie if they are copied as they are; None where a product cannot take one so."""
+    axes = _copied_axis(left), _copied_axis(right)
+    if axes[0] is None or axes[1] is None:
+        return None
+    swaps = axes[0] == 0, axes[1] == 0
+    dtype = product.a.tile.dtype
+    if dtype in HALVES or dtype is f64:
+        return swaps
+    return swaps if swaps == usual_swaps(dtype) else None
+
+
+def _copied_axis(load: LoadTile) -> int | None:
+    """The axis along which a tile can be copied in whole 16 bytes: read-only, contiguous and aligned; None for none."""
     tensor = load.x.type
-    if not isinstance(tensor, TensorType) or tensor.unit_axis != 1:
-        return False
-    return vector_width(tensor, load.shape) == (1, 16 * 8 // tensor.dtype.bits)
+    if not isinstance(tensor, TensorType) or tensor.unit_axis is None:
+        return None
+    axis = tensor.unit_axis
+    return axis if vector_width(tensor, load.shape) == (axis, 16 * 8 // tensor.dtype.bits) else None

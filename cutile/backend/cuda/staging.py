@@ -6,22 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import LANE_BITS, Layout
-from cutile.dtypes import DTypeLike, bf16, f16
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32, u8
 
-STEP = 16
-"""Elements of K that one tensor-core instruction takes."""
+STEP_BYTES = 32
+"""Of a row of K that one tensor-core instruction takes, whatever the type; of f64 one takes 4 elements."""
+F64_STEP = 4
+VECTOR = 2
+"""Elements of f32 that outer products read at once along K: with more of them, registers run short."""
+
+EIGHTS = (i8, u8, f8e4m3fn, f8e5m2)
+HALVES = (f16, bf16)
 
 
 def tensor_cores(dtype: DTypeLike) -> bool:
-    """Whether products of this dtype go through the tensor cores."""
-    return dtype in (f16, bf16)
+    """Whether products of this dtype go through the tensor cores; f32 does not, since they would round it to tf32."""
+    return dtype in (*HALVES, *EIGHTS, tf32, f64)
+
+
+def step_of(dtype: DTypeLike) -> int:
+    """Elements of K that are multiplied together: whole steps of them are staged."""
+    if dtype is f64:
+        return F64_STEP
+    return STEP_BYTES * 8 // dtype.bits if tensor_cores(dtype) else VECTOR
+
+
+def k_major(dtype: DTypeLike) -> bool:
+    """Whether an operand must lie with its neighbours along K: only 16-bit matrices are transposed as they are read."""
+    return dtype in EIGHTS or dtype is tf32
 
 
 @dataclass(frozen=True)
 class Stage:
     """Where an operand of a product lies: element (i, j) at `offset + (i * pitch + j) * size` bytes.
 
-    `swap` exchanges i and j: the left operand of outer products lies with its rows in columns.
+    `swap` exchanges i and j: it lies transposed. `rows` and `columns` are those in memory.
     """
 
     offset: int
@@ -37,28 +55,65 @@ class Stage:
         return self.rows * self.pitch * self.dtype.bits // 8
 
 
-def _pitch(columns: int, size: int) -> int:
-    """Elements from row to row: whole 16-byte units, an odd number of them, so that eight rows meet no bank twice."""
-    units = -(-columns * size // 16) | 1
+def _pitch(columns: int, dtype: DTypeLike) -> int:
+    """Elements from row to row, whole units of 16 bytes, so that what is read at once meets no bank twice.
+
+    An odd number of units: eight rows, 16 bytes of each. For f64, 2 more than a multiple of 8: four rows, 32 bytes.
+    """
+    size = dtype.bits // 8
+    units = -(-columns * size // 16)
+    units = units | 1 if dtype is not f64 else units + (2 - units) % 8
     return units * 16 // size
 
 
-def stages(dtype: DTypeLike, acc: DTypeLike, accumulator: Layout, k: int, offset: int = 0) -> tuple[Stage, Stage]:
-    """Where the operands of a product of depth `k` lie, the left one at `offset`."""
-    rows, columns = accumulator.cover
-    if tensor_cores(dtype):
-        depth = -(-k // STEP) * STEP
-        left = Stage(offset, rows, depth, _pitch(depth, 2), dtype)
-        right = Stage(offset + left.bytes, depth, columns, _pitch(columns, 2), dtype)
-        return left, right
-    size = acc.bits // 8
-    left = Stage(offset, k, rows, _pitch(rows, size), acc, swap=True)
-    return left, Stage(offset + left.bytes, k, columns, _pitch(columns, size), acc)
+Swaps = tuple[bool, bool]
+"""Of the left and the right operand, whether it lies transposed."""
 
 
-def product_bytes(dtype: DTypeLike, acc: DTypeLike, accumulator: Layout, k: int) -> int:
-    """The bytes that a product of depth `k` needs."""
-    return sum(each.bytes for each in stages(dtype, acc, accumulator, k))
+def usual_swaps(dtype: DTypeLike) -> Swaps:
+    """How operands that pass through registers are staged: the left one M x K, the right one K x N if it may be."""
+    return False, k_major(dtype)
+
+
+def one_product(accumulator: Layout) -> Layout:
+    """The layout of one of a batch of products."""
+    return accumulator.collapse(0).drop(0) if accumulator.rank == 3 else accumulator
+
+
+def stages(
+    dtype: DTypeLike,
+    accumulator: Layout,
+    k: int,
+    offset: int = 0,
+    *,
+    right: DTypeLike | None = None,
+    swaps: Swaps | None = None,
+) -> tuple[Stage, Stage]:
+    """Where the operands of a product of depth `k` lie, the left one at `offset`; of a batch, those of the first.
+
+    Args:
+        dtype: of the left operand.
+        accumulator: the layout of the result.
+        right: the right operand's dtype, where it is another of the same size.
+        swaps: as they lie; by default as they are staged from registers.
+    """
+    rows, columns = one_product(accumulator).cover
+    step = step_of(dtype)
+    depth = -(-k // step) * step
+
+    def place(shape: tuple[int, int], swap: bool, at: int, element: DTypeLike) -> Stage:
+        down, across = reversed(shape) if swap else shape
+        return Stage(at, down, across, _pitch(across, element), element, swap)
+
+    left_swap, right_swap = swaps or usual_swaps(dtype)
+    left = place((rows, depth), left_swap, offset, dtype)
+    return left, place((depth, columns), right_swap, offset + left.bytes, right or dtype)
+
+
+def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | None = None) -> int:
+    """The bytes that a product of depth `k` needs, of a batch all of them."""
+    batch = accumulator.shape[0] if accumulator.rank == 3 else 1
+    return batch * sum(each.bytes for each in stages(dtype, accumulator, k, swaps=swaps))
 
 
 def move_bytes(dtype: DTypeLike, layout: Layout) -> int:

@@ -11,7 +11,8 @@ import pytest
 from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulator
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32
+from cutile.backend.interface import Target
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i8, i32, tf32, u8
 from cutile.errors import KernelTypeError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, Yield
@@ -25,6 +26,7 @@ from cutile.ops.reduce import Reduce
 from tests.backend.cuda.programs import (
     AMPERE,
     BLACKWELL,
+    HOPPER,
     gemm_program,
     lowered,
     row_min_program,
@@ -139,7 +141,7 @@ def test_softmax_keeps_its_row_in_registers() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "kind", "make"),
-    [(f16, StagedMma, mma_accumulator), (bf16, StagedMma, mma_accumulator), (f32, Mma, outer_accumulator)],
+    [(f16, StagedMma, mma_accumulator), (bf16, StagedMma, mma_accumulator), (f32, StagedMma, outer_accumulator)],
 )
 def test_a_product_adds_up_where_its_instruction_does(
     dtype: DTypeLike, kind: type[Op], make: Callable[[tuple[int, int], int], Layout]
@@ -151,7 +153,57 @@ def test_a_product_adds_up_where_its_instruction_does(
 
 
 def test_operands_through_registers_wait_before_their_place_is_used_again() -> None:
-    assert only(lowered(gemm_program(f32, (96, 80), 32)), Mma).attributes["fence"]
+    assert only(lowered(product_loop(i8, i32, "nn")), Mma).attributes["fence"]
+
+
+TURNED = """
+    def turned(z: Mut, x: Tensor, y: Tensor):
+        i, j, _ = ct.get_tile_block_id()
+        px, py = x.partition((64, 32)), y.partition((32, 64))
+        acc = ct.constant(0, (64, 64), ct.ACC)
+        for k in range(ct.num_tiles(px, 1)):
+            acc = ct.mma(px.load((i, k)), py.load((k, j)), acc)
+        z.store(acc)
+"""
+
+
+def product_loop(dtype: DTypeLike, acc: DTypeLike, turned: str) -> Function:
+    """A loop of products; "t" for an operand that is a transposed view."""
+    operands = (TensorType(dtype, (None, None), (1, None) if each == "t" else (None, 1), 16) for each in turned)
+    types = dict(zip("xy", operands, strict=True)) | {"z": mut(64, 64, dtype=acc)}
+    return written(dedent(TURNED).replace("ACC", acc.name), {name: types[name] for name in "zxy"})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "acc", "staged"),
+    [
+        (f16, f32, "nn nt tn tt"),  # ldmatrix transposes 16 bits
+        (f64, f64, "nn nt tn tt"),  # each thread loads its own elements
+        (f32, f32, "nn"),  # outer products want K of the left operand, N of the right one
+        (i8, i32, "nt"), (u8, i32, "nt"), (tf32, f32, "nt"), (f8e4m3fn, f32, "nt"),  # both along K
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("turned", ["nn", "nt", "tn", "tt"])
+def test_operands_are_copied_as_they_lie_where_a_product_can_take_them_so(
+    dtype: DTypeLike, acc: DTypeLike, staged: str, turned: str
+) -> None:
+    made = lowered(product_loop(dtype, acc, turned), AMPERE)
+    assert count(made, StagedMma) == (turned in staged.split())
+    assert count(made, Mma) == (turned not in staged.split())
+    if turned in staged.split():
+        assert only(made, StagedMma).swaps == (turned[0] == "t", turned[1] == "t")
+
+
+@pytest.mark.parametrize(("target", "why"), [(HOPPER, "needs tensor cores of sm_100"), (BLACKWELL, "not compiled yet")])
+def test_a_scaled_product_is_refused_with_the_reason(target: Target, why: str) -> None:
+    text = """
+        def scaled(z: Mut):
+            one = ct.constant(1.0, (16, 32), ct.f8e4m3fn)
+            s, t = ct.constant(1.0, (16, 1), ct.f8e8m0fnu), ct.constant(1.0, (1, 16), ct.f8e8m0fnu)
+            z.store(ct.mmaf_scaled(one, one.reshape((32, 16)), z.load(), s, t))
+    """
+    with pytest.raises(KernelTypeError, match=why):
+        lowered(written(dedent(text), {"z": mut(16, 16)}), target)
 
 
 def test_operands_are_copied_turns_ahead_of_their_product() -> None:

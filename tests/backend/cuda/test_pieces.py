@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.layout import blocked, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.layout import batched, blocked, mma_accumulator, outer_accumulator
 from cutile.backend.cuda.ops import Barrier
 from cutile.backend.cuda.shared import Arena
 from cutile.backend.cuda.staging import product_bytes, reduce_bytes, stages
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.cuda.toolchain import compile_ir, link, read_log
-from cutile.dtypes import bf16, f16, f32, f64, i8, i32
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, tf32
 from cutile.errors import CompilationError, UnsupportedTargetError
 from cutile.ir.core import Op
 
@@ -64,22 +64,40 @@ def facts(op: Op) -> tuple[int, bool]:
 
 
 def test_a_staged_row_is_an_odd_number_of_16_byte_units() -> None:
-    left, right = stages(f16, f32, mma_accumulator((128, 128), 8), 64)
+    left, right = stages(f16, mma_accumulator((128, 128), 8), 64)
     assert (left.rows, left.columns, left.pitch) == (128, 64, 72)
     assert (right.rows, right.columns, right.pitch) == (64, 128, 136)
     assert right.offset == left.bytes == 128 * 72 * 2
-    assert product_bytes(f16, f32, mma_accumulator((128, 128), 8), 64) == 128 * 72 * 2 + 64 * 136 * 2
+    assert product_bytes(f16, mma_accumulator((128, 128), 8), 64) == 128 * 72 * 2 + 64 * 136 * 2
 
 
 def test_the_depth_of_a_tensor_core_product_is_whole_steps() -> None:
-    left, right = stages(bf16, f32, mma_accumulator((96, 80), 4), 24)
+    left, right = stages(bf16, mma_accumulator((96, 80), 4), 24)
     assert (left.columns, right.rows) == (32, 32)
 
 
-def test_outer_products_stage_in_the_accumulators_dtype() -> None:
-    accumulator = outer_accumulator((64, 64), 4)
-    assert [each.dtype for each in stages(i8, i32, accumulator, 16)] == [i32, i32]
-    assert stages(f64, f64, accumulator, 16)[0].pitch % 2 == 0  # 16-byte rows
+@pytest.mark.parametrize(
+    ("dtype", "depth", "swaps"),
+    [(f16, 16, (False, False)), (i8, 32, (False, True)), (tf32, 8, (False, True)), (f64, 4, (False, False))],
+)
+def test_what_ldmatrix_cannot_transpose_lies_along_k(dtype: DTypeLike, depth: int, swaps: tuple[bool, bool]) -> None:
+    left, right = stages(dtype, mma_accumulator((64, 80), 4), 1)
+    assert (left.swap, right.swap) == swaps
+    assert (left.rows, left.columns) == (64, depth)
+    assert (right.rows, right.columns) == ((80, depth) if right.swap else (depth, 80))
+
+
+def test_four_rows_of_f64_meet_no_bank_twice() -> None:
+    for stage in stages(f64, mma_accumulator((64, 80), 4), 20):
+        banks = {
+            (2 * (row * stage.pitch + column) + word) % 32 for row in range(4) for column in range(4) for word in (0, 1)
+        }
+        assert len(banks) == 32
+
+
+def test_a_batch_stages_all_of_its_operands() -> None:
+    one = outer_accumulator((32, 32), 2)
+    assert product_bytes(f32, batched(one, 3), 16) == 3 * product_bytes(f32, one, 16)
 
 
 def test_a_reduction_within_warps_needs_no_shared_memory() -> None:

@@ -252,10 +252,16 @@ class Axes:
     def _mma(self, op: Mma) -> None:
         self._has_mma = True
         self._same(op.acc, op.result)
-        self._unify((op.a, 0), (op.result, 0))
-        self._unify((op.b, 1), (op.result, 1))
-        self._unify((op.a, 1), (op.b, 0))
-        self._opaque(op.a, 1, "mma sums along it")
+        rows = len(op.result.tile.shape) - 2
+        columns = rows + 1
+        self._unify((op.a, rows), (op.result, rows))
+        self._unify((op.b, columns), (op.result, columns))
+        self._unify((op.a, columns), (op.b, rows))
+        self._opaque(op.a, columns, "mma sums along it")
+        if rows:
+            self._unify((op.a, 0), (op.result, 0))
+            self._unify((op.b, 0), (op.result, 0))
+            self._opaque(op.a, 0, "it is a batch of products")
 
     def _control(self, op: For | While | If) -> None:
         if isinstance(op, If):

@@ -64,32 +64,44 @@ def _pack(lowering: Lowering, node: Node, dtype: DTypeLike) -> Product:
 
 
 def _multiply(lowering: Lowering, a: Product, b: Product, c: Product) -> None:
-    """`c += a @ b` of packed tiles."""
+    """`c += a @ b` of packed tiles, or of each of a batch of them."""
+    scope = lowering.scope
+    if len(c.extents) == 2:
+        _multiply_at(lowering, a, b, c, [scope.index(0)] * 3)
+        return
+    sizes = [product.extents[1].capacity * product.extents[2].capacity for product in (a, b, c)]
+    with scope.loop(c.extents[0].stop(scope), "batch") as loop:
+        begins = [scope.times(loop.index, scope.index(size)) for size in sizes]
+        _multiply_at(lowering, a, b, c, begins)
+
+
+def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins: list[Value]) -> None:
+    """One product of packed tiles; `begins`: where the matrices begin in their memory."""
     scope = lowering.scope
     assert a.buffer is not None
     assert b.buffer is not None
     assert c.buffer is not None
-    rows, cols = (extent.stop(scope) for extent in c.extents)
-    depth = a.extents[1].stop(scope)
-    zero = scope.index(0)
-    steps = [scope.index(product.extents[1].capacity) for product in (a, b, c)]
+    rows, cols = (extent.stop(scope) for extent in c.extents[-2:])
+    depth = a.extents[-1].stop(scope)
+    steps = [scope.index(product.extents[-1].capacity) for product in (a, b, c)]
     if c.dtype.kind == "float":
         scope.builder.add(
             Gemm(
                 rows, cols, depth,
-                a.buffer.memory, zero, steps[0],
-                b.buffer.memory, zero, steps[1],
-                c.buffer.memory, zero, steps[2],
+                a.buffer.memory, begins[0], steps[0],
+                b.buffer.memory, begins[1], steps[1],
+                c.buffer.memory, begins[2], steps[2],
                 a_transposed=False, b_transposed=False, beta=1.0,
             )
         )  # fmt: skip
         return
     with scope.loop(rows, "row") as outer, scope.loop(depth, "step") as middle:
-        place = scope.plus(scope.times(outer.index, steps[0]), middle.index)
+        place = scope.plus(begins[0], scope.plus(scope.times(outer.index, steps[0]), middle.index))
         factor = scope.add(Read(a.buffer.memory, place), a.name)
         with scope.loop(cols, "column") as inner:
-            from_b = scope.add(Read(b.buffer.memory, scope.plus(scope.times(middle.index, steps[1]), inner.index)))
-            to = scope.plus(scope.times(outer.index, steps[2]), inner.index)
+            from_row = scope.plus(begins[1], scope.plus(scope.times(middle.index, steps[1]), inner.index))
+            from_b = scope.add(Read(b.buffer.memory, from_row))
+            to = scope.plus(begins[2], scope.plus(scope.times(outer.index, steps[2]), inner.index))
             total = scope.add(Add(scope.add(Read(c.buffer.memory, to)), scope.add(Mul(factor, from_b))))
             scope.builder.add(Write(c.buffer.memory, to, total))
 
@@ -110,6 +122,8 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
     if len(mmas) != 1 or mmas[0] not in op.body.operations:
         return f"{len(mmas)} products in the loop" if mmas else ""
     (mma,) = mmas
+    if len(mma.acc.tile.shape) != 2:
+        return "it is a batch of products"
     made_by = {value: each for each in op.body.operations for value in each.results}
     if len(op.carried) != 1 or mma.acc is not op.body.arguments[1] or op.body.terminator.operands[0] is not mma.result:
         return "the loop carries more than the product"

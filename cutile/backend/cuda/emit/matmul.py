@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda.emit.memory import arguments, view
 from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops import StageCommit, StagedMma, StageTile, StageWait
+from cutile.dtypes import DTypeLike
 from cutile.ops import matmul
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
+
+
+def _capability(dtype: DTypeLike, kernel: Kernel) -> tuple[str, ...]:
+    """The architecture's, where the instructions depend on it."""
+    return (f"capability={kernel.capability}",) if dtype.kind == "storage" and kernel.capability > (8, 0) else ()
 
 
 def mma(op: matmul.Mma, kernel: Kernel) -> Call:
@@ -21,12 +27,14 @@ def mma(op: matmul.Mma, kernel: Kernel) -> Call:
         "mma",
         "matmul.mma",
         kernel.dtype(op.a.tile.dtype),
+        kernel.dtype(op.b.tile.dtype),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(left),
         kernel.layout(right),
         kernel.layout(facts["layout"]),
         f"offset={facts['offset']}",
         f"fence={facts['fence']}",
+        *_capability(op.a.tile.dtype, kernel),
     )
     return Call(made, tuple(map(kernel.use, op.operands)))
 
@@ -62,11 +70,14 @@ def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
         "mma",
         "matmul.staged_mma",
         kernel.dtype(op.dtype),
+        kernel.dtype(op.other),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(facts["layout"]),
         f"depth={op.depth}",
         f"slots={facts['slots']}",
         f"offset={facts['offset']}",
+        f"swaps={op.swaps}",
+        *_capability(op.dtype, kernel),
     )
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
 

@@ -1,0 +1,205 @@
+"""Products by the tensor cores (`mma.sync`), with operands from shared memory.
+
+One instruction takes 32 bytes of K of 16 rows and of 8 columns: 16 elements of 16 bits, 32 of 8 bits, 8 of tf32. The
+registers of its operands are 8 x 8 matrices of 16 bits as `ldmatrix` reads them, whatever the elements are; only of
+elements of 16 bits it also reads the transpose. f64 takes 4 of K at a time, and each thread loads its own element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.cast import FP8_SINCE, Capability
+from cutile.backend.cuda.intrinsics.llvm import F32, F64, I32, SHARED, asm, i32c, ir, pointer, shared, thread
+from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.backend.cuda.staging import F64_STEP, STEP_BYTES, Stage
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32, u8
+
+NAMES: dict[DTypeLike, tuple[str, int]] = {
+    f16: ("f16", 16),
+    bf16: ("bf16", 16),
+    tf32: ("tf32", 8),
+    f8e4m3fn: ("e4m3", 32),
+    f8e5m2: ("e5m2", 32),
+    i8: ("s8", 32),
+    u8: ("u8", 32),
+}
+"""An element type's name in PTX, and how many of K one instruction takes."""
+FP8 = (f8e4m3fn, f8e5m2)
+
+
+def tiles_along(layout: Layout, axis: int) -> list[int]:
+    """Where the cores of one warp begin along an axis."""
+    count = next((n for a, n in layout.repeat if a == axis), 1)
+    return [layout.core[axis] * i for i in range(count)]
+
+
+def _warp_coordinate(b: Any, layout: Layout, axis: int) -> Any:
+    """What the warp contributes to a coordinate."""
+    number = thread(b)
+    total: Any = i32c(0)
+    for bit, basis in enumerate(layout.warp):
+        if basis[axis]:
+            flag = b.and_(b.lshr(number, i32c(LANE_BITS + bit)), i32c(1))
+            total = b.or_(total, b.shl(flag, i32c(basis[axis].bit_length() - 1)))
+    return total
+
+
+def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
+    """`count` 8 x 8 matrices of 16-bit elements from shared memory, one 32-bit register each."""
+    outputs = ", ".join(f"${i}" for i in range(count))
+    kind = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
+    result = ir.LiteralStructType([I32] * count)
+    constraints = ",".join(["=r"] * count) + ",r"
+    made = asm(b, result, [address], f"{kind} {{{outputs}}}, [${count}];", constraints, effect=True, convergent=True)
+    return [b.extract_value(made, i) for i in range(count)]
+
+
+class _Side:
+    """One operand: the addresses from which a lane has its matrices read.
+
+    The matrices of a step are numbered by two bits: which half of the rows (or columns) of the result they belong to,
+    and which half of K. `left`: the registers of the instruction count the former faster; the right one's the latter.
+    """
+
+    def __init__(self, b: Any, stage: Stage, across: Any, stride: int, left: bool, shift: Any) -> None:
+        """`across`: of the warp, along M or N; `stride`: from the first half to the second."""
+        self._b, self._stage = b, stage
+        self._size = stage.dtype.bits // 8
+        lane = b.and_(thread(b), i32c(31))
+        row = b.and_(lane, i32c(7))
+        bits = b.and_(b.lshr(lane, i32c(3)), i32c(1)), b.lshr(lane, i32c(4))
+        half, deep = bits if left else reversed(bits)
+        self._transposed = stage.swap if left else not stage.swap
+        along_k, along_other = b.mul(deep, i32c(16 // self._size)), b.add(across, b.mul(half, i32c(stride)))
+        if self._transposed:  # rows in memory are those of K
+            memory_row, column = b.add(along_k, row), along_other
+        else:
+            memory_row, column = b.add(along_other, row), along_k
+        where = b.mul(b.add(b.mul(memory_row, i32c(stage.pitch)), column), i32c(self._size))
+        base = b.ptrtoint(shared(b, shift), I32)
+        self._base = b.add(base, b.add(where, i32c(stage.offset)))
+
+    def read(self, other: int, k: int, count: int) -> list[Any]:
+        """The matrices of the step at `k` whose rows (or columns) of the result begin at `other`."""
+        row, column = (k, other) if self._transposed else (other, k)
+        where = self._b.add(self._base, i32c((row * self._stage.pitch + column) * self._size))
+        return _matrices(self._b, where, count, self._transposed)
+
+
+def _instruction(
+    b: Any, left_type: DTypeLike, right_type: DTypeLike, left: Sequence[Any], right: Sequence[Any], acc: Sequence[Any]
+) -> list[Any]:
+    """One product of a warp: 16 rows, 8 columns."""
+    (left_name, k), (right_name, _) = NAMES[left_type], NAMES[right_type]
+    whole = left_type in (i8, u8)
+    sums, letter, kind = ("s32", "r", I32) if whole else ("f32", "f", F32)
+    text = (
+        f"mma.sync.aligned.m16n8k{k}.row.col.{sums}.{left_name}.{right_name}.{sums} "
+        "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+    )
+    constraints = ",".join([f"={letter}"] * 4) + ",r,r,r,r,r,r,0,1,2,3"
+    made = asm(b, ir.LiteralStructType([kind] * 4), [*left, *right, *acc], text, constraints, convergent=True)
+    return [b.extract_value(made, i) for i in range(4)]
+
+
+def _as_halves(b: Any, dtype: DTypeLike, word: Any) -> tuple[Any, Any]:
+    """Four floats of 8 bits as four of f16 in two registers: the first two, the last two."""
+    zero = i32c(0)
+    made: list[Any] = []
+    for selector in (0x1404, 0x3424):  # each byte into the upper half of 16 bits
+        bits = asm(b, I32, [word, zero, i32c(selector)], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
+        if dtype is f8e5m2:
+            made.append(bits)
+            continue
+        sign, size = b.and_(bits, i32c(-0x7FFF8000)), b.lshr(b.and_(bits, i32c(0x7F007F00)), i32c(1))
+        # the exponent is 8 too small, which a product repairs, for subnormal numbers as well
+        scaled = asm(b, I32, [b.or_(sign, size), i32c(0x5C005C00)], "mul.rn.f16x2 $0, $1, $2;", "=r,r,r")
+        top = b.and_(b.lshr(b.add(size, i32c(0x00800080)), i32c(14)), i32c(0x00010001))  # all ones: NaN
+        made.append(b.or_(scaled, b.mul(top, i32c(0x7E00))))
+    return made[0], made[1]
+
+
+def _product(
+    b: Any,
+    types: tuple[DTypeLike, DTypeLike],
+    left: Sequence[Any],
+    right: Sequence[Any],
+    acc: Sequence[Any],
+    capability: Capability,
+) -> list[Any]:
+    """One step of K of one core of the result."""
+    if types[0] not in FP8 or capability >= FP8_SINCE:
+        return _instruction(b, *types, left, right, acc)
+    # Before sm_89 in f16, which holds both types. The order of K is free as long as both operands have the same:
+    # the first two of each four make one product, the last two another.
+    a = [_as_halves(b, types[0], each) for each in left]
+    c = [_as_halves(b, types[1], each) for each in right]
+    for half in range(2):
+        first = [each[half] for each in a]
+        acc = _instruction(b, f16, f16, first, [each[half] for each in c], acc)
+    return list(acc)
+
+
+def _by_f64(b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any) -> list[Any]:
+    """8 x 8 x 4 products of f64: the two halves of a core's rows one after the other."""
+    lane = b.and_(thread(b), i32c(31))
+    group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
+
+    def reader(stage: Stage, across: Any, is_left: bool) -> Any:
+        by_k = stage.swap if is_left else not stage.swap
+        row, column = (inner, b.add(across, group)) if by_k else (b.add(across, group), inner)
+        base = b.mul(b.add(b.mul(row, i32c(stage.pitch)), column), i32c(8))
+        base = b.add(b.add(base, shift), i32c(stage.offset))
+
+        def read(other: int, k: int) -> Any:
+            row, column = (k, other) if by_k else (other, k)
+            where = shared(b, b.add(base, i32c((row * stage.pitch + column) * 8)))
+            loaded = b.load(pointer(b, where, F64, SHARED))
+            loaded.align = 8
+            return loaded
+
+        return read
+
+    read_left = reader(left, _warp_coordinate(b, accumulator, 0), True)
+    read_right = reader(right, _warp_coordinate(b, accumulator, 1), False)
+    down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
+    text = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {$0,$1}, {$2}, {$3}, {$4,$5};"
+    for k in range(0, left.rows if left.swap else left.columns, F64_STEP):
+        a = [[read_left(m + half, k) for half in (0, 8)] for m in down]
+        parts = [read_right(n, k) for n in across]
+        for i in range(len(down)):
+            for j in range(len(across)):
+                for half in range(2):
+                    at = (i * len(across) + j) * 4 + 2 * half
+                    operands = [a[i][half], parts[j], *sums[at : at + 2]]
+                    result = ir.LiteralStructType([F64] * 2)
+                    made = asm(b, result, operands, text, "=d,=d,d,d,0,1", convergent=True)
+                    sums[at : at + 2] = [b.extract_value(made, c) for c in range(2)]
+    return sums
+
+
+def by_tensor_cores(
+    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any, capability: Capability
+) -> list[Any]:
+    """Add the staged product to `sums`, in f32, f64 or i32. `shift`: from the stages' offsets to where they are."""
+    if left.dtype is f64:
+        return _by_f64(b, accumulator, sums, left, right, shift)
+    down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
+    stride = across[1] if len(across) > 1 else 0
+    rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), 8, True, shift)
+    columns = _Side(b, right, _warp_coordinate(b, accumulator, 1), stride, False, shift)
+    types = left.dtype, right.dtype
+    for k in range(0, left.rows if left.swap else left.columns, STEP_BYTES * 8 // left.dtype.bits):
+        a = [rows.read(m, k, 4) for m in down]
+        parts: list[list[Any]] = []
+        for first in range(0, len(across), 2):
+            pair = min(2, len(across) - first)
+            found = columns.read(across[first], k, 2 * pair)
+            parts += [found[2 * i : 2 * i + 2] for i in range(pair)]
+        for i in range(len(down)):
+            for j in range(len(across)):
+                at = (i * len(across) + j) * 4
+                sums[at : at + 4] = _product(b, types, a[i], parts[j], sums[at : at + 4], capability)
+    return sums

@@ -1,0 +1,39 @@
+"""Write scaled products as plain ones, for targets without an instruction for them.
+
+    %t = mma_scaled(%a, %b, %acc, %as, %bs)  ->  %t = mma(mul(convert(%a), repeat(convert(%as))), ..., %acc)
+
+Not one of the passes that every target has: a target that wants it calls it.
+"""
+
+from __future__ import annotations
+
+from cutile.dtypes import f32
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ops.arith import Mul
+from cutile.ops.cast import Convert
+from cutile.ops.matmul import Mma, MmaScaled
+from cutile.ops.shape import Broadcast, Reshape
+
+
+def unscale(function: Function) -> Function:
+    """A copy of `function` without scaled products. Scaled numbers are exact in f32, but for its ends."""
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if not isinstance(op, MmaScaled):
+            return KEEP
+        make = rewriter.builder.value
+
+        def scaled(x: Value, scale: Value, axis: int) -> Value:
+            shape = x.tile.shape
+            blocks = scale.tile.shape
+            split = (*blocks[: axis + 1], op.block, *blocks[axis + 1 :])
+            single = (*blocks[: axis + 1], 1, *blocks[axis + 1 :])
+            factor = make(Reshape(x=make(Convert(x=scale, dtype=f32)), shape=single))
+            factor = make(Reshape(x=make(Broadcast(x=factor, shape=split)), shape=shape))
+            return make(Mul(x=make(Convert(x=x, dtype=f32)), y=factor))
+
+        left, right = scaled(op.a, op.a_scale, 1), scaled(op.b, op.b_scale, 0)
+        return make(Mma(a=left, b=right, acc=op.acc))
+
+    return rewrite(function, rule)
