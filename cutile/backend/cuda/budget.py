@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import StagedMma
 from cutile.backend.cuda.placement import round_up
-from cutile.backend.cuda.staging import STEP, tensor_cores
 from cutile.backend.cuda.target import Architecture
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Function, Value
 from cutile.ops.matmul import Mma
 
+LEAST = 16
+"""The least extent of a tile that is named as one that fits."""
 MOST_REGISTERS = 255
 """Of one thread."""
 SPARE = 39
@@ -97,7 +98,7 @@ def _words(op: Mma | StagedMma, layouts: dict[str, Layout]) -> Words:
 
 def _largest(function: Function) -> Mma | None:
     products = [op for op in function.walk() if isinstance(op, Mma)]
-    return max(products, key=lambda op: op.acc.tile.size * op.a.tile.shape[1], default=None)
+    return max(products, key=lambda op: op.acc.tile.size * op.a.tile.shape[-1], default=None)
 
 
 def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
@@ -105,7 +106,7 @@ def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
     if product is None:
         return "Use a smaller partition."
     near = nearest(product, arch, blocks)
-    (m, n), k = product.acc.tile.shape, product.a.tile.shape[1]
+    (m, n), k = product.acc.tile.shape[-2:], product.a.tile.shape[-1]
     if near is None:
         return "Use smaller tiles: a smaller K step of the product, or a smaller partition."
     return f"The nearest that fits is a product of {near[0]} x {near[1]} x {near[2]}, in place of {m} x {n} x {k}."
@@ -113,13 +114,13 @@ def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
 
 def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, int] | None:
     """The largest product that fits of those with one or more extents halved; None where none does."""
-    (m, n), k = product.acc.tile.shape, product.a.tile.shape[1]
+    (m, n), k = product.acc.tile.shape[-2:], product.a.tile.shape[-1]
     halves = [
         (m >> a, n >> b, k >> c)
         for a, b, c in itertools.product(range(5), repeat=3)
         if a + b + c and all(extent % (1 << by) == 0 for extent, by in ((m, a), (n, b), (k, c)))
     ]
-    fitting = [each for each in halves if min(each) >= STEP and _fits(each, product, arch, blocks)]
+    fitting = [each for each in halves if min(each) >= LEAST and _fits(each, product, arch, blocks)]
 
     def merit(shape: tuple[int, int, int]) -> tuple[int, ...]:
         """The size; then that of the sums, which is the launch's; then how well it shares its operands."""
@@ -135,10 +136,7 @@ def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks:
     dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
     warps = min(8, max(1, round_up(m * n) // 2048))
     operand_bytes = (m + n) * k * dtype.bits // 8
-    slots = 2 if tensor_cores(dtype) else 1  # of a ring, which keeps operands out of registers
-    padded = slots * operand_bytes * 5 // 4
+    padded = 2 * operand_bytes * 5 // 4  # two slots of a ring, which keeps operands out of registers
     room = (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
     filled = m * n * sums.bits // 32 // (32 * warps)
-    if not tensor_cores(dtype):
-        filled += operand_bytes // 4 // (32 * warps)
     return padded <= room and filled <= registers(arch, 32 * warps, blocks) - SPARE

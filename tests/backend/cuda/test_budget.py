@@ -18,12 +18,13 @@ AMPERE, HOPPER = Target("cuda", "sm_80"), Target("cuda", "sm_90a")
 TOO_MUCH: list[tuple[Target, DTypeLike, tuple[int, int], int, dict[str, Any], str, tuple[int, int, int]]] = [
     (AMPERE, bf16, (256, 256), 64, {}, "256 registers of the product's sums; of its 255 registers on sm_80, 216",
      (128, 256, 64)),
-    (HOPPER, f32, (256, 256), 32, {}, "256 registers of the product's sums and 64 of its operands", (128, 256, 32)),
+    (HOPPER, f32, (256, 256), 32, {}, "256 registers of the product's sums; of its 255 registers", (128, 256, 32)),
     (AMPERE, bf16, (128, 256), 128, {}, "128 registers of the product's sums and 96 of its operands", (128, 256, 64)),
     (AMPERE, bf16, (128, 256), 256, {}, "202752 bytes of shared memory; a block on sm_80 has 166912", (128, 256, 64)),
     (AMPERE, f16, (128, 256), 64, {"occupancy": 2},
      "156672 bytes of shared memory; a block on sm_80 has 82944 where 2 share a multiprocessor", (128, 128, 64)),
-    (AMPERE, f32, (128, 128), 32, {"occupancy": 3}, "64 registers of the product's sums and 32", (64, 128, 32)),
+    (AMPERE, f32, (128, 128), 32, {"occupancy": 3},
+     "70656 bytes of shared memory; a block on sm_80 has 54954 where 3 share a multiprocessor", (64, 128, 16)),
 ]  # fmt: skip
 
 
