@@ -28,7 +28,9 @@ _FLAG = TileType(bool_)
 
 def _is_cheap(op: Op) -> bool:
     """Whether nobody can tell that an operation was computed, and it costs next to nothing."""
-    return op.effect is Effect.NONE and not op.regions and all(value.tile.is_scalar for value in op.results)
+    values = [value.type for value in (*op.operands, *op.results)]
+    small = all(type.is_scalar for type in values if isinstance(type, TileType))
+    return op.effect is Effect.NONE and not op.regions and small
 
 
 def conjunction(frame: Frame, first: Value | None, block: Block, second: Value) -> Value:

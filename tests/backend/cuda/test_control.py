@@ -1,14 +1,17 @@
-"""The samples of control flow as machine code for each architecture, without a device."""
+"""The samples of control flow for GPUs, without one: as machine code, and as generated text that Python runs."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cutile.dtypes import i32
 from cutile.ir.core import Function
 from cutile.passes.pipeline import run_passes
-from tests.backend.cuda.programs import compiled
+from tests.backend.cuda.programs import compiled, source
+from tests.backend.cuda.simulated import run
 from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
+from tests.launch.test_control_flow import KERNEL, meant
 from tests.samples.control import SAMPLES
 from tests.support.kernels import define
 from tests.support.programs import mut, program, scalar, tensor
@@ -31,3 +34,15 @@ def all_in_one(names: list[str]) -> Function:
 def test_the_samples_compile_clean(arch: str) -> None:
     names = list(SAMPLES)[ARCHITECTURES.index(arch) :: len(ARCHITECTURES)]
     assert_clean(compiled(all_in_one(names), arch))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_generated_file_does_what_python_does(name: str) -> None:
+    sample = SAMPLES[name]
+    types = {"out": mut(8, dtype=i32), "x": tensor(1, i32), "n": scalar(i32), "m": scalar(i32)}
+    text = source(run_passes(program(sample.text + KERNEL, types, {"__name__": __name__}))).text
+    for n, m in sample.calls:
+        x = np.arange(-3, 5, dtype=np.int32)
+        np.testing.assert_array_equal(
+            run(text, "sample", x, n, m), meant(sample.text, x, n, m), f"n={n}, m={m}\n{text}"
+        )
