@@ -1,0 +1,291 @@
+"""A builder of LLVM IR that computes instead: each instruction at once, on NumPy arrays of one element per thread.
+
+What intrinsics write can so be run without a GPU. All threads do each instruction together, so it shows whether the
+right elements meet, not whether a barrier is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.cuda.intrinsics.llvm import F32, F64, I1, I32, ir, register_type
+from cutile.backend.cuda.layout import Layout
+from cutile.dtypes import DTypeLike
+
+Array = np.ndarray[Any, Any]
+
+LIBRARY: dict[str, Any] = {
+    "__nv_fmodf": np.fmod, "__nv_fmod": np.fmod, "__nv_floorf": np.floor, "__nv_floor": np.floor,
+    "llvm.minnum.f32": np.fmin, "llvm.maxnum.f32": np.fmax, "llvm.minnum.f64": np.fmin, "llvm.maxnum.f64": np.fmax,
+    "llvm.copysign.f32": np.copysign, "llvm.copysign.f64": np.copysign,
+    "llvm.fabs.f32": np.abs, "llvm.fabs.f64": np.abs,
+}  # fmt: skip
+
+
+def numpy_type(kind: Any) -> Any:
+    """The NumPy type whose elements stand for an LLVM type: unsigned integers, bools for bits."""
+    if isinstance(kind, ir.IntType):
+        return np.bool_ if kind.width == 1 else np.dtype(f"u{kind.width // 8}") if kind.width <= 64 else object
+    return {str(ir.HalfType()): np.float16, str(F32): np.float32, str(F64): np.float64}[str(kind)]
+
+
+def _truncated(x: Any, y: Any) -> Any:
+    return (x - np.fmod(x, y)) // y
+
+
+_where: Any = np.where
+
+
+class Vector:
+    """A value of every thread: an array, or for aggregates a list of these."""
+
+    def __init__(self, type: Any, data: Any) -> None:
+        self.type = type
+        self.data = data
+
+
+class _Globals:
+    """Every function is known, by its name."""
+
+    def get(self, name: str) -> str:
+        return name
+
+
+class _Module:
+    globals = _Globals()
+
+
+class Emulated:
+    """The builder.
+
+    Args:
+        threads: of the block.
+        shared: bytes of shared memory.
+    """
+
+    def __init__(self, threads: int, shared: int = 1 << 16) -> None:
+        self.module = _Module()
+        self._threads = threads
+        self._memory = np.full(shared, 0xA5, np.uint8)
+        self._active = np.ones(threads, np.bool_)
+
+    def _of(self, value: Any) -> Any:
+        """The data of a value or of a constant."""
+        if isinstance(value, Vector):
+            return value.data
+        constant = value.constant
+        if isinstance(value.type, ir.ArrayType | ir.LiteralStructType | ir.VectorType):
+            count = len(value.type.elements) if isinstance(value.type, ir.LiteralStructType) else value.type.count
+            return [None] * count
+        if isinstance(value.type, ir.IntType) and value.type.width > 1:
+            constant = int(constant) & (1 << value.type.width) - 1
+        return np.full(self._threads, constant, numpy_type(value.type))
+
+    def _signed(self, value: Any) -> Array:
+        data = self._of(value)
+        return data if data.dtype in (np.bool_, object) else data.view(f"i{data.dtype.itemsize}")
+
+    def _made(self, type: Any, data: Any) -> Vector:
+        return Vector(type, np.asarray(data).astype(numpy_type(type)))
+
+    # arithmetic
+
+    def _binary(self, function: Any, x: Any, y: Any) -> Vector:
+        return self._made(x.type, function(self._of(x), self._of(y)))
+
+    def _on_signed(self, function: Any, x: Any, y: Any) -> Vector:
+        data = np.asarray(function(self._signed(x), self._signed(y)))
+        return Vector(x.type, data.astype(data.dtype).view(numpy_type(x.type)))
+
+    def add(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.add, x, y)
+
+    def sub(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.subtract, x, y)
+
+    def mul(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.multiply, x, y)
+
+    def udiv(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.floor_divide, x, y)
+
+    def urem(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.mod, x, y)
+
+    def sdiv(self, x: Any, y: Any) -> Vector:
+        return self._on_signed(_truncated, x, y)
+
+    def srem(self, x: Any, y: Any) -> Vector:
+        return self._on_signed(np.fmod, x, y)
+
+    def and_(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.bitwise_and, x, y)
+
+    def or_(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.bitwise_or, x, y)
+
+    def xor(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.bitwise_xor, x, y)
+
+    def shl(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.left_shift, x, y)
+
+    def lshr(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.right_shift, x, y)
+
+    def ashr(self, x: Any, y: Any) -> Vector:
+        return self._on_signed(np.right_shift, x, y)
+
+    def fadd(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.add, x, y)
+
+    def fsub(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.subtract, x, y)
+
+    def fmul(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.multiply, x, y)
+
+    def fdiv(self, x: Any, y: Any) -> Vector:
+        return self._binary(np.divide, x, y)
+
+    # comparisons
+
+    def _compare(self, operator: str, x: Any, y: Any) -> Vector:
+        functions = {
+            "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,
+            ">": np.greater, ">=": np.greater_equal,
+        }  # fmt: skip
+        return Vector(I1, functions[operator](x, y))
+
+    def icmp_unsigned(self, operator: str, x: Any, y: Any) -> Vector:
+        return self._compare(operator, self._of(x), self._of(y))
+
+    def icmp_signed(self, operator: str, x: Any, y: Any) -> Vector:
+        return self._compare(operator, self._signed(x), self._signed(y))
+
+    def fcmp_ordered(self, operator: str, x: Any, y: Any) -> Vector:
+        a, b = self._of(x), self._of(y)
+        return Vector(I1, self._compare(operator, a, b).data & ~np.isnan(a) & ~np.isnan(b))
+
+    def fcmp_unordered(self, operator: str, x: Any, y: Any) -> Vector:
+        a, b = self._of(x), self._of(y)
+        either = np.isnan(a) | np.isnan(b)
+        return Vector(I1, either if operator == "uno" else self._compare(operator, a, b).data | either)
+
+    def select(self, condition: Any, x: Any, y: Any) -> Vector:
+        return Vector(x.type, _where(self._of(condition), self._of(x), self._of(y)))
+
+    # conversions
+
+    def zext(self, x: Any, kind: Any) -> Vector:
+        return self._made(kind, self._of(x))
+
+    def sext(self, x: Any, kind: Any) -> Vector:
+        wide = self._signed(x).astype(f"i{kind.width // 8}")
+        return Vector(kind, wide.view(f"u{kind.width // 8}"))
+
+    trunc = fpext = fptrunc = uitofp = zext
+
+    def sitofp(self, x: Any, kind: Any) -> Vector:
+        return self._made(kind, self._signed(x))
+
+    def bitcast(self, x: Any, kind: Any) -> Vector:
+        if isinstance(kind, ir.PointerType):
+            return Vector(kind, x.data)
+        if isinstance(kind, ir.VectorType):
+            pairs = self._of(x).view(np.uint32).reshape(-1, kind.count)
+            return Vector(kind, [Vector(I32, pairs[:, i].copy()) for i in range(kind.count)])
+        if isinstance(x.type, ir.VectorType):
+            parts = np.stack([each.data for each in x.data], 1)
+            return Vector(kind, np.ascontiguousarray(parts).view(numpy_type(kind)).reshape(-1))
+        return Vector(kind, self._of(x).view(numpy_type(kind)))
+
+    # aggregates
+
+    def extract_value(self, x: Any, at: int) -> Vector:
+        return x.data[at]
+
+    def insert_value(self, x: Any, value: Any, at: int) -> Vector:
+        items = list(self._of(x))
+        items[at] = Vector(value.type, self._of(value))
+        return Vector(x.type, items)
+
+    def extract_element(self, x: Any, at: Any) -> Vector:
+        return x.data[int(at.constant)]
+
+    def insert_element(self, x: Any, value: Any, at: Any) -> Vector:
+        return self.insert_value(x, value, int(at.constant))
+
+    # memory
+
+    def gep(self, base: Any, indices: Sequence[Any], inbounds: bool = False) -> Vector:
+        assert base == "cutile_shared"
+        return Vector(None, self._of(indices[-1]))
+
+    def _bytes(self, pointer: Vector) -> Array:
+        size = np.dtype(numpy_type(pointer.type.pointee)).itemsize
+        return pointer.data[:, None].astype(np.int64) + np.arange(size)
+
+    def load(self, pointer: Vector) -> Vector:
+        kind = pointer.type.pointee
+        raw = np.ascontiguousarray(self._memory[self._bytes(pointer)])
+        return Vector(kind, raw.view(numpy_type(kind)).reshape(-1))
+
+    def store(self, value: Any, pointer: Vector) -> None:
+        data = np.ascontiguousarray(self._of(value)).view(np.uint8).reshape(self._threads, -1)
+        self._memory[self._bytes(pointer)[self._active]] = data[self._active]
+
+    @contextmanager
+    def if_then(self, condition: Any) -> Generator[None]:
+        before = self._active
+        self._active = before & self._of(condition)
+        yield
+        self._active = before
+
+    # calls
+
+    def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
+        assert isinstance(function, str), f"inline PTX is not emulated: {function}"
+        given = [self._of(each) for each in operands]
+        if function == "llvm.nvvm.read.ptx.sreg.tid.x":
+            return Vector(I32, np.arange(self._threads, dtype=np.uint32))
+        if function == "llvm.nvvm.shfl.sync.bfly.i32":
+            return Vector(I32, given[1][np.arange(self._threads) ^ int(given[2][0])])
+        if function == "llvm.nvvm.barrier0":
+            return None
+        return self._made(operands[0].type, LIBRARY[function](*given))
+
+
+def scatter(tile: Array, layout: Layout, dtype: DTypeLike) -> Vector:
+    """A tile as the fragment that each thread holds; what lies beyond its edge is poison."""
+    kind = register_type(dtype)
+    flat = np.full((layout.registers, layout.threads), 0x5A, np.uint8).astype(dtype.numpy)
+    for where, register, lane, warp in layout.elements():
+        flat[register, warp * 32 + lane] = tile[where]
+    rows = [Vector(kind, row.copy() if kind == I1 else row.view(numpy_type(kind))) for row in flat]
+    return Vector(ir.ArrayType(kind, len(rows)), rows)
+
+
+def collect(value: Vector, layout: Layout, dtype: DTypeLike) -> Array:
+    """The tile of a fragment; every thread that holds an element must have the same."""
+    tile = np.zeros(layout.shape, dtype.numpy)
+    seen = np.zeros(layout.shape, np.bool_)
+    rows = [np.ascontiguousarray(each.data).view(dtype.numpy) for each in value.data]
+    for where, register, lane, warp in layout.elements():
+        element = rows[register][warp * 32 + lane]
+        if seen[where]:
+            assert tile[where].tobytes() == element.tobytes(), f"threads disagree on element {where}"
+        tile[where], seen[where] = element, True
+    assert seen.all()
+    return tile
+
+
+def everywhere(value: Vector, dtype: DTypeLike) -> Any:
+    """A scalar, which every thread must have."""
+    found = np.ascontiguousarray(value.data).view(dtype.numpy)
+    assert len({each.tobytes() for each in found}) == 1, "threads disagree on a scalar"
+    return found[0]
