@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, f32, i32
-from kernels.gemm_choice import choose
+from kernels.gemm_choice import Choice, choose
 
 
 @ct.entry
@@ -21,13 +23,13 @@ def gemm_batched(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
 
 
 @ct.entry
-def gemm_stacked(z: Mut, x: Tensor, y: Tensor, rows: i32, *, BK: Const = 64):
-    """z = x @ y for products stacked one below the other, of `rows` rows of z each: whole tiles of them."""
+def gemm_stacked(z: Mut, x: Tensor, y: Tensor, *, TALL: Const, BK: Const = 64):
+    """z = x @ y for products that lie one below the other, each TALL whole tiles of z."""
     BM, BN = z.shape
     part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
     i, j, _ = ct.get_tile_block_id()
     steps = ct.num_tiles(part_x, 1)
-    above = i // (rows // BM) * steps  # tiles of the right operands above this product's
+    above = i // TALL * steps  # tiles of right operands above this product's
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(steps):
         acc = ct.mma(part_x.load((i, k)), part_y.load((above + k, j)), acc)
@@ -68,8 +70,26 @@ def batched_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) 
     batch, m, k = x.shape
     n = y.shape[2]
     best = choose(m, n, k, x.dtype, x.device, batch=batch)
-    z = api.empty((batch, m, n), x.dtype) if out is None else out
-    return gemm_batched(z.partition((1, best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()
+    if not stackable(x, y, best) or (out is not None and not out.is_contiguous()):
+        z = api.empty((batch, m, n), x.dtype) if out is None else out
+        return gemm_batched(z.partition((1, best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()
+    if out is not None:
+        return stacked(x, y, out.reshape((batch * m, n)).mut.partition((best.rows, best.columns)), best).map(
+            lambda _: out
+        )
+    made = api.empty((batch * m, n), x.dtype).partition((best.rows, best.columns))
+    return stacked(x, y, made, best).first().unpartition().reshape((batch, m, n))
+
+
+def stackable(x: ct.Tensor, y: ct.Tensor, tile: Choice) -> bool:
+    """Whether a batch of products is one product of matrices that lie one below the other, in whole tiles."""
+    return x.shape[1] % tile.rows == 0 == x.shape[2] % tile.depth and x.is_contiguous() and y.is_contiguous()
+
+
+def stacked(x: ct.Tensor, y: ct.Tensor, z: Any, tile: Choice) -> ct.KernelOp:
+    """The launch of such a product; `z` is a partition of the matrices of the result, one below the other."""
+    (_, m, k), n = x.shape, y.shape[2]
+    return gemm_stacked(z, x.reshape((-1, k)), y.reshape((-1, n)), TALL=m // tile.rows, BK=tile.depth)
 
 
 def integer_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) -> DeviceOp[ct.Tensor]:

@@ -9,7 +9,7 @@ from cuda_async.graph import Scope
 from cutile import KernelError, KernelOp, api
 from kernels.gemm import gemm
 from kernels.gemm_choice import Choice, choose
-from kernels.gemm_variants import gemm_batched, gemm_integers
+from kernels.gemm_variants import gemm_batched, gemm_integers, stackable, stacked
 from kernels.paired.cases import Product
 from kernels.paired.operands import DTYPES, RESULTS, Operands
 
@@ -77,7 +77,7 @@ class Rounds(DeviceOp[None]):
     def execute(self, context: ExecutionContext) -> None:
         self._arm.mark(context.stream, end=False)
         for _ in range(self._repeats):
-            self._graph.enqueue(context)
+            context.keep(self._graph.enqueue(context.stream))
         self._arm.mark(context.stream, end=True)
 
 
@@ -103,6 +103,8 @@ def require(case: Product) -> None:
 def product(case: Product, each: Operands, choice: Choice) -> KernelOp:
     """The launch of one product."""
     tile = (choice.rows, choice.columns)
+    if case.batch and stackable(each.x, each.y, choice):
+        return stacked(each.x, each.y, each.z.reshape((-1, each.z.shape[2])).mut.partition(tile), choice)
     if case.batch:
         return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
     kernel = gemm_integers if case.operand == "int8" else gemm

@@ -11,9 +11,9 @@ from cuda_async import Device
 from cutile import Tensor, api, bf16, f16, f32, use_backend
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
-from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, best, choose, predict
+from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, Choice, best, choose, predict
 from kernels.gemm_fused import ACTIVATIONS, Activation
-from kernels.gemm_variants import batched_matmul, integer_matmul
+from kernels.gemm_variants import batched_matmul, integer_matmul, stackable
 
 Array = np.ndarray[Any, Any]
 
@@ -77,6 +77,20 @@ def test_products_in_batches() -> None:
     x, y = draw(3, 70, 40, seed=1), draw(3, 40, 50, seed=2)
     result = batched_matmul(on_device(x), on_device(y)).sync().to_numpy().sync()
     assert relative_error(result, x.astype(np.float64) @ y) < TOLERANCE[f32]
+
+
+@pytest.mark.usefixtures("_device")
+@pytest.mark.parametrize("given", [True, False])
+def test_batches_of_whole_tiles_are_multiplied_as_one_product(given: bool) -> None:
+    x, y = draw(3, 256, 512, seed=1), draw(3, 512, 40, seed=2)
+    out = on_device(np.full((3, 256, 40), np.nan, np.float32)) if given else None
+    a, b = on_device(x), on_device(y)
+    assert stackable(a, b, Choice(256, 64, 256))
+    assert not stackable(a.transpose((0, 2, 1)), b, Choice(256, 64, 256))
+    made = batched_matmul(a, b, out=out).sync()
+    assert out is None or made is out
+    assert made.shape == (3, 256, 40)
+    assert relative_error(made.to_numpy().sync(), x.astype(np.float64) @ y) < TOLERANCE[f32]
 
 
 @pytest.mark.usefixtures("_device")
