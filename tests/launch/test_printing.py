@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +112,35 @@ def test_what_cannot_be_said_is_refused(body: str, message: str) -> None:
     made = kernel(f"def k(y: Mut, n: i32):\n    {body}\n    y.store(y.load())\n")
     with pytest.raises(KernelTypeError, match=message):
         made(api.zeros((4,), i32).sync().partition((4,)), 3).sync()
+
+
+ON_A_GPU = """
+import cutile as ct
+from cuda_async import Device, DeviceError
+from cutile import api, i32
+
+@ct.entry
+def check(y: ct.Mut, n: i32):
+    assert ct.get_tile_block_id()[1] < n, "too many columns"
+    y.store(y.load())
+
+with Device(0):
+    y = api.zeros((4, 8)).sync()
+    check(y.mut.partition((2, 2)), 4).sync()
+    try:
+        check(y.mut.partition((2, 2)), 3).sync()
+    except DeviceError as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.gpu
+def test_a_failed_assertion_on_a_gpu_says_where(tmp_path: Path) -> None:
+    """In a process of its own, whose device is lost by it."""
+    script = tmp_path / "failing.py"
+    script.write_text(ON_A_GPU)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert "CUDA_ERROR_ASSERT" in ran.stdout, ran.stdout + ran.stderr
+    said = ran.stdout + ran.stderr
+    assert "check: too many columns" in said
+    assert re.search(r'failing.py", line 8, in tile block \([01], 3, 0\)', said), said

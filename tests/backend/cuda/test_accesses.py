@@ -1,0 +1,168 @@
+"""Accesses by address, prints and assertions in machine code, without a device: which instructions, which waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, i64, u32, u64
+from cutile.frontend.build import build
+from cutile.frontend.source import take_source
+from cutile.ir.core import Function
+from cutile.ir.types import TileType, Type
+from cutile.passes.pipeline import run_passes
+from tests.backend.cuda.programs import compiled, instructions, lowered, source
+from tests.support.golden import Golden
+from tests.support.kernels import define
+from tests.support.programs import mut, scalar, tensor
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+
+
+def unsafe(text: str, dtype: DTypeLike, **more: Type) -> Function:
+    """A kernel with a pointer `p` to `dtype`."""
+    function = define(text)
+    types = {"p": TileType(u64), **more}
+    made = build(function, take_source(function), types, {}, unsafe=True, pointers={"p": dtype})
+    return run_passes(made.function)
+
+
+def safe(text: str, **types: Type) -> Function:
+    """A kernel without pointers."""
+    function = define(text)
+    return run_passes(build(function, take_source(function), types, {}).function)
+
+
+def found(function: Function, folder: Path, arch: str = "sm_90a") -> Counter[str]:
+    return instructions(compiled(function, arch), folder)
+
+
+def total(instructions: Counter[str], *parts: str) -> int:
+    """How many instructions have all of these parts in their names."""
+    return sum(count for name, count in instructions.items() if all(part in name for part in parts))
+
+
+HISTOGRAM = """
+def histogram(counts: Mut, x: Tensor):
+    values = ct.load_tile(x, (1024,), (ct.get_tile_block_id()[0],))
+    ct.atomic_add(counts, values, 1)
+"""
+GATHER = """
+def gather(y: Mut, x: Tensor, index: Tensor):
+    y.store(ct.gather(x, ct.load_tile_like(index, y)))
+"""
+
+
+def test_the_text_is_golden(golden: Golden) -> None:
+    made = source(safe(HISTOGRAM, counts=mut(256, dtype=i32), x=tensor(1, i32)))
+    golden("emit_cuda/histogram.py.txt", made.text)
+    golden("emit_cuda/gather.py.txt", source(safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32))).text)
+
+
+def test_an_update_that_nobody_asks_about_is_a_reduction(tmp_path: Path) -> None:
+    seen = found(safe(HISTOGRAM, counts=mut(256, dtype=i32), x=tensor(1, i32)), tmp_path)
+    assert total(seen, "RED", "ADD") + total(seen, "ATOM", "ADD") == 4  # 1024 lanes of 256 threads
+    assert total(seen, "RED", "ADD") == 4
+    assert total(seen, "BAR.SYNC") == 1  # after earlier accesses to the same tensor
+
+
+def test_a_gather_from_what_nothing_writes_waits_for_nobody(tmp_path: Path) -> None:
+    made = safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32))
+    seen = found(made, tmp_path)
+    assert total(seen, "LDG", "CONSTANT") >= 4
+    assert not total(seen, "BAR.SYNC")
+    assert lowered(made).facts["noalias"] is False
+
+
+SCALE = """
+def scale(p: ct.Ptr[f32], a: f32, n: i32):
+    lanes = ct.iota((1024,)) + 1024 * ct.get_tile_block_id()[0]
+    value, token = ct.load_ptr_tko(p.offset(lanes), mask=lanes < n)
+    ct.store_ptr_tko(p.offset(lanes), a * value, mask=lanes < n{token})
+"""
+
+
+@pytest.mark.parametrize(("token", "barriers"), [("", 0), (", token=token", 1)])
+def test_threads_wait_where_a_token_says_so(token: str, barriers: int, tmp_path: Path) -> None:
+    made = unsafe(SCALE.format(token=token), f32, a=scalar(), n=scalar(i32))
+    seen = found(made, tmp_path)
+    assert (total(seen, "LDG"), total(seen, "STG"), total(seen, "BAR.SYNC")) == (4, 4, barriers)
+    assert not total(seen, "CONSTANT")
+
+
+UPDATE = """
+    wide, _ = ct.atomic_rmw_tko(p.offset(ct.iota((100,))), value, ct.atomic.{mode}, mask=ct.iota((100,)) > 3)
+    few, _ = ct.atomic_rmw_tko(p.offset(ct.iota((8,))), one, ct.atomic.{mode}, ct.ordering.ACQ_REL)
+    ct.atomic_rmw_tko(p, one, ct.atomic.{mode}, ct.ordering.RELEASE, ct.scope.SYSTEM)
+    total = total + wide + ct.reduce_max(few, 0)
+"""
+SWAP = """
+    before, _ = ct.atomic_cas_tko(p.offset(ct.iota((100,))), value, total, ct.ordering.ACQUIRE)
+    total = total + before
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [i32, i64, u32, u64, f16, bf16, f32, f64], ids=str)
+def test_every_update_of_a_dtype_compiles_clean(dtype: DTypeLike, arch: str) -> None:
+    """In tiles with an element per thread, in tiles that threads share, and as a scalar."""
+    ints = ("ADD", "AND", "OR", "XOR", "MAX", "MIN", "UMAX", "UMIN")
+    modes = [*(("ADDF",) if dtype.kind == "float" else ints), *(("XCHG",) if dtype.bits >= 32 else ())]
+    text = "def k(p: ct.Ptr, x: Tensor, old: Mut):\n    value = ct.load_tile(x, (100,), (0,))\n"
+    text += "    one = ct.reduce_max(value, 0)\n    total = value"
+    text += "".join(UPDATE.format(mode=mode) for mode in modes) + (SWAP if dtype.bits >= 32 else "")
+    made = unsafe(text + "    old.store(total)\n", dtype, x=tensor(1, dtype), old=mut(100, dtype=dtype))
+    facts = compiled(made, arch).facts
+    assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ())
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_loads_and_stores_of_every_dtype_compile_clean(arch: str) -> None:
+    text = (
+        "def k(p: ct.Ptr):\n"
+        "    q = p.offset(ct.iota((48,)) * 3)\n"
+        "    value, token = ct.load_ptr_tko(q, ct.ordering.ACQUIRE, ct.scope.SYSTEM)\n"
+        "    ct.store_ptr_tko(q.offset(1), value, ct.ordering.RELEASE, ct.scope.TILE_BLOCK, token=token)\n"
+        "    p.store(p.offset(2).load())\n"
+    )
+    for dtype in DTYPES:
+        if dtype.kind in ("bool", "int", "uint", "float"):
+            facts = compiled(unsafe(text, dtype), arch).facts
+            assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), dtype
+
+
+def test_scopes_and_orders_reach_the_machine(tmp_path: Path) -> None:
+    text = (
+        "def k(p: ct.Ptr[i32]):\n"
+        "    lanes = ct.iota((32,))\n"
+        "    ct.store_ptr_tko(p.offset(lanes), 1, ct.ordering.RELEASE, ct.scope.SYSTEM)\n"
+        "    seen, _ = ct.load_ptr_tko(p.offset(lanes + 32), ct.ordering.ACQUIRE, ct.scope.DEVICE)\n"
+        "    ct.atomic_rmw_tko(p.offset(seen), 1, ct.atomic.ADD, ct.ordering.RELAXED, ct.scope.TILE_BLOCK)\n"
+    )
+    seen = found(unsafe(text, i32), tmp_path)
+    assert total(seen, "MEMBAR", "SYS") == 1
+    assert total(seen, "ST", "STRONG", "SYS") == 1
+    assert total(seen, "LD", "STRONG", "GPU") == 1
+    assert total(seen, "RED", "ADD") + total(seen, "ATOM", "ADD") == 1
+    assert total(seen, "BAR.SYNC") == 2  # before the release, after the acquire
+
+
+SPEAK = """
+def k(y: Mut, n: i32):
+    print("block", ct.get_tile_block_id()[0], y.load(), f"{n:5d}% {y.load() > 0.5}")
+    assert n > 0, "n must be positive"
+    y.store(y.load() + 1.0)
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [f16, f32, f64], ids=str)
+def test_prints_and_assertions_compile(dtype: DTypeLike, arch: str) -> None:
+    made = compiled(safe(SPEAK, y=mut(4, 20, dtype=dtype), n=scalar(i32)), arch)
+    assert made.facts["spills"] == 0
+    assert b"vprintf" in made.image
+    assert b"__assertfail" in made.image
+    assert b"n must be positive" in made.image
