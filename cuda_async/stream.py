@@ -234,6 +234,10 @@ class Stream:
 
         return go
 
+    def expect_output(self) -> None:
+        """Kernels launched from here on may print: what they print comes out when they are seen to have completed."""
+        self._driver.expect_output()
+
     def encode_tensor_map(
         self,
         element: str,

@@ -351,6 +351,9 @@ class CheckedStream(DriverStream):
     def end_run(self) -> None:
         self.inner.end_run()
 
+    def expect_output(self) -> None:
+        self.inner.expect_output()
+
     def query(self) -> bool:
         return self.inner.query()
 

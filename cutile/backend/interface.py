@@ -200,6 +200,10 @@ class LaunchStream(Protocol):
         """What does `launch_function` at each call, with all that can be done once done here."""
         ...
 
+    def expect_output(self) -> None:
+        """Kernels launched from here on may print: what they print is to come out when they have completed."""
+        ...
+
     def encode_tensor_map(
         self,
         element: str,

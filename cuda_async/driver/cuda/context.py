@@ -6,6 +6,7 @@ pushed aside and restored. A fork's child is refused, since a context does not s
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -43,8 +44,21 @@ class _Current(threading.local):
 _current = _Current()
 
 
+def _open_c_library() -> Any:
+    try:
+        return ctypes.CDLL(None)
+    except (OSError, TypeError):  # Windows: its buffer is emptied when the process ends
+        return None
+
+
+_c_library = _open_c_library()
+
+
 class PrimaryContext:
     """The primary context of one CUDA device, retained for the life of the process.
+
+    Attributes:
+        speaks: whether kernels that print were launched.
 
     Raises:
         DriverError: the context could not be created.
@@ -53,6 +67,7 @@ class PrimaryContext:
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
         self.lost: DeviceLostError | None = None
+        self.speaks = False
         check(cu.cuInit(0), cu.cuInit)
         self.device: Any = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle: Any = check(cu.cuDevicePrimaryCtxRetain(self.device), cu.cuDevicePrimaryCtxRetain)
@@ -130,6 +145,12 @@ class PrimaryContext:
         finally:
             self.leave()
 
+    def write_output(self, wait: Any, handle: Any) -> None:
+        """Write out what kernels have printed. `wait(handle)` is over: the driver looks at it in such calls only."""
+        self.query(wait, handle)
+        if _c_library is not None:
+            _c_library.fflush(None)  # the driver prints through C's buffer, which nobody else empties
+
     def checked(self, function: Any, result: tuple[Any, ...]) -> Any:
         """Return what a call of `function` yielded beside its code. Raises as `call` does."""
         try:
@@ -160,6 +181,7 @@ class BorrowedContext(PrimaryContext):
     def __init__(self, ordinal: int, raw: int, owner: object) -> None:
         self.ordinal = ordinal
         self.lost = None
+        self.speaks = False
         self.owner = owner
         check(cu.cuInit(0), cu.cuInit)
         self.device = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)

@@ -73,10 +73,12 @@ class CudaEvent(DriverEvent):
         if context.lost is not None:
             return True
         code = context.query(_query, self.handle)
-        if code == _SUCCESS:
+        if code == _SUCCESS and not context.speaks:
             return True
         if is_pending(code):
             return False
+        if context.speaks:
+            context.write_output(cu.cuEventSynchronize, self.handle)
         error = error_of(code, "work on the device")
         if isinstance(error, DeviceLostError):
             context.lose(error)
@@ -188,7 +190,13 @@ class CudaStream(DriverStream):
     def query(self) -> bool:
         if self._context.lost is not None:
             return True
-        return not is_pending(self._context.query(cu.cuStreamQuery, self.handle))
+        done = not is_pending(self._context.query(cu.cuStreamQuery, self.handle))
+        if done and self._context.speaks:
+            self._context.write_output(cu.cuStreamSynchronize, self.handle)
+        return done
+
+    def expect_output(self) -> None:
+        self._context.speaks = True
 
     def allocate(self, nbytes: int) -> int:
         return int(self._context.call(cu.cuMemAllocFromPoolAsync, nbytes, self._driver.pool, self.handle))

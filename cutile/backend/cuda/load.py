@@ -140,6 +140,8 @@ class CudaLoaded(Loaded):
                 if found is None:
                     found = stream.load_function(self._executable.image, self._executable.entry, self._shared)
                     self._functions[device] = found
+                    if self._executable.facts.get("speaks", False):
+                        stream.expect_output()
         return found
 
     def _memory(self) -> tuple[Any, Any, int]:

@@ -160,6 +160,7 @@ class Lowering:
             "shared_bytes": self._arena.bytes,
             # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
             "noalias": not (self._unsafe or self._exposed),
+            "speaks": any(isinstance(op, Print | Assert) for op in self._function.walk()),
             **more,
             "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
         }

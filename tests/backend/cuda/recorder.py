@@ -36,6 +36,7 @@ class Recorder:
         self.device = device
         self.sizes = sizes
         self.loads: list[tuple[bytes, str, int]] = []
+        self.outputs_expected = 0
         self.launches: list[Any] = []
         self.encoded: list[tuple[Any, ...]] = []
         self.resident = 264
@@ -65,6 +66,9 @@ class Recorder:
     def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
         self.loads.append((image, entry, shared_bytes))
         return f"{entry} on {self.device}"
+
+    def expect_output(self) -> None:
+        self.outputs_expected += 1
 
     def launch_function(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> None:
         addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)

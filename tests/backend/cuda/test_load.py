@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,16 @@ def test_the_image_is_loaded_once_on_each_device() -> None:
         loaded.launch((1, 1, 1), [16], stream)
     assert first.loads == second.loads == [(b"cubin", "kernel", 4096)]
     assert [launch[0] for launch in first.launches] == ["kernel on gpu0"] * 2
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_what_prints_is_announced_once_on_each_device(speaks: bool) -> None:
+    made = executable()
+    loaded = load(replace(made, facts={**made.facts, "speaks": speaks}))
+    first, second = Recorder("gpu0"), Recorder("gpu1")
+    for stream in (first, second, first):
+        loaded.launch((1, 1, 1), [16], stream)
+    assert (first.outputs_expected, second.outputs_expected) == (speaks, speaks)
 
 
 def test_a_prepared_launch_is_repeated_with_other_values() -> None:
