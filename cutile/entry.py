@@ -114,7 +114,19 @@ class Kernel:
 
 
 @overload
-def entry(function: Callable[..., None]) -> Kernel: ...
+def entry(
+    function: Callable[..., None],
+    *,
+    options: CompileOptions | None = None,
+    unsafe: bool = False,
+    preconditions: Sequence[str] = (),
+    unchecked_accesses: bool = False,
+    deny_in_kernel_checks: bool = False,
+    check_accesses: bool = False,
+    optimization_hints: Mapping[str, CompileOptions] | None = None,
+    print_ir: bool = False,
+    dump_dir: str | Path | None = None,
+) -> Kernel: ...
 @overload
 def entry(
     *,

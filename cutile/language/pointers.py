@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import DTypeLike
-from cutile.language.annotations import Subscriptable, Tensor
+from cutile.language.annotations import Mut, Partition, Subscriptable, Tensor
 from cutile.language.mark import operation
 from cutile.language.markers import Latency, ordering, scope
 from cutile.language.tokens import Token
@@ -184,7 +184,11 @@ def store_ptr_tko(
 
 @operation
 def gather(
-    x: Tensor, index: Tile | int | tuple[Tile | int, ...], *, mask: Tile | None = None, padding_value: Tile | float = 0
+    x: Tensor | Mut | Partition,
+    index: Tile | int | tuple[Tile | int, ...],
+    *,
+    mask: Tile | None = None,
+    padding_value: Tile | float = 0,
 ) -> Tile:
     """The elements of a tensor at any indices: lane by lane, in elements, counted from the tensor's start.
 
@@ -209,7 +213,7 @@ def gather(
 
 @operation
 def scatter(
-    y: Any, index: Tile | int | tuple[Tile | int, ...], value: Tile | float, *, mask: Tile | None = None
+    y: Mut, index: Tile | int | tuple[Tile | int, ...], value: Tile | float, *, mask: Tile | None = None
 ) -> None:
     """Write elements of a `Mut` at any indices, counted as in `gather`; what is not in the tensor is dropped.
 

@@ -33,7 +33,7 @@ def k(old: Mut, p: ct.Ptr, x: Tensor, index: Tensor):
 
 def updated(mode: str, dtype: DTypeLike, index: Any, x: Any, start: Any, backend: str, order: str = "RELAXED") -> Any:
     """What is in memory afterwards, and what each lane found."""
-    made = ct.entry(define(RMW.format(mode=mode, order=order)), unsafe=True)
+    made = ct.entry(unsafe=True)(define(RMW.format(mode=mode, order=order)))
     with on(backend):
         memory = api.from_numpy(start).sync()
         given = [api.from_numpy(each).sync() for each in (x, index)]
@@ -153,7 +153,7 @@ def k(y: Mut, flag: ct.Ptr[ct.i32], data: ct.Ptr[ct.i32]):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_was_released_is_acquired(backend: str) -> None:
     """No block waits for another; one that sees the flag sees the data."""
-    made = ct.entry(define(SIGNAL), unsafe=True)
+    made = ct.entry(unsafe=True)(define(SIGNAL))
     with on(backend):
         memory = api.zeros((65,), i32).sync()
         flag, data = memory.device_pointer(), memory.slice(range(1, 65)).device_pointer()

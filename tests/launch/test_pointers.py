@@ -26,7 +26,7 @@ def back(tensor: HostTensor) -> Any:
 def scale(p: Ptr[f32], a: f32, n: i32):
     """A grid-stride loop, as one writes it for threads."""
     stride = 128 * ct.get_num_tile_blocks()[0]
-    for start in range(128 * ct.get_tile_block_id()[0], n, stride):
+    for start in range(128 * ct.get_tile_block_id()[0], n, stride):  # pyright: ignore[reportArgumentType]
         lanes = start + ct.iota((128,))
         places = ct.broadcast_ptr(ct.reshape_ptr(ct.pointer_to_tile(p), (1,)), (128,)).offset_tile(lanes)
         inside = lanes < n
@@ -89,7 +89,7 @@ def test_every_dtype_in_the_order_of_tokens(dtype: DTypeLike, backend: str) -> N
 def chase(y: Mut, table: Ptr[i64], n: i32):
     """A pointer that a loop carries, and a branch chooses; addresses kept in memory."""
     place = table
-    for _ in range(n):
+    for _ in range(n):  # pyright: ignore[reportArgumentType]
         address = place.load()
         place = ct.int_to_ptr(address, i64)
         if n > 100:
@@ -190,7 +190,7 @@ def test_what_is_no_pointer_is_refused() -> None:
 
 
 def test_a_pointers_dtype_decides_the_code() -> None:
-    kernel = ct.entry(define("def k(p: ct.Ptr, n: i32):\n    p.store(ct.convert_tile(n, p.dtype))\n"), unsafe=True)
+    kernel = ct.entry(unsafe=True)(define("def k(p: ct.Ptr, n: i32):\n    p.store(ct.convert_tile(n, p.dtype))\n"))
     tensors = [api.zeros((1,), dtype).sync() for dtype in (f32, i64, "f16")]
     for tensor in tensors:
         kernel(tensor.device_pointer(), 7).grid(1).sync()

@@ -1,9 +1,16 @@
 """Elements at any indices. What is stored through addresses has tests of its own, in tests/launch."""
 
+from typing import Any
+
 import numpy as np
 
 from cutile.dtypes import bf16, f16, f32, f64, i8, i32, u64
 from tests.samples.row import ANY, Row
+
+
+def _shifted(x: Any, y: Any) -> Any:
+    return np.concatenate([np.zeros_like(y[:12]), y[:12]])
+
 
 SOME = (f16, bf16, f32, f64, i8, i32, u64)
 
