@@ -26,13 +26,13 @@ def gemm_batched(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
 def gemm_stacked(z: Mut, x: Tensor, y: Tensor, *, TALL: Const, BK: Const = 64):
     """z = x @ y for products that lie one below the other, each TALL whole tiles of z."""
     BM, BN = z.shape
-    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    part_x = x.partition((BM, BK))
     i, j, _ = ct.get_tile_block_id()
     steps = ct.num_tiles(part_x, 1)
     above = i // TALL * steps  # tiles of right operands above this product's
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(steps):
-        acc = ct.mma(part_x.load((i, k)), part_y.load((above + k, j)), acc)
+        acc = ct.mma(part_x.load((i, k)), ct.load_tile(y, (BK, BN), (above + k, j)), acc)
     z.store(ct.convert_tile(acc, z.dtype))
 
 
