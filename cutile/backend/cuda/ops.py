@@ -133,6 +133,16 @@ class Roles(Op, name="cuda.roles"):
         return ()
 
 
+class BulkPrefetch(Op, name="cuda.bulk_prefetch", effect=Effect.WRITE):
+    """Bring the descriptor of a tensor into the copy engine's cache, ahead of the first copy."""
+
+    x: Value = operand(ANY_TENSOR)
+    map: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
 class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
     """Wait for the cluster's other blocks, which may still write to this one's shared memory."""
 

@@ -23,6 +23,7 @@ from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import (
     BulkDrain,
     BulkLoad,
+    BulkPrefetch,
     BulkStore,
     ClusterEnd,
     Elected,
@@ -79,6 +80,8 @@ class RoleLowering(Lowering):
         source, plan, builder = self._function, self._plan, self._builder
         shrunk, grown = REGISTERS[plan.groups]
         with builder.block(*(self._copy(value) for value in source.parameters)) as body:
+            for tensor, name in self._name_maps():
+                builder.add(BulkPrefetch(x=self._map[tensor], map=name))
             readers = plan.groups * plan.cluster
             builder.add(RingStart(slots=plan.slots, readers=readers, offset=self._barriers, cluster=plan.cluster))
             with builder.block() as load:
@@ -116,6 +119,19 @@ class RoleLowering(Lowering):
             ),
         )
         return made
+
+    def _name_maps(self) -> list[tuple[Value, str]]:
+        """The maps of what is loaded and stored by the copy engine, in the order of their first use."""
+        plan = self._plan
+        found = [
+            (each.load.x, self._map_name(each.load.x, each.box, each.panels.swizzle, (1 - each.axis, each.axis)))
+            for each in (plan.left, plan.right)
+        ]
+        if plan.store is not None:
+            panels = self._store_panels
+            name = self._map_name(plan.store.x, (16, panels.span), panels.swizzle, (0, 1))
+            found.append((plan.store.x, name))
+        return found
 
     # The tile blocks of a thread block.
 

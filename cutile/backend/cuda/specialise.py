@@ -17,11 +17,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cutile.backend.cuda.forms import FORMS, Form, columns_fit
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
-from cutile.dtypes import bf16, f16, f32
+from cutile.dtypes import bf16, f16, i32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
@@ -37,8 +38,6 @@ GOOD_SLOTS = 4
 """Slots of a ring for which a store makes do with fewer places."""
 MOST_BUFFERS = 4
 """Places per warp for pieces of a tile on their way to memory."""
-MOST_COLUMNS = 256
-"""Columns of one instruction."""
 MOST_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
 GROUPED_ROWS = 8
@@ -141,8 +140,10 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     rows, columns = product.acc.tile.shape
     depth = product.a.tile.shape[1]
     dtype, acc = product.a.tile.dtype, product.acc.tile.dtype
-    _require(dtype in (f16, bf16) and acc is f32, f"products of {dtype} that add up in {acc} keep to a warp")
-    groups = _groups(rows, columns)
+    form = FORMS.get(dtype)
+    if form is None or acc is not form.sums:
+        raise _Refused(f"products of {dtype} that add up in {acc} keep to a warp")
+    groups = _groups(rows, columns, form)
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
     _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
     wanted_warps = options.num_worker_warps or 4 * groups
@@ -157,6 +158,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     bounds = (loop.start, loop.stop, loop.step)
     axes = {each: _block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
     cluster, along, left, right = _cluster(left, right, axes, options)
+    for operand in (left, right):
+        stored = form.any_major or operand.panels.k_major
+        _require(stored, f"{dtype} operands must be contiguous along K: transpose {operand.load.x.name} in memory")
     others = [op for op in loop.body.operations[:-1] if op not in (product, left.load, right.load)]
     for op in others:
         _require(_is_scalar_work(op), f"the loop does more than multiply: {op.name}")
@@ -201,10 +205,11 @@ def _loop_of_products(function: Function) -> tuple[For, Mma]:
     return loops[0], product
 
 
-def _groups(rows: int, columns: int) -> int:
+def _groups(rows: int, columns: int, form: Form) -> int:
     """The warp groups that share a tile's rows."""
     _require(rows % ROWS == 0, f"a tile of {rows} rows is no whole number of {ROWS}")
-    _require(columns % 8 == 0 and columns <= MOST_COLUMNS, f"{columns} columns: a multiple of 8 up to 256 is wanted")
+    step = "16" if form.sums is i32 and columns > 32 else "8"
+    _require(columns_fit(form, columns), f"{columns} columns: a multiple of {step} up to 256 is wanted")
     groups = 1 if rows == ROWS else 2
     _require(rows % (ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
     sums = rows * columns // (GROUP * groups)

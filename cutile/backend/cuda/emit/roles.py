@@ -18,6 +18,11 @@ def _numbers(op: Op, *names: str) -> list[str]:
     return [f"{each}={op.attributes[each]!r}" for each in names]
 
 
+def prefetch(op: ops.BulkPrefetch, kernel: Kernel) -> Call:
+    """`prefetch(x_map)`."""
+    return Call(kernel.bind("prefetch", "bulk.prefetch"), (op.map,))
+
+
 def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
     """`start()`."""
     return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster")), ())
@@ -142,6 +147,7 @@ def drain(op: ops.BulkDrain, kernel: Kernel) -> Call:
 
 
 EMITTERS = {
+    ops.BulkPrefetch: prefetch,
     ops.RingStart: ring_start,
     ops.Registers: registers,
     ops.ClusterEnd: cluster_end,

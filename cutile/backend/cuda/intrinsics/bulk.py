@@ -76,6 +76,17 @@ def load(
     return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
 
 
+@cache
+def prefetch() -> Any:
+    """`f(map)`: one thread of the block brings the descriptor into the copy engine's cache."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            asm(b, VOID, [map_address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
+
+    return intrinsic("prefetch", None, [TENSOR_MAP], generate)
+
+
 def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
     """16-bit elements, two to a 32-bit register."""
     made: list[Any] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.forms import FORMS
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, call, const, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
@@ -74,10 +75,12 @@ def multiply(
     groups = layout.warps // 4
     per_part = columns // 2
     step = STEP_BYTES // (dtype.bits // 8)
-    kind = f"m64n{columns}k{step}.f32.{dtype.name}.{dtype.name}"
+    form = FORMS[dtype]
+    kind = f"m64n{columns}k{step}.{form.sums_name}.{form.name}.{form.name}"
     sums = ", ".join(f"${i}" for i in range(per_part))
-    turned = f"{int(not left.k_major)}, {int(not right.k_major)}"
-    text = f"wgmma.mma_async.sync.aligned.{kind} {{{sums}}}, ${2 * per_part}, ${2 * per_part + 1}, 1, 1, 1, {turned};"
+    turned = f", {int(not left.k_major)}, {int(not right.k_major)}" if form.any_major else ""
+    operands = f"${2 * per_part}, ${2 * per_part + 1}, {form.flags}{turned}"
+    text = f"wgmma.mma_async.sync.aligned.{kind} {{{sums}}}, {operands};"
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)

@@ -1,0 +1,45 @@
+"""The products that warp groups have instructions for (PTX ISA, `wgmma.mma_async`), as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
+
+
+@dataclass(frozen=True)
+class Form:
+    """One kind of product.
+
+    Attributes:
+        name: of the operands' type in PTX.
+        sums: the dtype that the products add up in.
+        any_major: whether operands may be contiguous along either axis; else along K alone.
+        flags: what follows the descriptors in PTX: that sums are added to, signs, and with `any_major` the axes.
+    """
+
+    name: str
+    sums: DTypeLike
+    any_major: bool
+    flags: str
+
+    @property
+    def sums_name(self) -> str:
+        """Of the sums' type in PTX."""
+        return "s32" if self.sums is i32 else "f32"
+
+
+FORMS: dict[DTypeLike, Form] = {
+    f16: Form("f16", f32, True, "1, 1, 1"),
+    bf16: Form("bf16", f32, True, "1, 1, 1"),
+    f8e4m3fn: Form("e4m3", f32, False, "1, 1, 1"),
+    f8e5m2: Form("e5m2", f32, False, "1, 1, 1"),
+    i8: Form("s8", i32, False, "1"),
+    u8: Form("u8", i32, False, "1"),
+}
+
+
+def columns_fit(form: Form, columns: int) -> bool:
+    """Whether one instruction takes so many columns: integers beyond 32 in steps of 16."""
+    step = 16 if form.sums is i32 and columns > 32 else 8
+    return columns % step == 0 and 0 < columns <= 256
