@@ -22,7 +22,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_stores
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import DTypeLike, bf16, f16, f32, i32
+from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32, u8
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
@@ -243,3 +243,17 @@ def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
 def fused_types() -> dict[str, Type]:
     x = tensor(2, f16)
     return {"x": x, "y": x, "bias": x, "more": x}
+
+
+@pytest.mark.parametrize(("dtype", "instruction"), [(i8, "IGMMA.64"), (u8, "IGMMA.64")], ids=str)
+def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str, tmp_path: Path) -> None:
+    text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", "ct.i32")
+    turned = {"x": tensor(2, dtype), "y": column_major(dtype), "z": mut(128, 256, dtype=i32)}
+    function = written(text, types(**turned))
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
+    rows = written(text, types(**turned | {"y": tensor(2, dtype)}))
+    assert refusal(rows) == f"{dtype} operands must be contiguous along K: transpose y in memory"
+    odd = written(text, types(**turned | {"z": mut(128, 200, dtype=i32)}))
+    assert "200 columns: a multiple of 16 up to 256 is wanted" in refusal(odd)
