@@ -44,7 +44,7 @@ from cutile.backend.cuda.ops import (
     TileStep,
 )
 from cutile.backend.cuda.panels import GROUP, Panels
-from cutile.backend.cuda.specialise import BARRIER_BYTES, GROUPED_ROWS, REGISTERS, Operand, Specialised
+from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
@@ -168,7 +168,7 @@ class RoleLowering(Lowering):
                 axis=axis,
                 rows=0,
                 columns=1,
-                group=GROUPED_ROWS,
+                group=self._plan.grouped,
                 cluster=self._plan.cluster,
                 along=self._plan.along,
             )

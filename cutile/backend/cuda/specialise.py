@@ -13,6 +13,7 @@ tests in `plan`; the first that does not hold is the answer, and stands in the l
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,10 +41,8 @@ MOST_BUFFERS = 4
 """Places per warp for pieces of a tile on their way to memory."""
 MOST_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
-GROUPED_ROWS = 8
-"""Rows of tile blocks that are gone through together."""
-CLUSTER_BYTES = 32768
-"""Of an operand's slot, from which on two blocks share it: 1 % on an H200 at 8192 cubed; smaller tiles lose by it."""
+AT_ONCE = 132
+"""Tile blocks that are at work at one time: the multiprocessors of an H100 or H200."""
 BARRIER_BYTES = 8
 REGISTERS = {1: (0, 0), 2: (56, 224)}
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
@@ -105,6 +104,12 @@ class Specialised:
     store: StoreMut | None
     buffers: int
     needed: frozenset[Op]
+
+    @property
+    def grouped(self) -> int:
+        """Rows of tile blocks that are gone through together: those at work cover a square of the result."""
+        rows, columns = self.product.acc.tile.shape
+        return max(1, round(math.sqrt(AT_ONCE * columns / rows)))
 
     @property
     def slot_bytes(self) -> int:
@@ -258,8 +263,10 @@ def _cluster(
 ) -> tuple[int, int, Operand, Operand]:
     """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared.
 
-    Blocks that are neighbours along the rows of the grid need the same right operand, in the same order, unless which
-    tiles those are depends on the row too: as where every row has a matrix of its own.
+    Where nothing is asked for, blocks share nothing: on an H200 it made no difference that could be told from noise at
+    4096 to 16384 cubed, and cost 2 % at 2048. Blocks that are neighbours along the rows of the grid need the same right
+    operand, in the same order, unless which tiles those are depends on the row too: as where every row has a matrix of
+    its own.
 
     Args:
         left, right: the operands.
@@ -268,7 +275,7 @@ def _cluster(
     """
     right_is_larger = right.panels.nbytes >= left.panels.nbytes
     larger, along = (right, 0) if right_is_larger else (left, 1)
-    blocks = options.num_cta_in_cga or (2 if larger.panels.nbytes >= CLUSTER_BYTES else 1)
+    blocks = options.num_cta_in_cga or 1
     _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
     if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:
         return 1, 0, left, right
