@@ -92,7 +92,7 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
         example = next((each for each in examples if each and written.search(each)), "")
     dtypes: dict[DTypeLike, None] = {}
     for op in ops:
-        dtypes.update(dict.fromkeys(_dtypes(op)))
+        dtypes.update(dict.fromkeys(each for each in _dtypes(op) if _takes(name, each)))
     accuracy = {
         dtype.name: max(op.accuracy.of(dtype.name) for op in ops)
         for dtype in dtypes
@@ -119,6 +119,12 @@ def _dtypes(op: type[Op]) -> tuple[DTypeLike, ...]:
     if any(each is not None and each.accepts(TensorType(f32, (None,), (None,), 4)) for each in constraints):
         return DTYPES
     return () if family(op) == "grid" else op.dtypes()
+
+
+def _takes(name: str, dtype: DTypeLike) -> bool:
+    """Whether a function by its name, `addf` or `addi`, takes this kind of number where its operation takes both."""
+    kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])", name)
+    return kind is None or (dtype.kind == "float") == (kind[1] == "f")
 
 
 def _signature(function: Any) -> str:
