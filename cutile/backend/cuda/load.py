@@ -44,6 +44,10 @@ def _as_bits(dtype: DTypeLike) -> bool:
     return dtype in (f16, bf16) or dtype.kind == "storage"
 
 
+Pointed = dict[int, tuple[Place, Encoded]]
+"""The tensor maps that a launch points to, by position, each with the place it was made for."""
+
+
 class CudaLoaded(Loaded):
     """A kernel on any number of devices; the image is loaded on each at its first launch there."""
 
@@ -72,10 +76,10 @@ class CudaLoaded(Loaded):
         blocks = launch_blocks(grid)
         function = self._function(stream)
         if not self._residency.plain:
-            blocks, arguments, _workspace = self._shape(function, grid, arguments, stream)
-        memory, addresses, where = self._memory()
+            blocks, arguments, _workspace = self._shape(function, blocks, arguments, stream)
+        memory, addresses, where, pointed = self._memory()
         if self._maps:
-            arguments, _held = self._point(arguments, addresses, stream)  # held until the driver has read them
+            arguments = self._point(arguments, addresses, pointed, stream)
         self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
         stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
 
@@ -86,23 +90,24 @@ class CudaLoaded(Loaded):
             LaunchError: the grid has more blocks than a launch may have.
         """
         function = self._function(stream)
-        blocks, arguments, workspace = self._shape(function, grid, arguments, stream)
+        blocks, arguments, workspace = self._shape(function, launch_blocks(grid), arguments, stream)
         memory, addresses = _allocate(len(self._parameters))
-        arguments, held = self._point(arguments, addresses, stream)
+        held: Pointed = {}
+        arguments = self._point(arguments, addresses, held, stream)
         self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
         where = ctypes.addressof(addresses)
         go = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, where)
         return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream)
 
     def _shape(
-        self, function: Any, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream
+        self, function: Any, blocks: int, arguments: Sequence[Argument], stream: LaunchStream
     ) -> tuple[int, Sequence[Argument], Workspace | None]:
         """How many blocks, and the arguments with the address of the workspace, which the caller is to hold."""
         residency = self._residency
         limit = self._limits.get(function)
         if limit is None:
             limit = self._limits[function] = residency.limit(function, stream)
-        blocks = residency.blocks(grid, limit)
+        blocks = residency.blocks(blocks, limit)
         nbytes = residency.workspace(blocks)
         if not nbytes:
             return blocks, arguments, None
@@ -113,15 +118,22 @@ class CudaLoaded(Loaded):
         return blocks, plain, workspace
 
     def _point(
-        self, arguments: Sequence[Argument], addresses: Any, stream: LaunchStream
-    ) -> tuple[list[Argument], dict[int, Encoded]]:
-        """Point to the tensor maps; the other arguments with 0 in place of them, and the maps by position."""
-        plain, held = list(arguments), dict[int, Encoded]()
+        self, arguments: Sequence[Argument], addresses: Any, pointed: Pointed, stream: LaunchStream
+    ) -> list[Argument]:
+        """Point to the tensor maps, and return the arguments with 0 in place of them.
+
+        Args:
+            pointed: where `addresses` points already; holds it, and is brought up to date.
+        """
+        plain = list(arguments)
         for i, maps in self._maps:
-            found = held[i] = maps.get(cast("Place", plain[i]), stream)
-            addresses[i] = found.address
+            place = cast("Place", plain[i])
             plain[i] = 0
-        return plain, held
+            if i not in pointed or pointed[i][0] != place:
+                found = maps.get(place, stream)
+                pointed[i] = place, found
+                addresses[i] = found.address
+        return plain
 
     def _encode(self, arguments: Sequence[Argument]) -> list[Argument]:
         """The arguments with the bits of those that no format of `struct` has."""
@@ -144,15 +156,14 @@ class CudaLoaded(Loaded):
                         stream.expect_output()
         return found
 
-    def _memory(self) -> tuple[Any, Any, int]:
-        """This thread's block of packed values, the addresses of the values in it, and where those are.
-
-        The driver copies at launch.
+    def _memory(self) -> tuple[Any, Any, int, Pointed]:
+        """This thread's block of packed values, the addresses of the values in it, where those are, and the tensor
+        maps among them. The driver copies at launch.
         """
         found = getattr(self._local, "memory", None)
         if found is None:
             memory, addresses = _allocate(len(self._parameters))
-            found = self._local.memory = (memory, addresses, ctypes.addressof(addresses))
+            found = self._local.memory = (memory, addresses, ctypes.addressof(addresses), dict[Any, Any]())
         return found
 
 
@@ -166,7 +177,7 @@ class CudaPreparedLaunch:
         addresses: Any,
         parameters: Sequence[Parameter],
         maps: dict[int, TensorMaps],
-        held: dict[int, Encoded],
+        held: Pointed,
         workspace: Workspace | None,
         stream: LaunchStream,
     ) -> None:
@@ -184,7 +195,7 @@ class CudaPreparedLaunch:
         if position in self._maps:
             found = self._maps[position].get(cast("Place", number), self._stream)
             self._addresses[position] = found.address
-            self._held[position] = found
+            self._held[position] = cast("Place", number), found
             return
         parameter = self._parameters[position]
         value = bits_of(cast("float", number), parameter.dtype) if _as_bits(parameter.dtype) else number

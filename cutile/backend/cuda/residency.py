@@ -53,11 +53,9 @@ class Residency:
         wants_memory = self._workspace > 0 or self._workspace_per_block > 0
         self.plain = self._cluster == 1 and not self._persistent and not wants_memory
 
-    def blocks(self, grid: Grid, limit: int) -> int:
-        """Thread blocks of a launch over `grid`, where the device holds `limit` at once (see `limit`)."""
-        work = launch_blocks(grid)
-        if self._persistent:
-            work = min(work * self._persistent, limit)
+    def blocks(self, tiles: int, limit: int) -> int:
+        """Thread blocks of a launch over so many tile blocks, where the device holds `limit` at once (see `limit`)."""
+        work = min(tiles * self._persistent, limit) if self._persistent else tiles
         return -(-work // self._cluster) * self._cluster
 
     def limit(self, function: Any, stream: LaunchStream) -> int:
