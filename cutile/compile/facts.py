@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cutile.dtypes import DTypeLike
+from cutile.passes.linear import MOST_EXTENT
 
 WIDEST = 16  # bytes; the widest access of a thread
 
@@ -72,7 +73,7 @@ class PointerFacts(NamedTuple):
 Fact = TensorFacts | PointerFacts | None
 """A tensor's or pointer's facts; None for a scalar, whose type the signature and the generics decide."""
 
-_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int], LayoutClass] = {}
+_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int, bool], LayoutClass] = {}
 
 
 def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> LayoutClass:
@@ -98,5 +99,6 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
         for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
     )
     known = tuple(1 if axis == unit else None for axis in range(len(shape)))
-    key = (dtype, known, WIDEST if aligned else size)
-    return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key))
+    # What is too long for a launch is a class of its own, so that no launch takes it for one that was checked.
+    key = (dtype, known, WIDEST if aligned else size, max(shape, default=1) > MOST_EXTENT)
+    return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3]))

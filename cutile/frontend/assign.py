@@ -7,7 +7,7 @@ from typing import Any
 
 from cutile.frontend.frame import Frame
 from cutile.frontend.structure import children
-from cutile.frontend.values import describe, is_tile, items_of
+from cutile.frontend.values import TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
 
 
@@ -16,6 +16,8 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
     if isinstance(target, ast.Name):
         if isinstance(value, Value) and not value.name and target.id != "_":
             value.name = target.id
+        if isinstance(value, TensorRef) and not value.value.name:
+            value.value.name = target.id
         frame.variables[target.id] = value
         frame.places[target.id] = target
         return

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from cuda_async import DeviceOp, OwnershipError
-from cutile.errors import ArgumentTypeError, LaunchError
+from cutile.compile.facts import MOST_EXTENT
+from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.frontend.signature import Parameter
 from cutile.launch.foreign import foreign_argument
 from cutile.launch.pointers import Pointer, check_pointer
@@ -32,6 +33,17 @@ def is_op(argument: Any) -> bool:
 
 
 def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
+    """What `argument` is to the launch. Raises as `_looked_at` does, and ArgumentError for an axis that is too long."""
+    found = _looked_at(kernel, parameter, argument)
+    if isinstance(found, View | TiledView) and max(found.shape, default=1) > MOST_EXTENT:
+        raise ArgumentError(
+            f"{kernel}: argument {parameter.name!r} has the shape {found.shape}; a launch takes at most {MOST_EXTENT} "
+            "elements along an axis: give it another shape, with more axes"
+        )
+    return found
+
+
+def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     """What `argument` is to the launch.
 
     Raises:

@@ -18,8 +18,12 @@ class CheckTile(Op, name="check_tile", spelled=(".load", ".store"), effect=Effec
     """`index` names a tile of `x`: it is not negative, and less than the tiles along `axis`, one at each `step`.
 
     Examples:
-        >>> run(lambda x: x + x, [1.0, 2.0])
-        [2.0, 4.0]
+        >>> @ct.entry
+        ... def pick(y: ct.Mut, x: ct.Tensor, n: ct.i32):
+        ...     y.store(x.partition((2,)).load(n))
+        >>> pick(ct.api.zeros((2,)).sync().partition((2,)), ct.api.ones((4,)).sync(), 2).sync()
+        Traceback (most recent call last):
+        cutile.errors.LaunchError: pick: in line 3 a tile index goes up to 2 (n), and argument 'x' has 2 tiles of 2...
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -38,8 +42,12 @@ class CheckIndex(Op, name="check_index", spelled=(".partition_mut",), effect=Eff
     """`0 <= index < count`; `what` says of what, for the error.
 
     Examples:
-        >>> run(lambda x: x + x, [1.0, 2.0])
-        [2.0, 4.0]
+        >>> @ct.entry
+        ... def put(y: ct.Mut, n: ct.i32):
+        ...     y.partition_mut((2,)).store(1.0, n)
+        >>> put(ct.api.zeros((4,)).sync().partition((4,)), -1).sync()
+        Traceback (most recent call last):
+        cutile.errors.LaunchError: put: in line 3: store: index 0 into the nested partition of 'y' is -1...
     """
 
     index: Value = operand(SCALAR_INT)
@@ -93,8 +101,13 @@ class AssumeWithin(
     """`low <= x < high`: what a minted index is known to be. With `reached`, both ends are among its values.
 
     Examples:
-        >>> run(lambda x: x + x, [1.0, 2.0])
-        [2.0, 4.0]
+        >>> @ct.entry
+        ... def double(z: ct.MappedPartitionMut, x: ct.Tensor):
+        ...     for index in z.iter_indices():
+        ...         z.store(2.0 * x.partition(z.shape).load(index), index)
+        >>> z, x = ct.api.zeros((6,)).sync(), ct.api.arange(6, ct.f32).sync()
+        >>> double(z.partition((2,)).map((1,), 2), x).first().unpartition().to_numpy().sync()
+        array([ 0.,  2.,  4.,  6.,  8., 10.], dtype=float32)
     """
 
     x: Value = operand(SCALAR_INT)

@@ -104,15 +104,23 @@ class _Bounds:
         if low_holds and high_holds:
             return []
         guards = self._guards(context)
-        if guards is None or not index.reached or (isinstance(op, CheckTile) and not op.x.name):
+        if guards is None or not index.reached:
             return None
         low = "" if low_holds else index.low.text
         high = "" if high_holds else index.high.text
         line = op.location.line if op.location is not None else 0
-        name, axis, step = (op.x.name, op.axis, op.step) if isinstance(op, CheckTile) else (op.what, -1, 0)
+        name, axis, step = self._about(op)
         if any(ONLY_IN_THE_KERNEL in text for text in (low, high, count.text, *guards)):
             return None
         return [(name, axis, step, low, high, count.text, guards, line)]
+
+    def _about(self, op: CheckTile | CheckIndex) -> tuple[str, int, int]:
+        """What a check is about: a parameter, its axis and the step; or what an index is."""
+        if isinstance(op, CheckIndex):
+            return op.what, -1, 0
+        if op.x in self._ranges.parameters:
+            return op.x.name, op.axis, op.step
+        return f"the tile index along axis {op.axis} of the view {op.x.name!r}, in tiles of {op.step},", -1, 0
 
     def why(self, op: CheckTile | CheckIndex, context: _Context) -> str:
         """Why a check must stay, for people."""

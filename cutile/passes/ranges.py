@@ -70,7 +70,7 @@ class Ranges:
 
     def __init__(self, function: Function, facts: Facts) -> None:
         self.facts = facts
-        self._parameters = {value: value.name for value in function.parameters}
+        self.parameters = {value: value.name for value in function.parameters}
         self._made_by = {value: op for op in function.walk() for value in op.results}
         self._loops = {op.induction: op for op in function.walk() if isinstance(op, For)}
         self._found: dict[Value, Range] = {}
@@ -97,7 +97,7 @@ class Ranges:
         extent = tensor.tensor.shape[axis]
         if extent is not None:
             return Linear(extent)
-        if tensor in self._parameters:
+        if tensor in self.parameters:
             return self.facts.symbol(extent_atom(tensor.name, axis))
         op = self._made_by[tensor]
         number = op.extents[axis] if isinstance(op, TensorView) else None
@@ -117,7 +117,7 @@ class Ranges:
     def _find(self, value: Value) -> Range:
         if not isinstance(value.type, TileType) or not value.type.is_scalar or value.type.dtype.kind == "float":
             return UNKNOWN
-        if value in self._parameters:
+        if value in self.parameters:
             return known(self.facts.symbol(scalar_atom(value.name, value.type.dtype)))
         if value in self._loops:
             return self._induction(self._loops[value])
