@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from cuda_async.errors import OwnershipError
@@ -183,15 +184,23 @@ def lend(
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
     lease = kind(uses, owner, site)
+    if _enter(lease) and _holder.run is None:
+        return lease
     run = _holder.run
     if run is not None:
         allies = {run, *run.allies, *allies}
-    while (refused := _take(lease, allies)) is not None:
+    while True:
+        with _lock:
+            refused = _find_conflict(lease, allies)
+            if refused is None:
+                break
+            _remove(lease)
         use, conflict, held = refused
         # The device may be done with the run that holds it, and nobody has noticed yet.
         holder = conflict.run
         if not isinstance(holder, Settling) or not holder.settle():
             raise _refusal(use, conflict, held, same_operation=conflict.owner is owner)
+        _enter(lease)
     if run is not None:
         try:
             check_guards((lease,), run)
@@ -201,27 +210,48 @@ def lend(
     return lease
 
 
-def _take(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] | None:
-    """Enter a lease on all its storages, or on none; then the use that conflicts, with whose lease, and which use."""
-    with _lock:
-        lease.guarded = ()
-        for entered, use in enumerate(lease.uses):
-            held = use[1].leases
-            if held:  # else, and mostly, nobody holds anything of it
-                held[:] = [each for each in held if each.active]
-                conflict = _conflict(lease, entered, held, allies)
-                if conflict is not None:
-                    for entry in lease.uses[:entered]:
-                        entry[1].leases.remove(lease)
-                    return (Use(*use), *conflict)
-            held.append(lease)
+def _enter(lease: Lease) -> bool:
+    """Enter a lease on its storages. Whether it is alone there; else it may not be able to stay.
+
+    First this, then any look at others, so that of two threads that enter at once one at least sees the other. A list's
+    methods are atomic: this needs no lock.
+    """
+    alone = True
+    for use in lease.uses:
+        held = use[1].leases
+        held.append(lease)
+        if len(held) > 1:
+            alone = False
+    return alone
+
+
+def _find_conflict(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] | None:
+    """What is in the way of a lease that is entered: its use that conflicts, with whose lease, and which use of that.
+
+    Under the lock, so that of two that are in each other's way the second to look finds the first gone.
+    """
+    lease.guarded = ()
+    for position, use in enumerate(lease.uses):
+        conflict = _conflict(lease, position, use[1].leases, allies)
+        if conflict is not None:
+            return (Use(*use), *conflict)
     return None
 
 
-def _conflict(lease: Lease, position: int, held: Sequence[Lease], allies: Set[object]) -> tuple[Lease, Use] | None:
-    """What is in the way of a lease's use at `position`; the uses before it were entered."""
+def _remove(lease: Lease) -> None:
+    for use in lease.uses:
+        with suppress(ValueError):  # it is not entered there
+            use[1].leases.remove(lease)
+
+
+def _conflict(lease: Lease, position: int, held: list[Lease], allies: Set[object]) -> tuple[Lease, Use] | None:
+    """What is in the way of a lease's use at `position`: others' leases, and its own uses before that."""
     use = lease.uses[position]
-    for other in held:
+    for other in reversed(held):  # from the end: what other threads take out meanwhile makes it skip nothing
+        if not other.active:
+            with suppress(ValueError):
+                held.remove(other)  # given back by a finalizer, which leaves it here
+            continue
         if other.owner is not lease.owner and other.run is not None and other.run in allies:
             continue
         for theirs in lease.uses[:position] if other is lease else other.uses:
@@ -252,18 +282,17 @@ def words_of(uses: Sequence[Use | PlainUse]) -> str:
 def end(leases: Iterable[Lease]) -> None:
     """End leases, and have their storages forget them now: the next lending finds nothing to look at.
 
-    Takes a lock; a finalizer gives each lease back instead.
+    Not for finalizers, which run amid anything, also amid this module: they give each lease back instead.
     """
-    with _lock:
-        for lease in leases:
-            for use in lease.uses:
-                try:
-                    use[1].leases.remove(lease)
-                except ValueError:
-                    continue  # it was given back before
-            lease.active = False
-            lease.run = None
-            lease.guarded = lease.uses = ()
+    for lease in leases:
+        for use in lease.uses:
+            try:
+                use[1].leases.remove(lease)
+            except ValueError:
+                continue  # it was given back before
+        lease.active = False
+        lease.run = None
+        lease.guarded = lease.uses = ()
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from cuda_async.compat import OldMethods
 from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
-from cuda_async.lease import Lease, PlainUse, Use, lend, words_of
+from cuda_async.lease import Lease, PlainUse, Use, end, lend, words_of
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Site, format_site, user_site
 
@@ -196,6 +196,7 @@ class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
         if self._state in (_BUILT, _COMPOSED):
             self._state = _DISCARDED
             self._used = user_site()
+            end(self._leases)
             self._give_back()
             for part in self.parts():
                 part.discard()

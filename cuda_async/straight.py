@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cuda_async import instrument
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.lease import check_guards, current_holder, end
+from cuda_async.lease import Lease, check_guards, current_holder, end
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
@@ -43,7 +43,7 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
     leases = op.begin(composed=False, site=site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:
-            handles = _enqueue(op, straight, stream)
+            handles = _enqueue(straight, stream, leases)
             event = stream.device.borrow_event()
             stream.driver.record(event)
             if stream.has_lenders:
@@ -76,7 +76,7 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
     leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:
-            handles = _enqueue(op, straight, stream)
+            handles = _enqueue(straight, stream, leases)
             if stream.has_lenders:
                 stream.lead_lenders()
     except BaseException as error:
@@ -90,10 +90,10 @@ def _is_open(stream: Stream) -> bool:
     return stream.recorder is None and not instrument.registered and current_holder() is None
 
 
-def _enqueue(op: DeviceOp[T], straight: Callable[[Stream], T], stream: Stream) -> T:
+def _enqueue(straight: Callable[[Stream], T], stream: Stream, leases: list[Lease]) -> T:
     """Enqueue, as `Run.submit` does."""
     stream.device.collect()
-    check_guards(op.leases, None)
+    check_guards(leases, None)
     stream.driver.begin_alone()
     return straight(stream)
 

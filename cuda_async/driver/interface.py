@@ -122,7 +122,10 @@ class DriverStream(ABC):
         """The run has enqueued what it had to, on the thread that began it."""
 
     def begin_alone(self) -> None:
-        """A run of one piece of work begins, which is enqueued next; there is no `end_run`. Raises as `begin_run`."""
+        """A run of one piece of work begins, which is enqueued next; there is no `end_run`.
+
+        Raises as `begin_run`, or leaves that to what is enqueued.
+        """
         self.begin_run()
         self.end_run()
 

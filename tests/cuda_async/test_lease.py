@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
+import sys
+import threading
 from typing import Any
 
 import pytest
 
 from cuda_async import Device, DeviceOp, ExecutionContext, OwnershipError, Storage, Use, value, zip
+from cuda_async.lease import end, lend
 from tests.cuda_async.work import Affine, CopyTo, Read, words
 
 pytestmark = pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")
@@ -137,3 +141,48 @@ def test_leases_last_until_the_device_is_done(sim_device: Device, sim: Any) -> N
     while any(lease.active for lease in storage.leases):
         pass  # the reactor settles the run; the test's timeout is the limit
     assert Read(storage).sync()[0] == 2
+
+
+def test_threads_that_lend_at_once_never_hold_the_same_bytes_together(storage: Storage) -> None:
+    """Writers and readers of three storages from four threads: whoever holds one for writing is alone there."""
+    stream = storage.device.new_stream()
+    shared = [storage, *(words(1, count=8).sync_on(stream) for _ in range(2))]
+    holders: list[list[tuple[int, bool]]] = [[] for _ in shared]
+    failures: list[str] = []
+    refused = [0] * 4
+    before = sys.getswitchinterval()
+
+    def work(number: int) -> None:
+        chance = random.Random(number)
+        for _ in range(2000):
+            chosen = chance.sample(range(3), 2)
+            uses = [Use(f"a{i}", shared[i], chance.random() < 0.5) for i in chosen]
+            try:
+                lease = lend(uses, object(), (__file__, number))
+            except OwnershipError:
+                refused[number] += 1
+                continue
+            mine = [(i, (number, uses[k].write)) for k, i in enumerate(chosen)]
+            for i, entry in mine:
+                holders[i].append(entry)
+            for i, (_, write) in mine:
+                others = [each for each in list(holders[i]) if each[0] != number]
+                if any(write or theirs for _, theirs in others):
+                    failures.append(f"{number} and {others} hold {i}")
+            for i, entry in mine:
+                holders[i].remove(entry)
+            end((lease,))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(100)
+            assert not thread.is_alive(), "deadlock"
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
+    assert all(not each.leases for each in shared)
+    assert any(refused), "the threads never met: the test shows nothing"

@@ -170,8 +170,7 @@ class CudaStream(DriverStream):
             self._driver.collect()
 
     def begin_alone(self) -> None:
-        # Each call makes the context current where it is not: there is nothing to be undone.
-        self._context.check()
+        # Each call makes the context current where it is not, and refuses one that cannot be used.
         self.errors = RunErrors()
         if self._driver.garbage:
             self._driver.collect()
