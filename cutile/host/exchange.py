@@ -108,7 +108,7 @@ def _read(argument: Any, function: str) -> View | None:
     return foreign_view(argument, function) if is_foreign(argument) else None
 
 
-for _library in ("torch", "cupy", "jax", "numpy"):
+for _library in ("torch", "cupy", "jax", "numba", "numpy"):
     register_internal_package(_library)  # the line that an error names is the one that called the library
 
 register_reader(_read)  # tensors of other libraries go straight into kernels

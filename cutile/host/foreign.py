@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from cuda_async import Device
-from cuda_async.foreign import ForeignStorage, import_stream
+from cuda_async.foreign import LEGACY_STREAM, ForeignStorage, import_stream
 from cutile.dtypes import DTypeLike, as_dtype
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.dlpack import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXTENSION, read_capsule
@@ -24,6 +24,7 @@ from cutile.launch.views import View
 __all__ = ("foreign_view", "from_dlpack_view", "is_foreign")
 
 _IMMUTABLE = frozenset({"jax", "jaxlib"})
+_NUMBA = frozenset({"numba", "numba_cuda"})
 
 
 def _library(value: Any) -> str:
@@ -130,6 +131,8 @@ def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
     if library == "cupy":
         current: Any = sys.modules["cupy"].cuda.get_current_stream
         return lambda: int(current().ptr)
+    if library in _NUMBA:  # which names no stream where it uses the default one
+        return lambda: _interface_stream(value.__cuda_array_interface__) or LEGACY_STREAM
     if device.kind == "cuda" and hasattr(value, "__cuda_array_interface__"):
         return lambda: _interface_stream(value.__cuda_array_interface__)
     stream_of: Any = getattr(value, "current_stream", None)  # a library of a test, on a simulated device

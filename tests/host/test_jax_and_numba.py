@@ -1,0 +1,133 @@
+"""JAX, whose arrays are immutable, and Numba's device arrays, which say where they are by the array interface."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cutile as ct
+from cuda_async import Device, OwnershipError
+from cutile import api, f32
+
+
+@ct.entry
+def saxpy(y: ct.Mut, a: ct.f32, x: ct.Tensor):
+    """y = a * x + y."""
+    y.store(a * ct.load_tile_like(x, y) + y.load())
+
+
+class JaxArray:
+    """An array with the methods of JAX's, keyword-only as there, and on the CPU refusing what JAX refuses."""
+
+    def __init__(self, array: Any, asked: list[dict[str, Any]]) -> None:
+        self._array = array
+        self._asked = asked
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if stream is not None:
+            raise ValueError("stream must be None for CPU")
+        self._asked.append({"max_version": max_version, "dl_device": dl_device, "copy": copy})
+        return self._array.__dlpack__(max_version=max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+JaxArray.__module__ = "jaxlib._jax"
+
+
+def test_arrays_of_jaxs_form_are_read_and_never_written(host: Device) -> None:
+    asked: list[dict[str, Any]] = []
+    values = np.arange(12, dtype=np.float32)
+    array: Any = JaxArray(values, asked)
+    x = api.from_dlpack(array)
+    assert x.device_pointer() == values.ctypes.data
+    assert asked == [{"max_version": (1, 0), "dl_device": None, "copy": None}]
+    y = api.ones((12,), f32).sync()
+    saxpy(y.mut.partition((4,)), 2.0, array).sync()  # straight into a kernel
+    np.testing.assert_array_equal(y.to_numpy().sync(), 2 * values + 1)
+    with pytest.raises(OwnershipError, match="lent it to be read"):
+        api.fill(x, 1)
+    with pytest.raises(OwnershipError, match="lent it to be read"):
+        api.partition(array, (4,))
+    np.testing.assert_array_equal(values, np.arange(12))
+
+
+def test_jax_itself(host: Device) -> None:
+    jax: Any = pytest.importorskip("jax")
+    for dtype in (np.float32, np.int8, ml_dtypes.bfloat16):
+        theirs = jax.numpy.arange(12, dtype=dtype).reshape(3, 4)
+        ours = api.from_dlpack(theirs)
+        assert ours.device_pointer() == theirs.unsafe_buffer_pointer()
+        np.testing.assert_array_equal(ours.to_numpy().sync(), np.asarray(theirs))
+        with pytest.raises(OwnershipError, match="lent it to be read"):
+            api.fill(ours, 1)
+    y = api.ones((3, 4), f32).sync()
+    out = jax.dlpack.from_dlpack(y)
+    assert out.unsafe_buffer_pointer() == y.device_pointer()
+    with pytest.raises(OwnershipError, match="was given to another library"):
+        api.fill(y, 2)
+    np.testing.assert_array_equal(jax.numpy.asarray(out) * 3, np.full((3, 4), 3))
+    del out
+    gc.collect()
+    api.fill(y, 2).sync()
+    assert (y.to_numpy().sync() == 2).all()
+
+
+class NumbaArray:
+    """A device array as Numba's, on whatever stream."""
+
+    def __init__(self, stream: int | None) -> None:
+        self.__cuda_array_interface__ = {"stream": stream}
+
+
+NumbaArray.__module__ = "numba.cuda.cudadrv.devicearray"
+
+
+@pytest.mark.parametrize(("said", "meant"), [(None, 1), (7, 7)])
+def test_numbas_default_stream_is_waited_for_too(host: Device, said: int | None, meant: int) -> None:
+    from cutile.host.foreign import _lender  # pyright: ignore[reportPrivateUsage]
+
+    ask = _lender(NumbaArray(said), host)
+    assert ask is not None
+    assert ask() == meant
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("own_stream", [False, True], ids=["default stream", "a stream"])
+def test_numbas_device_arrays(own_stream: bool) -> None:
+    cuda: Any = pytest.importorskip("numba.cuda")
+
+    def slow(y: Any, rounds: Any) -> None:
+        i = cuda.grid(1)
+        if i < y.size:
+            for _ in range(rounds):
+                y[i] = y[i] * 0.5 + 1.0  # towards 2
+            y[i] = i
+
+    kernel = cuda.jit(slow)
+    stream = cuda.stream() if own_stream else 0
+    count = 1000
+    x = cuda.to_device(np.zeros(count, np.float32), stream=stream)
+    y = cuda.to_device(np.ones(count, np.float32), stream=stream)
+    with Device(0):
+        for _ in range(5):  # theirs, ours, theirs: each reads what the one before wrote
+            kernel[8, 128, stream](x, 20_000)
+            saxpy(api.partition(y, (256,)), 2.0, x).sync()
+            kernel[8, 128, stream](x, 1)
+        np.testing.assert_array_equal(y.copy_to_host(stream=stream), 1 + 10 * np.arange(count, dtype=np.float32))
+        ours = api.arange(count, f32).sync()
+        seen = cuda.as_cuda_array(ours)
+        assert seen.shape == (count,)
+        np.testing.assert_array_equal(seen.copy_to_host(), np.arange(count, dtype=np.float32))
