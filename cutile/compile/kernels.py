@@ -46,7 +46,10 @@ class Plan:
         from cutile.interpreter.run import Interpreted  # few launches need it, and each import delays every first one
 
         kernel, made = self._kernel, self.specialization
-        return Interpreted(kernel.function, kernel.source, made.parameters, made.generics)
+        unsafe = kernel.declared.unsafe
+        return Interpreted(
+            kernel.function, kernel.source, made.parameters, made.generics, pointers=made.pointers, unsafe=unsafe
+        )
 
     def compiled(self, target: Target) -> Compiled:
         """The compiled kernel, from memory, from disk, or made now. A changed captured value compiles again.

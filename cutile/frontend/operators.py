@@ -16,6 +16,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
+from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
 from cutile.frontend.values import describe, is_tile
 from cutile.ir.constant import Constant
@@ -233,8 +234,16 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
     return result
 
 
+_METHOD: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
+"""What values that are no tiles may have of their own."""
+
+
 def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`."""
+    kind_of_left: Any = type(left)
+    own = METHODS.get((kind_of_left, _METHOD.get(kind, "")))
+    if own is not None:
+        return own(frame, left, right)
     spelling = SPELLING[kind]
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)

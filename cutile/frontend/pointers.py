@@ -252,8 +252,15 @@ def _store(frame: Frame, self: PointerRef, value: Any, *, mask: Any = None) -> N
     store_lanes(frame, self, value, mask=mask, ordered=True)
 
 
+@method(PointerRef, "__sub__")
+def _before(frame: Frame, self: PointerRef, counts: Any) -> Any:
+    back = wide(frame, counts, "-")
+    return advance(frame, self, frame.emit(arith.Neg(x=back)))
+
+
 METHODS[PointerRef, "offset"] = addptr_tile  # Python's spelling takes both
 METHODS[PointerRef, "offset_tile"] = addptr_tile
+METHODS[PointerRef, "__add__"] = addptr_tile
 METHODS[PointerRef, "broadcast"] = broadcast_ptr
 METHODS[PointerRef, "reshape"] = reshape_ptr
 

@@ -9,7 +9,8 @@ from typing import Any
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.interface import Grid, Parameter
 from cutile.backend.reference.memory import bind_parameters
-from cutile.frontend.build import parameter
+from cutile.dtypes import DTypeLike
+from cutile.frontend.build import NO_POINTERS, parameter
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation
 from cutile.frontend.invoke import invoke
@@ -34,6 +35,8 @@ class Interpreted:
         source: its source, for messages.
         types: the type of each parameter.
         generics: the values of the generics.
+        pointers: the parameters that are pointers, and what they lead to.
+        unsafe: whether it may use raw pointers, which nothing checks.
 
     Attributes:
         parameters: the plain numbers that a run takes, as for a compiled kernel.
@@ -45,10 +48,15 @@ class Interpreted:
         source: FunctionSource,
         types: Mapping[str, Type],
         generics: Mapping[str, Any],
+        *,
+        pointers: Mapping[str, DTypeLike] = NO_POINTERS,
+        unsafe: bool = False,
     ) -> None:
         self._function = function
         self._source = source
         self._generics = dict(generics)
+        self._pointers = pointers
+        self._unsafe = unsafe
         self._program = Function(source.name, Block(tuple(Value(type, name) for name, type in types.items())))
         self.parameters: tuple[Parameter, ...] = kernel_parameters(self._program)
 
@@ -94,6 +102,7 @@ class Interpreted:
                 evaluate=evaluate,
                 execute=execute,
                 invoke=invoke,
+                unsafe=self._unsafe,
             ),
             is_entry=True,
         )
@@ -103,6 +112,6 @@ class Interpreted:
         generics = {name: value for name, value in self._generics.items() if name in keywords}
         token = live.set(session)
         try:
-            function(*(to_live(session, parameter(value)) for value in values), **generics)
+            function(*(to_live(session, parameter(value, self._pointers)) for value in values), **generics)
         finally:
             live.reset(token)

@@ -71,6 +71,14 @@ class Ptr(Subscriptable):
         """The same pointers under another shape; see `cutile.reshape_ptr`."""
         outside_kernel("Ptr.reshape")
 
+    def __add__(self, count: Tile | int) -> Ptr:
+        """`offset(count)`."""
+        outside_kernel("Ptr +")
+
+    def __sub__(self, count: Tile | int) -> Ptr:
+        """`offset(-count)`."""
+        outside_kernel("Ptr -")
+
     def load(self, *, mask: Tile | None = None, pad: Tile | float | None = None) -> Tile:
         """The elements pointed to, in program order; `pad` (zero) where `mask` is false."""
         outside_kernel("Ptr.load")

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "frontend": _LEAF | {"language", "ir", "ops"},
     "passes": _LEAF | {"ir", "ops"},
     "backend": _LEAF | {"ir", "ops", "passes"},
-    "interpreter": _LEAF | {"ir", "ops", "frontend", "backend"},
+    "interpreter": _LEAF | {"language", "ir", "ops", "frontend", "backend"},
     "compile": _LEAF | {"installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
     "launch": _LEAF | _BACKEND_FACE | {"language", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},

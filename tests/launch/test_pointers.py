@@ -167,6 +167,35 @@ def test_a_tile_and_its_addresses_are_in_program_order(backend: str) -> None:
         np.testing.assert_array_equal(back(out), 2.0 * np.arange(500)[::-1] + 1)
 
 
+@ct.entry(unsafe=True)
+def around(y: Mut, p: Ptr[f32], n: i32, m: i32):
+    """Elements of a view of an address; pointers moved by operators."""
+    view = ct.make_tensor_view(p, (n, m), (m, 1))  # pyright: ignore[reportArgumentType]
+    rows, columns = ct.iota((y.shape[0],)).reshape((-1, 1)), ct.iota((y.shape[1],))
+    turned = ct.gather(view, (n - 1 - rows, columns))
+    end = p + n * m
+    y.store(turned + (end - m + columns).load())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_elements_of_a_view_of_an_address(backend: str) -> None:
+    values = np.random.default_rng(8).integers(-50, 50, (5, 4)).astype(np.float32)
+    with on(backend):
+        x = api.from_numpy(values).sync()
+        out = around(api.zeros((5, 4)).partition((5, 4)), x.device_pointer(), 5, 4).first().unpartition().sync()
+        np.testing.assert_array_equal(back(out), values[::-1] + values[-1])
+
+
+def test_raw_pointers_are_interpreted() -> None:
+    x = api.arange(16, f32).sync()
+    half = define("def k(p: ct.Ptr[f32]):\n    q = p + ct.iota((8,))\n    q.store(q.load() * 0.5)\n    p.store(9.0)\n")
+    ct.entry(unsafe=True)(half)(x.device_pointer()).grid(1).interpret().sync()
+    wanted = np.arange(16.0)
+    wanted[:8] /= 2
+    wanted[0] = 9
+    np.testing.assert_array_equal(back(x), wanted)
+
+
 def test_pointers_need_an_unsafe_entry() -> None:
     with pytest.raises(KernelTypeError, match=r"'p' is a raw pointer(.|\n)*unsafe=True"):
         ct.entry(define("def k(p: ct.Ptr[f32]):\n    p.store(1.0)\n"))

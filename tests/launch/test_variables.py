@@ -119,3 +119,11 @@ def test_a_variable_beside_pointers(backend: str) -> None:
         x = api.zeros((1,), i32).sync()
         after(x.device_pointer()).grid((1,)).sync()
         assert (x.to_numpy().sync()[0], counter.read().sync()) == (7, 17)
+
+
+def test_the_interpreter_says_that_it_does_not_reach_variables() -> None:
+    y = api.zeros((2,), i32).sync()
+    with pytest.raises(
+        KernelTypeError, match=r"Global\(i32, 0\) is in a device's memory(.|\n)*use_backend\('reference'\)"
+    ):
+        count(y.partition((1,))).interpret().sync()

@@ -28,6 +28,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
+from cutile.ops.debug import Assert
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
@@ -151,6 +152,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     groups = _groups(rows, columns, form)
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
     _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
+    _require(not any(isinstance(op, Assert) for op in function.walk()), "an assert may end it at any tile block")
     wanted_warps = options.num_worker_warps or 4 * groups
     _require(
         wanted_warps == 4 * groups, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -56,9 +57,12 @@ def gather(y: Mut, x: Tensor, index: Tensor):
 
 
 def test_the_text_is_golden(golden: Golden) -> None:
-    made = source(safe(HISTOGRAM, counts=mut(256, dtype=i32), x=tensor(1, i32)))
-    golden("emit_cuda/histogram.py.txt", made.text)
-    golden("emit_cuda/gather.py.txt", source(safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32))).text)
+    made = {
+        "histogram": safe(HISTOGRAM, counts=mut(256, dtype=i32), x=tensor(1, i32)),
+        "gather": safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32)),
+    }
+    for name, function in made.items():
+        golden(f"emit_cuda/{name}.py.txt", re.sub(r"<kernel \d+>", "<kernel>", source(function).text))
 
 
 def test_an_update_that_nobody_asks_about_is_a_reduction(tmp_path: Path) -> None:
@@ -166,3 +170,29 @@ def test_prints_and_assertions_compile(dtype: DTypeLike, arch: str) -> None:
     assert b"vprintf" in made.image
     assert b"__assertfail" in made.image
     assert b"n must be positive" in made.image
+
+
+PRODUCT = """
+def gemm(z: Mut, x: Tensor, y: Tensor, n: i32):
+    part_x, part_y = x.partition((128, 64)), y.partition((64, 128))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (128, 128), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        {extra}
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.mark.parametrize("extra", ["assert n > 0, 'n'", "print(k)", "ct.atomic_add(z, (k, 0), 1.0)"])
+def test_a_product_beside_what_speaks_or_updates_keeps_one_block_per_tile(extra: str) -> None:
+    types: dict[str, Type] = {
+        "z": mut(128, 128, dtype=bf16),
+        "x": tensor(2, bf16),
+        "y": tensor(2, bf16),
+        "n": scalar(i32),
+    }
+    plain, other = (lowered(safe(PRODUCT.format(extra=each), **types)) for each in ("pass", extra))
+    assert any(op.name == "cuda.roles" for op in plain.walk())
+    assert not any(op.name == "cuda.roles" for op in other.walk())
+    assert compiled(safe(PRODUCT.format(extra=extra), **types)).facts["spills"] == 0

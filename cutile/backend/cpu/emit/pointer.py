@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutile.backend.cpu.emit._text import COMPARE, Expression, Printer, Statement, Text, call, is_small_float
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Op
-from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 
 
 def stored(printer: Printer, value: Text, dtype: DTypeLike) -> Text:
@@ -39,9 +39,5 @@ def _address(printer: Printer, op: TensorAddress) -> Text:
     return call(printer, "address_of", printer.name(op.x))
 
 
-def _stride(printer: Printer, op: TensorStride) -> Text:
-    return Text(printer.known(f"{op.x.name}_stride_{op.axis}"))
-
-
-EXPRESSIONS: dict[type[Op], Expression] = {LoadPointer: _load, TensorAddress: _address, TensorStride: _stride}
+EXPRESSIONS: dict[type[Op], Expression] = {LoadPointer: _load, TensorAddress: _address}
 STATEMENTS: dict[type[Op], Statement] = {StorePointer: _store}

@@ -55,7 +55,7 @@ def address(op: pointer.TensorAddress, kernel: Kernel) -> Call:
 def stride(op: pointer.TensorStride, kernel: Kernel) -> str:
     """`x_stride_0`: a parameter."""
     known = op.x.tensor.strides[op.axis]
-    return f"{op.x.name}_stride_{op.axis}" if known is None else str(known)
+    return kernel.part(op.x, "stride", op.axis) if known is None else str(known)
 
 
 EMITTERS = {
