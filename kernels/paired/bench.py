@@ -16,7 +16,7 @@ from cuda_async import Device, Stream, default_device
 from cutile import CutileError
 from kernels.first_launch import first_launches
 from kernels.gemm_choice import Choice
-from kernels.paired import chart, record
+from kernels.paired import chart, page, record
 from kernels.paired.cases import Product, chosen
 from kernels.paired.machine import machine, sensors
 from kernels.paired.operands import Operands, Verdict, draw, judge
@@ -89,10 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "cases": found,
         "start": started,
     }
-    if options.json is not None:
-        record.write(options.json, made)
     if options.png is not None:
         chart.draw(options.png, made)
+    if options.json is not None:
+        record.write(options.json, made)
+        if options.json.resolve().parent == page.FOLDER:
+            (page.FOLDER / "README.md").write_text(page.page(page.FOLDER), encoding="utf-8")
     return 1 if any(each.get("wrong") for each in found) else 0
 
 

@@ -26,6 +26,8 @@ class Product:
         graph: whether 20 of them in a CUDA graph are timed, on inputs that rotate: where a product is shorter than its
             launch, that is the device's time.
         devices: kinds of device that it is run on by default.
+        promoted: whether sums of 8-bit floats are added up in f32 every few steps, rather than left to the tensor
+            cores, which keep fewer bits.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Product:
     batch: int = 0
     graph: bool = False
     devices: tuple[str, ...] = ("cuda",)
+    promoted: bool = False
 
     @property
     def flops(self) -> int:
@@ -74,6 +77,7 @@ CASES: tuple[Product, ...] = (
     Product("bf16-batched", 1024, 1024, 1024, "bf16", batch=64),
     _square(8192, "tf32"),
     _square(8192, "fp8", "nk"),
+    Product("fp8-promoted-nk", 8192, 8192, 8192, "fp8", "nk", promoted=True),
     _square(8192, "int8", "nk"),
     _square(8192, "f32"),
     Product("f32-2048", 2048, 2048, 2048, "f32", devices=("host", "cuda")),

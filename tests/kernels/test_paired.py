@@ -13,7 +13,7 @@ import pytest
 from cuda_async import Device
 from cutile import api, i16
 from kernels import __main__ as program
-from kernels.paired import bench, cases, chart, record
+from kernels.paired import bench, cases, chart, page, record
 from kernels.paired.cases import CASES, Product, chosen
 from kernels.paired.machine import machine, readings
 from kernels.paired.operands import DTYPES, draw, judge
@@ -180,7 +180,7 @@ def test_every_row_of_the_table_is_a_case() -> None:
     }
     small = {f"{operand}-{size}" for operand in ("bf16", "f16") for size in (512, 1024, 2048)}
     others = {"bf16-short-k", "bf16-m1", "bf16-m16", "bf16-m64", "bf16-m128", "bf16-odd", "bf16-batched", "f32-2048"}
-    eights = {"tf32-8192", "fp8-8192-nk", "int8-8192-nk", "f32-8192"}
+    eights = {"tf32-8192", "fp8-8192-nk", "fp8-promoted-nk", "int8-8192-nk", "f32-8192"}
     assert names == squares | small | others | eights
     assert all(case.graph for case in CASES if case.m <= 2048 and case.operand in ("bf16", "f16") and not case.batch)
 
@@ -206,6 +206,25 @@ def test_charts_are_made_of_what_was_measured(tmp_path: Path) -> None:
         return  # without it nothing is drawn; that it is said is tested above
     chart.draw(tmp_path / "chart.png", made | {"device": {"name": "a GPU", "arch": "sm_90a"}})
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_shows_what_the_files_say(tmp_path: Path) -> None:
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(page.FOLDER)
+    case = FOUND | {"what": "4096 cubed", "device_time_of_graph": False, "tile": [128, 256, 64]}
+    left_out = {"what": "fp8", "device_time_of_graph": True, "skipped": "no kernel"}
+    made = {"date": "2026-01-01", "command": "bench", "inputs": "normal", "cases": [case, left_out], "start": None}
+    made |= {
+        "device": {"name": "a GPU", "arch": "sm_90a"},
+        "host": {"cores": 2, "python": "3.13"},
+        "versions": {"a": "1"},
+    }
+    (tmp_path / "a.json").write_text(json.dumps(made | {"budget": {"pairs": 20, "warm_s": 5.0}}))
+    (tmp_path / "a.png").write_bytes(b"")
+    text = page.page(tmp_path)
+    assert "| 4096 cubed | 128 x 256 x 64 | 200 us | 687 | torch | 0.950 | 0.940 to 0.960 | 1.7e-03 |" in text
+    assert "| fp8, a graph of 20 | – | – | – | – | – | – | no kernel |" in text
+    assert "20 pairs after 5 s of warming" in text
+    assert "(a.png)" in text
 
 
 def test_sensors_and_machine_are_read() -> None:
