@@ -1,6 +1,6 @@
 """How long kernels take to compile, by phase: the kernels library, from source text to a cubin. Needs no GPU.
 
-    python -m benchmarks.compile_time [--arch sm_90a] [--out docs/benchmarks/compile_time.json]
+    python -m benchmarks.compile_time [--arch sm_90a] [--out docs/benchmarks/compile/compile_time.json]
 
 Every case that the tests run of every kernel, in a process that has compiled one before; caches are not asked. Each
 figure is the median over rounds. A phase is what the driver does there, its checks of the IR included.
@@ -9,7 +9,9 @@ figure is the median over rounds. A phase is what the driver does there, its che
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import pkgutil
 import platform
 import statistics
 import time
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import kernels
 from cuda_async import Device
 from cutile import Kernel
 from cutile.backend.cuda.build import libraries_of, to_llvm
@@ -32,23 +35,25 @@ from cutile.compile.driver import Request, front, lower
 from cutile.compile.key import cache_key
 from cutile.frontend.source import take_source
 from cutile.passes.pipeline import run_passes
-from kernels import gemm, row_min, saxpy, softmax, vector_add
 from kernels.example import Example
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "compile_time.json"
+OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "compile" / "compile_time.json"
 ROUNDS = 5
 OURS = ("source", "frontend", "passes", "key", "lower", "emit")
 TOOLS = ("numba", "nvvm", "link")
 BUDGET = 0.3
 """Seconds for the median kernel on the reference machine; no phase of ours may take more than a third of it."""
 
-LIBRARY: tuple[tuple[Kernel, Example], ...] = (
-    (saxpy.saxpy, saxpy.EXAMPLE),
-    (vector_add.vector_add, vector_add.EXAMPLE),
-    (gemm.gemm, gemm.EXAMPLE),
-    (softmax.softmax, softmax.EXAMPLE),
-    (row_min.row_min, row_min.EXAMPLE),
-)
+GPU_TILE = (128, 128, 32)
+
+
+def library() -> tuple[list[Kernel], list[Example]]:
+    """The kernels of the folder `kernels`, and the examples that launch them."""
+    modules = [importlib.import_module(f"kernels.{each.name}") for each in pkgutil.iter_modules(kernels.__path__)]
+    found = [value for module in modules for value in vars(module).values()]
+    examples = [value for value in found if isinstance(value, Example)]
+    made = [value for value in found if isinstance(value, Kernel)]
+    return list(dict.fromkeys(made)), list({each.name: each for each in examples}.values())
 
 
 def requests(arch: str) -> dict[str, Request]:
@@ -59,19 +64,21 @@ def requests(arch: str) -> dict[str, Request]:
     found: dict[str, Request] = {}
     rng = np.random.default_rng(0)
     with Device.host():
-        for kernel, example in LIBRARY:
+        known, examples = library()
+        for example in examples:
             for case in example.cases:
-                if example is gemm.EXAMPLE and case.tile is None:  # which would be cut for the CPU
-                    case = replace(case, tile=gemm.TILE["cuda"])
+                if example.name.startswith("gemm") and case.tile is None:  # which would be cut for the CPU
+                    case = replace(case, tile=GPU_TILE)
                 problem = example.problem(case, rng)
                 outputs, inputs = (
                     tuple(api.from_numpy(each).sync() for each in arrays)
                     for arrays in (problem.outputs, problem.inputs)
                 )
-                known = set(kernel.cache.plans)
+                before = {kernel: set(kernel.cache.plans) for kernel in known}
                 example.launch(case, outputs, inputs).discard()  # built, so that it is specialized; never run
-                for key in kernel.cache.plans.keys() - known:
-                    found[f"{example.name} {case}"] = kernel.cache.plans[key].request(target)
+                for kernel, plans in before.items():
+                    for key in kernel.cache.plans.keys() - plans:
+                        found[f"{example.name} {case}"] = kernel.cache.plans[key].request(target)
     return found
 
 
