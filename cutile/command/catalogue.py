@@ -35,6 +35,7 @@ class Entry:
         operations: the names of the operations that it becomes.
         dtypes: element types that the first operand may have.
         accuracy: the largest error in units in the last place, by dtype; empty where nothing rounds.
+        note: what the accuracy leaves open, "" for most.
         effect: "pure", "reads" or "writes".
         backends: where it works; the others say why not when asked.
     """
@@ -47,6 +48,7 @@ class Entry:
     operations: tuple[str, ...]
     dtypes: tuple[str, ...]
     accuracy: dict[str, float]
+    note: str
     effect: str
     backends: tuple[str, ...]
 
@@ -108,6 +110,7 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
         operations=tuple(op.name for op in ops),
         dtypes=tuple(dtype.name for dtype in dtypes),
         accuracy=accuracy,
+        note="; ".join(dict.fromkeys(op.accuracy.note for op in ops if op.accuracy.note)),
         effect={Effect.NONE: "pure", Effect.READ: "reads"}.get(effect, "writes"),
         backends=tuple(BACKENDS),
     )

@@ -59,6 +59,8 @@ def _whole(entry: Entry) -> str:
         lines += ["", f"    dtypes     {shown_dtypes(entry.dtypes)}"]
     if entry.accuracy:
         lines.append("    accuracy   " + ", ".join(f"{name} {bound:g} ulp" for name, bound in entry.accuracy.items()))
+    if entry.note:
+        lines.append(f"               {entry.note}")
     lines.append(f"    effect     {entry.effect}")
     lines.append(f"    backends   {', '.join(entry.backends)}")
     if entry.example:

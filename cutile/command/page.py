@@ -56,6 +56,8 @@ def _entry(entry: Entry) -> str:
     inexact = {name: bound for name, bound in entry.accuracy.items() if bound > 0.501}
     if inexact:
         facts.append("error at most " + ", ".join(f"{bound:g} ulp in {name}" for name, bound in inexact.items()))
+    if entry.note:
+        facts.append(entry.note)
     if entry.effect != "pure":
         facts.append(f"{entry.effect} memory")
     if facts:

@@ -23,6 +23,7 @@ from cutile.dtypes import (
     u8,
 )
 from cutile.errors import KernelTypeError
+from cutile.ir.accuracy import Accuracy
 from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Op, Value, operand
 from cutile.ir.types import TileType, Type
 
@@ -67,7 +68,10 @@ def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
     return np.asarray(x).astype(f32.numpy if acc.bits < 32 else acc.numpy)
 
 
-class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai")):
+SUMS = Accuracy(note="products and sums round in the accumulator's dtype, in any order")
+
+
+class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     """`a @ b + acc`, with the sums in the accumulator's dtype (in f32 for an accumulator of f16, rounded once).
 
     `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as their first axis.
@@ -125,7 +129,7 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai")):
         return (product + _wide(acc, dtype, dtype)).astype(dtype.numpy)
 
 
-class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",)):
+class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
     """`(a * a_scale) @ (b * b_scale) + acc` in f32, with one scale for each block of 16 or 32 numbers along K.
 
     `a` is M x K and `b` is K x N, of f4e2m1fn, f8e4m3fn or f8e5m2; `a_scale` is M x (K / block) and `b_scale` is

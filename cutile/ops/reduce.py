@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cutile.errors import IRError, KernelTypeError
+from cutile.ir.accuracy import Accuracy
 from cutile.ir.core import ANY_TILE, NUMBER_TILE, Block, Op, Value, attribute, operand, operands, region
 from cutile.ir.types import TileType, Type
 
@@ -33,7 +34,11 @@ class Reduce(Op):
             return np.asarray(type(self).function(wide, axis=self.axis)).astype(x.dtype)
 
 
-class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",)):
+STEPWISE = Accuracy(note="each step rounds, and the order of the steps is free")
+GROUPED = Accuracy(note="the function's own operations round; the elements stay in order, and are grouped at will")
+
+
+class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",), accuracy=STEPWISE):
     """The sum along an axis.
 
     Examples:
@@ -44,7 +49,7 @@ class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",)):
     function = staticmethod(np.sum)
 
 
-class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",)):
+class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=STEPWISE):
     """The product along an axis.
 
     Examples:
@@ -138,7 +143,7 @@ class Folding(Op):
         return types
 
 
-class Fold(Folding, name="reduce", spelled=("reduce",)):
+class Fold(Folding, name="reduce", spelled=("reduce",), accuracy=GROUPED):
     """Tiles reduced together along an axis, which is dropped, by a function of yours.
 
     The function must associate, and `identity` must change nothing; the elements stay in order.
@@ -154,7 +159,7 @@ class Fold(Folding, name="reduce", spelled=("reduce",)):
         return tuple(each.with_shape(shape[: self.axis] + shape[self.axis + 1 :]) for each in types)
 
 
-class Scan(Folding, name="scan", spelled=("scan", "scan_sum")):
+class Scan(Folding, name="scan", spelled=("scan", "scan_sum"), accuracy=GROUPED):
     """Tiles of running results along an axis: element `i` is what the elements up to `i`, itself included, fold to.
 
     With `reverse` they are the elements from `i` on. The function must associate; `identity` must change nothing.

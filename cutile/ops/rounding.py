@@ -23,7 +23,7 @@ from cutile.ops.elementwise import require_same
 F32_F64 = Constraint("a tile of f32 or f64", lambda t: isinstance(t, TileType) and t.dtype.name in ("f32", "f64"))
 NEAREST = "nearest_even"
 DIRECTED = ("positive_inf", "negative_inf", "zero")
-FAST = Accuracy(f32=2.0, note="approx and full; every other rounding is exact")
+FAST = Accuracy(f32=2.0, note="that is for APPROX and FULL, every other rounding is exact")
 
 
 class Rounded(Op):

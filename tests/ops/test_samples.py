@@ -21,7 +21,8 @@ ROWS = [row for module in MODULES for row in module.ROWS]
 TESTED_ELSEWHERE = {
     "for", "while", "if", "yield",               # tests/properties, tests/launch
     "store_pointer", "atomic_rmw", "atomic_cas", "print", "assert",  # tests/launch
-    "load_tile", "load_mut", "store_mut", "mma",  # tests/launch
+    "load_tile", "load_mut", "store_mut",        # tests/launch
+    "mma", "mma_scaled",                         # tests/ops/test_products.py
     "load_view", "store_view", "tensor_view",  # tests/launch/test_partitions.py
     "check_tile", "check_index", "assume_within", "assume_bounds", "assume_div_by",  # tests/passes/test_bounds.py
     "assume_same_elements",

@@ -195,15 +195,15 @@ def _comparisons() -> tuple[Case, ...]:
     """As numbers: 1 where true, so that they are stored beside the others."""
     made: list[Case] = []
     both = FLOATS + INTS
-    functions: dict[str, tuple[str, Function, str]] = {
-        "eq": ("==", np.equal, "EQUAL"),
-        "ne": ("!=", np.not_equal, "NOT_EQUAL"),
-        "lt": ("<", np.less, "LESS_THAN"),
-        "le": ("<=", np.less_equal, "LESS_THAN_OR_EQUAL"),
-        "gt": (">", np.greater, "GREATER_THAN"),
-        "ge": (">=", np.greater_equal, "GREATER_THAN_OR_EQUAL"),
+    functions: dict[str, tuple[str, Function, str, str]] = {
+        "eq": ("==", np.equal, "EQUAL", "eq_tile"),
+        "ne": ("!=", np.not_equal, "NOT_EQUAL", "ne_tile"),
+        "lt": ("<", np.less, "LESS_THAN", "lt_tile"),
+        "le": ("<=", np.less_equal, "LESS_THAN_OR_EQUAL", "le_tile"),
+        "gt": (">", np.greater, "GREATER_THAN", "gt_tile"),
+        "ge": (">=", np.greater_equal, "GREATER_THAN_OR_EQUAL", "ge_tile"),
     }
-    for name, (operator, function, predicate) in functions.items():
+    for name, (operator, function, predicate, ordered_name) in functions.items():
         flag = "ct.select({}, ct.constant(1, x.shape, x.dtype), 0)"
 
         def plain(x: Any, y: Any, z: Any, f: Function = function) -> Any:
@@ -218,7 +218,7 @@ def _comparisons() -> tuple[Case, ...]:
         marker = f"ct.predicate.{predicate}"
         made += [
             Case(name, flag.format(f"x {operator} y"), both, plain),
-            Case(name, flag.format(f"ct.{name}_tile(x, y)"), (*FLOATS, i32, u8), ordered),
+            Case(name, flag.format(f"ct.{ordered_name}(x, y)"), (*FLOATS, i32, u8), ordered),
             Case(name, flag.format(f"ct.cmpi(x, y, {marker})"), (i64, u16), plain),
             Case(name, flag.format(f"ct.cmpf(x, y, {marker})"), FLOATS, ordered),
             Case(name, flag.format(f"ct.cmpf(x, y, {marker}, ct.cmp_ordering.UNORDERED)"), FLOATS, unordered),
