@@ -104,10 +104,11 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
 
     def words(value: Value, layout: str) -> int:
-        return layouts[layout].registers * value.tile.dtype.bits // 32
+        bits = value.tile.dtype.bits
+        return layouts[layout].registers * (32 if bits == 8 else bits) // 32  # bytes are turned one by one
 
     filled = [
-        words(op.result, op.attributes["layout"])
+        max(words(op.result, op.attributes["layout"]), layouts[op.attributes["layout"]].registers)  # sums of f16 in f32
         + sum(words(x, name) for x, name in zip((op.a, op.b), op.attributes["source"], strict=True))
         for op in products
     ]
@@ -147,7 +148,7 @@ class Lowering:
                 self._operation(op)
         made = Function(source.name, body, source.source, source.file, "cuda")
         self._arena.place()
-        blocks = max((ring.blocks for ring in self._rings if ring.blocks > 1), default=0)
+        blocks = max((ring.blocks for ring in self._rings), default=0)
         made.facts = self._facts(threads=self._warps * 32, min_blocks=blocks)
         return made
 

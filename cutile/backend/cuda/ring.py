@@ -80,7 +80,8 @@ def plan(
         return None
     size = product_bytes(dtype, accumulator, depth, swaps)
     words = accumulator.registers * product.acc.tile.dtype.bits // 32
-    for blocks in (2, 1) if words <= 64 else (1,):
+    unpacked = dtype.kind == "storage" and dtype.bits == 8  # floats of 8 bits become f16 in registers
+    for blocks in (2, 1) if words <= 64 and not unpacked else (1,):
         slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
             return Ring(product, left, right, slots, size, blocks, swaps)
