@@ -403,13 +403,15 @@ def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16)
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
     """The accumulator of outer products by FMA: in each lane 4 neighbours in each of 4 rows, a warp covers 16 x 32.
 
-    The rows of a lane are 4 apart, so that neighbouring lanes read neighbouring rows of the left operand, which lie
-    in different banks. Small tiles take a smaller core, so that a 1 x 1 product does not carry 512 elements.
+    The rows of a lane are 4 apart, so that lanes read neighbouring rows of the left operand, which lie in different
+    banks. Lanes that differ in their lowest bit share columns, and those that differ in the others share rows: shared
+    memory serves wide accesses half a warp at a time, and two halves at once where neighbours ask for the same.
+    Small tiles take a smaller core, so that a 1 x 1 product does not carry 512 elements.
     """
     down = max(0, min(2, (round_up(shape[0]) - 1).bit_length() - 2))
     across = min(2, (round_up(shape[1]) - 1).bit_length())
     register = [(0, 1 << k) for k in range(across)] + [(4 << k, 0) for k in range(down)]
-    lane = [(0, 1 << (across + k)) for k in range(3)] + [(1 << k, 0) for k in range(2)]
+    lane = [(1, 0), *((0, 1 << (across + k)) for k in range(3)), (2, 0)]
     return _with_warps(shape, register, lane, warps)
 
 

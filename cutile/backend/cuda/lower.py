@@ -322,7 +322,7 @@ class Lowering:
             for each in op.body.operations:
                 if each is ring.product:
                     self._staged_mma(op, ring, place)
-                elif each not in (ring.left, ring.right):
+                elif each not in (ring.left, ring.right, *ring.rounded):
                     self._operation(each)
         self._loops -= 1
         self._builder.location = op.location
@@ -362,6 +362,7 @@ class Lowering:
             other=product.b.tile.dtype,
             depth=product.a.tile.shape[1],
             swaps=ring.swaps,
+            rounds=bool(ring.rounded),
         )
         accumulator = self._placement.accumulator(product)
         self._add(made, layout=self._name(accumulator), slots=ring.slots)

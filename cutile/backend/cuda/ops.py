@@ -83,7 +83,8 @@ class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
 class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
     """`acc` plus the product of the operands in slot `turn % slots` of a ring.
 
-    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed.
+    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed, `rounds` that they
+    are f32 to be rounded to tf32.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -92,6 +93,7 @@ class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
     other: DTypeLike = attribute()
     depth: int = attribute()
     swaps: tuple[bool, bool] = attribute()
+    rounds: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)

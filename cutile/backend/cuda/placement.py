@@ -69,7 +69,8 @@ def vector_width(
 
 def choose_warps(function: Function) -> int:
     """Warps per block: a power of two, from the largest tile, or the largest accumulator where there are products."""
-    products = [op.acc.tile.size for op in function.walk() if isinstance(op, Mma)]
+    tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
+    products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
     if products:
         return min(8, max(1, round_up(max(products)) // 2048))
     tiles = [value.tile for value in _values(function) if is_tile(value)]

@@ -19,11 +19,12 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.placement import vector_width
 from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
-from cutile.dtypes import f64
+from cutile.dtypes import f32, f64, tf32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
+from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 
@@ -44,6 +45,7 @@ class Ring:
         slot_bytes: of one slot.
         blocks: blocks per multiprocessor that the shared memory is planned for.
         swaps: whether the operands lie transposed, as they do in memory.
+        rounded: the conversions of both operands from f32 to tf32, which happens as they are multiplied; or none.
     """
 
     product: Mma
@@ -53,6 +55,7 @@ class Ring:
     slot_bytes: int
     blocks: int
     swaps: Swaps
+    rounded: tuple[Convert, ...]
 
 
 def plan(
@@ -65,7 +68,12 @@ def plan(
     (product,) = products
     if not _is_number(definitions.get(loop.start), 0) or not _is_number(definitions.get(loop.step), 1):
         return None
-    left, right = definitions.get(product.a), definitions.get(product.b)
+    sources = [_rounded_from(definitions.get(each), uses) for each in (product.a, product.b)]
+    rounds = any(each is not None for each in sources)
+    operands = [x if each is None else each.x for x, each in zip((product.a, product.b), sources, strict=True)]
+    if rounds and (sources[0] is None or sources[1] is None):
+        return None
+    left, right = definitions.get(operands[0]), definitions.get(operands[1])
     if not isinstance(left, LoadTile) or not isinstance(right, LoadTile) or left is right:
         return None
     inner = {value for op in loop.body.operations for value in op.results}
@@ -84,12 +92,18 @@ def plan(
     for blocks in (2, 1) if words <= 64 and not unpacked else (1,):
         slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
-            return Ring(product, left, right, slots, size, blocks, swaps)
+            return Ring(product, left, right, slots, size, blocks, swaps, tuple(filter(None, sources)))
     return None
 
 
 def _is_number(op: Op | None, value: int) -> bool:
     return isinstance(op, Constant) and op.value == value
+
+
+def _rounded_from(op: Op | None, uses: Counter[Value]) -> Convert | None:
+    """The conversion from f32 to tf32 that an operand comes from, if a product is its only use."""
+    plain = isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
+    return op if isinstance(op, Convert) and plain and uses[op.result] == 1 else None
 
 
 def _swaps(product: Mma, left: LoadTile, right: LoadTile) -> Swaps | None:
@@ -99,7 +113,7 @@ def _swaps(product: Mma, left: LoadTile, right: LoadTile) -> Swaps | None:
         return None
     swaps = axes[0] == 0, axes[1] == 0
     dtype = product.a.tile.dtype
-    if dtype in HALVES or dtype is f64:
+    if dtype in HALVES or dtype in (f64, tf32):
         return swaps
     return swaps if swaps == usual_swaps(dtype) else None
 

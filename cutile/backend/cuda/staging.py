@@ -31,8 +31,8 @@ def step_of(dtype: DTypeLike) -> int:
 
 
 def k_major(dtype: DTypeLike) -> bool:
-    """Whether an operand must lie with its neighbours along K: only 16-bit matrices are transposed as they are read."""
-    return dtype in EIGHTS or dtype is tf32
+    """Whether an operand must lie with its neighbours along K: bytes are not transposed as they are read."""
+    return dtype in EIGHTS
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,15 @@ class Stage:
         return self.rows * self.pitch * self.dtype.bits // 8
 
 
-def _pitch(columns: int, dtype: DTypeLike) -> int:
+def _pitch(columns: int, dtype: DTypeLike, single: bool) -> int:
     """Elements from row to row, whole units of 16 bytes, so that what is read at once meets no bank twice.
 
-    An odd number of units: eight rows, 16 bytes of each. For f64, 2 more than a multiple of 8: four rows, 32 bytes.
+    An odd number of units: eight rows, 16 bytes of each. Where each thread loads `single` elements, 2 more than a
+    multiple of 8: four rows, 32 bytes of each.
     """
     size = dtype.bits // 8
     units = -(-columns * size // 16)
-    units = units | 1 if dtype is not f64 else units + (2 - units) % 8
+    units = units + (2 - units) % 8 if single else units | 1
     return units * 16 // size
 
 
@@ -101,13 +102,15 @@ def stages(
     step = step_of(dtype)
     depth = -(-k // step) * step
 
-    def place(shape: tuple[int, int], swap: bool, at: int, element: DTypeLike) -> Stage:
+    def place(shape: tuple[int, int], swap: bool, at: int, element: DTypeLike, by_k: bool) -> Stage:
+        """`by_k`: its rows in memory are those of K."""
         down, across = reversed(shape) if swap else shape
-        return Stage(at, down, across, _pitch(across, element), element, swap)
+        single = dtype is f64 or (dtype is tf32 and by_k)
+        return Stage(at, down, across, _pitch(across, element, single), element, swap)
 
     left_swap, right_swap = swaps or usual_swaps(dtype)
-    left = place((rows, depth), left_swap, offset, dtype)
-    return left, place((depth, columns), right_swap, offset + left.bytes, right or dtype)
+    left = place((rows, depth), left_swap, offset, dtype, left_swap)
+    return left, place((depth, columns), right_swap, offset + left.bytes, right or dtype, not right_swap)
 
 
 def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | None = None) -> int:

@@ -20,6 +20,7 @@ from cutile.ir.core import Function, Op
 from cutile.ir.types import MutType, TensorType
 from cutile.ir.verify import verify
 from cutile.ops.arith import Add
+from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.reduce import Reduce
@@ -180,7 +181,8 @@ def product_loop(dtype: DTypeLike, acc: DTypeLike, turned: str) -> Function:
         (f16, f32, "nn nt tn tt"),  # ldmatrix transposes 16 bits
         (f64, f64, "nn nt tn tt"),  # each thread loads its own elements
         (f32, f32, "nn"),  # outer products want K of the left operand, N of the right one
-        (i8, i32, "nt"), (u8, i32, "nt"), (tf32, f32, "nt"), (f8e4m3fn, f32, "nt"),  # both along K
+        (tf32, f32, "nn nt tn tt"),  # ldmatrix, or each thread its own
+        (i8, i32, "nt"), (u8, i32, "nt"), (f8e4m3fn, f32, "nt"),  # both along K
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", ["nn", "nt", "tn", "tt"])
@@ -192,6 +194,14 @@ def test_operands_are_copied_as_they_lie_where_a_product_can_take_them_so(
     assert count(made, Mma) == (turned not in staged.split())
     if turned in staged.split():
         assert only(made, StagedMma).swaps == (turned[0] == "t", turned[1] == "t")
+
+
+def test_a_conversion_to_tf32_is_done_as_operands_are_multiplied() -> None:
+    text = dedent(TURNED).replace("ACC", "f32").replace("(i, k))", "(i, k)).astype(ct.tf32)")
+    text = text.replace("(k, j))", "(k, j)).astype(ct.tf32)")
+    made = lowered(written(text, {"z": mut(64, 64), "x": tensor(2), "y": tensor(2)}), AMPERE)
+    assert only(made, StagedMma).rounds
+    assert count(made, Convert) == 0
 
 
 @pytest.mark.parametrize(("target", "why"), [(HOPPER, "needs tensor cores of sm_100"), (BLACKWELL, "not compiled yet")])
@@ -262,7 +272,7 @@ def test_two_blocks_share_a_multiprocessor_where_both_fit() -> None:
     assert lowered(gemm_program(bf16, (128, 128), 64), AMPERE).facts["min_blocks"] == 2
     assert lowered(gemm_program(bf16, (128, 256), 64), AMPERE).facts["min_blocks"] == 1
     assert lowered(gemm_program(f32, (128, 128), 32)).facts["min_blocks"] == 2
-    assert lowered(gemm_program(f32, (128, 128), 64)).facts["min_blocks"] == 0
+    assert lowered(gemm_program(f32, (128, 128), 64)).facts["min_blocks"] == 1
     assert lowered(saxpy_program(1024)).facts["min_blocks"] == 0
 
 

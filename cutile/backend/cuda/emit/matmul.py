@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda.emit.memory import arguments, view
 from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops import StageCommit, StagedMma, StageTile, StageWait
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, f64
 from cutile.ops import matmul
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def _capability(dtype: DTypeLike, kernel: Kernel) -> tuple[str, ...]:
     """The architecture's, where the instructions depend on it."""
-    return (f"capability={kernel.capability}",) if dtype.kind == "storage" and kernel.capability > (8, 0) else ()
+    varies = dtype.kind == "storage" or dtype is f64
+    return (f"capability={kernel.capability}",) if varies and kernel.capability > (8, 0) else ()
 
 
 def mma(op: matmul.Mma, kernel: Kernel) -> Call:
@@ -77,6 +78,7 @@ def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
         f"slots={facts['slots']}",
         f"offset={facts['offset']}",
         f"swaps={op.swaps}",
+        *(("rounds=True",) if op.rounds else ()),
         *_capability(op.dtype, kernel),
     )
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))

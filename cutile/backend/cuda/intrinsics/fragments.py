@@ -2,7 +2,8 @@
 
 One instruction takes 32 bytes of K of 16 rows and of 8 columns: 16 elements of 16 bits, 32 of 8 bits, 8 of tf32. The
 registers of its operands are 8 x 8 matrices of 16 bits as `ldmatrix` reads them, whatever the elements are; only of
-elements of 16 bits it also reads the transpose. f64 takes 4 of K at a time, and each thread loads its own element.
+elements of 16 bits it also reads the transpose. Of tf32 that lies the other way each thread loads its own elements,
+and so it does of f64, of which one instruction takes 4 of K, or up to 16.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.cast import FP8_SINCE, Capability
+from cutile.backend.cuda.intrinsics.cast import FP8_SINCE, Capability, converted
 from cutile.backend.cuda.intrinsics.llvm import F32, F64, I32, SHARED, asm, i32c, ir, pointer, shared, thread
 from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.staging import F64_STEP, STEP_BYTES, Stage
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32, u8
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, tf32, u8
 
 NAMES: dict[DTypeLike, tuple[str, int]] = {
     f16: ("f16", 16),
@@ -27,6 +28,8 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
 }
 """An element type's name in PTX, and how many of K one instruction takes."""
 FP8 = (f8e4m3fn, f8e5m2)
+F64_TALL_SINCE: Capability = (9, 0)
+"""From when on f64 has products of 16 rows, and of up to 16 of K."""
 
 
 def tiles_along(layout: Layout, axis: int) -> list[int]:
@@ -72,17 +75,42 @@ class _Side:
         bits = b.and_(b.lshr(lane, i32c(3)), i32c(1)), b.lshr(lane, i32c(4))
         half, deep = bits if left else reversed(bits)
         self._transposed = stage.swap if left else not stage.swap
+        self._left, self._stride = left, stride
+        base = b.ptrtoint(shared(b, shift), I32)
+        if self._transposed and self._size > 2:
+            self._base = self._word(base, b.add(across, b.lshr(lane, i32c(2))), b.and_(lane, i32c(3)))
+            return
         along_k, along_other = b.mul(deep, i32c(16 // self._size)), b.add(across, b.mul(half, i32c(stride)))
         if self._transposed:  # rows in memory are those of K
             memory_row, column = b.add(along_k, row), along_other
         else:
             memory_row, column = b.add(along_other, row), along_k
         where = b.mul(b.add(b.mul(memory_row, i32c(stage.pitch)), column), i32c(self._size))
-        base = b.ptrtoint(shared(b, shift), I32)
         self._base = b.add(base, b.add(where, i32c(stage.offset)))
+
+    def _word(self, base: Any, column: Any, row: Any) -> Any:
+        """The address of this lane's first element, where `ldmatrix` cannot transpose: it loads its own."""
+        b = self._b
+        where = b.mul(b.add(b.mul(row, i32c(self._stage.pitch)), column), i32c(self._size))
+        return b.add(base, b.add(where, i32c(self._stage.offset)))
+
+    def _words(self, other: int, k: int, count: int) -> list[Any]:
+        """What `read` gives, one element of 32 bits after the other."""
+        deeper = STEP_BYTES // self._size // 2
+        places = [(half, deep) for deep in (0, deeper) for half in (0, self._stride)]
+        if not self._left:
+            places = [(half, deep) for half in (0, self._stride) for deep in (0, deeper)]
+        found: list[Any] = []
+        for half, deep in places[:count]:
+            where = ((k + deep) * self._stage.pitch + other + half) * self._size
+            text = f"ld.shared.b32 $0, [$1+{where}];"
+            found.append(asm(self._b, I32, [self._base], text, "=r,r", effect=True))
+        return found
 
     def read(self, other: int, k: int, count: int) -> list[Any]:
         """The matrices of the step at `k` whose rows (or columns) of the result begin at `other`."""
+        if self._transposed and self._size > 2:
+            return self._words(other, k, count)
         row, column = (k, other) if self._transposed else (other, k)
         where = self._b.add(self._base, i32c((row * self._stage.pitch + column) * self._size))
         return _matrices(self._b, where, count, self._transposed)
@@ -142,8 +170,39 @@ def _product(
     return list(acc)
 
 
-def _by_f64(b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any) -> list[Any]:
-    """8 x 8 x 4 products of f64: the two halves of a core's rows one after the other."""
+def _f64_product(
+    b: Any, left: Sequence[Sequence[Any]], right: Sequence[Any], acc: Sequence[Any], capability: Capability
+) -> list[Any]:
+    """A core's product of f64: 16 rows at once from sm_90 on, before that its two halves one after the other.
+
+    `left` has, for each 4 of K, an element of the upper and one of the lower half of the rows; `right` has one.
+    """
+    if capability >= F64_TALL_SINCE:
+        depth = len(right)
+        operands = [*(each for pair in left for each in pair), *right, *acc]
+        places = [f"${i}" for i in range(4 + len(operands))]
+        a, c = ", ".join(places[4 : 4 + 2 * depth]), ", ".join(places[4 + 2 * depth : 4 + 3 * depth])
+        sums = ", ".join(places[4 + 3 * depth :])
+        text = (
+            f"mma.sync.aligned.m16n8k{4 * depth}.row.col.f64.f64.f64.f64 {{$0,$1,$2,$3}}, {{{a}}}, {{{c}}}, {{{sums}}};"
+        )
+        constraints = ",".join(["=d"] * 4 + ["d"] * 3 * depth + ["0", "1", "2", "3"])
+        made = asm(b, ir.LiteralStructType([F64] * 4), operands, text, constraints, convergent=True)
+        return [b.extract_value(made, i) for i in range(4)]
+    text = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {$0,$1}, {$2}, {$3}, {$4,$5};"
+    found = list(acc)
+    for pair, other in zip(left, right, strict=True):
+        for half in range(2):
+            operands = [pair[half], other, *found[2 * half : 2 * half + 2]]
+            made = asm(b, ir.LiteralStructType([F64] * 2), operands, text, "=d,=d,d,d,0,1", convergent=True)
+            found[2 * half : 2 * half + 2] = [b.extract_value(made, i) for i in range(2)]
+    return found
+
+
+def _by_f64(
+    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any, capability: Capability
+) -> list[Any]:
+    """Products of f64, of which each thread loads its own elements."""
     lane = b.and_(thread(b), i32c(31))
     group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
 
@@ -165,27 +224,43 @@ def _by_f64(b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: St
     read_left = reader(left, _warp_coordinate(b, accumulator, 0), True)
     read_right = reader(right, _warp_coordinate(b, accumulator, 1), False)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
-    text = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {$0,$1}, {$2}, {$3}, {$4,$5};"
-    for k in range(0, left.rows if left.swap else left.columns, F64_STEP):
-        a = [[read_left(m + half, k) for half in (0, 8)] for m in down]
-        parts = [read_right(n, k) for n in across]
+    depth = left.rows if left.swap else left.columns
+    at_once = next(each for each in (16, 8, 4) if depth % each == 0)
+    for k in range(0, depth, at_once):
+        steps = range(k, k + at_once, F64_STEP)
+        a = [[[read_left(m + half, step) for half in (0, 8)] for step in steps] for m in down]
+        parts = [[read_right(n, step) for step in steps] for n in across]
         for i in range(len(down)):
             for j in range(len(across)):
-                for half in range(2):
-                    at = (i * len(across) + j) * 4 + 2 * half
-                    operands = [a[i][half], parts[j], *sums[at : at + 2]]
-                    result = ir.LiteralStructType([F64] * 2)
-                    made = asm(b, result, operands, text, "=d,=d,d,d,0,1", convergent=True)
-                    sums[at : at + 2] = [b.extract_value(made, c) for c in range(2)]
+                at = (i * len(across) + j) * 4
+                sums[at : at + 4] = _f64_product(b, a[i], parts[j], sums[at : at + 4], capability)
     return sums
 
 
+def _rounded(b: Any, words: list[Any], capability: Capability) -> list[Any]:
+    """Elements of f32 as tf32."""
+    return [converted(b, f32, tf32, b.bitcast(each, F32), capability=capability) for each in words]
+
+
 def by_tensor_cores(
-    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any, capability: Capability
+    b: Any,
+    accumulator: Layout,
+    sums: list[Any],
+    left: Stage,
+    right: Stage,
+    shift: Any,
+    capability: Capability,
+    *,
+    rounds: bool = False,
 ) -> list[Any]:
-    """Add the staged product to `sums`, in f32, f64 or i32. `shift`: from the stages' offsets to where they are."""
+    """Add the staged product to `sums`, in f32, f64 or i32.
+
+    Args:
+        shift: bytes from the stages' offsets to where they are.
+        rounds: what is staged is f32, to be rounded to tf32.
+    """
     if left.dtype is f64:
-        return _by_f64(b, accumulator, sums, left, right, shift)
+        return _by_f64(b, accumulator, sums, left, right, shift, capability)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     stride = across[1] if len(across) > 1 else 0
     rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), 8, True, shift)
@@ -193,10 +268,12 @@ def by_tensor_cores(
     types = left.dtype, right.dtype
     for k in range(0, left.rows if left.swap else left.columns, STEP_BYTES * 8 // left.dtype.bits):
         a = [rows.read(m, k, 4) for m in down]
+        a = [_rounded(b, each, capability) for each in a] if rounds else a
         parts: list[list[Any]] = []
         for first in range(0, len(across), 2):
             pair = min(2, len(across) - first)
             found = columns.read(across[first], k, 2 * pair)
+            found = _rounded(b, found, capability) if rounds else found
             parts += [found[2 * i : 2 * i + 2] for i in range(pair)]
         for i in range(len(down)):
             for j in range(len(across)):

@@ -151,11 +151,18 @@ def _by_outer_products(
 
 
 def _multiply(
-    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any, capability: Capability
+    b: Any,
+    accumulator: Layout,
+    sums: list[Any],
+    left: Stage,
+    right: Stage,
+    shift: Any,
+    capability: Capability,
+    rounds: bool = False,
 ) -> list[Any]:
     """Add one staged product to `sums`. `shift`: bytes from the stages' offsets to where they are now."""
     if tensor_cores(left.dtype):
-        return by_tensor_cores(b, accumulator, sums, left, right, shift, capability)
+        return by_tensor_cores(b, accumulator, sums, left, right, shift, capability, rounds=rounds)
     return _by_outer_products(b, accumulator, sums, left, right, shift)
 
 
@@ -222,6 +229,7 @@ def staged_mma(
     offset: int,
     swaps: Swaps,
     capability: Capability = OLDEST,
+    rounds: bool = False,
 ) -> Any:
     """`f(acc, turn) = acc + a @ b`, with the operands in slot `turn % slots` of a ring in shared memory.
 
@@ -231,6 +239,7 @@ def staged_mma(
         slots: of the ring.
         offset: where the ring is in shared memory, in bytes.
         swaps: whether the operands lie transposed.
+        rounds: whether they are f32, to be rounded to tf32.
     """
     left, right = stages(dtype, accumulator, depth, offset, right=other, swaps=swaps)
     count = accumulator.registers
@@ -238,7 +247,7 @@ def staged_mma(
     def generate(b: Any, values: list[Any]) -> Any:
         shift = slot_shift(b, values[1], slots, left.bytes + right.bytes)
         sums = [widen(b, acc, each) for each in unpack(b, values[0], count)]
-        sums = _multiply(b, accumulator, sums, left, right, shift, capability)
+        sums = _multiply(b, accumulator, sums, left, right, shift, capability, rounds)
         return pack(b, [narrow(b, acc, each) for each in sums], count)
 
     return intrinsic("staged_mma", frag(acc, count), [frag(acc, count), frag(i32, 0)], generate)
