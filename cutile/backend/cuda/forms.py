@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,20 @@ class Form:
 FORMS: dict[DTypeLike, Form] = {
     f16: Form("f16", f32, True, "1, 1, 1"),
     bf16: Form("bf16", f32, True, "1, 1, 1"),
+    tf32: Form("tf32", f32, False, "1, 1, 1"),
     f8e4m3fn: Form("e4m3", f32, False, "1, 1, 1"),
     f8e5m2: Form("e5m2", f32, False, "1, 1, 1"),
     i8: Form("s8", i32, False, "1"),
     u8: Form("u8", i32, False, "1"),
 }
+
+
+def form_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> Form | None:
+    """The form of a product; None where there is no instruction. Operands of 8 bits may differ in their dtype."""
+    form, other = FORMS.get(left), FORMS.get(right)
+    if form is None or other is None or sums is not form.sums or sums is not other.sums:
+        return None
+    return form if left is right or (left.bits == right.bits == 8) else None
 
 
 def columns_fit(form: Form, columns: int) -> bool:

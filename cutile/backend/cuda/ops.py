@@ -258,7 +258,8 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
 
     acc: Value = operand(NUMBER_TILE)
     turn: Value = operand(SCALAR_INT)
-    dtype: DTypeLike = attribute()
+    left: DTypeLike = attribute()
+    right: DTypeLike = attribute()
     depth: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:

@@ -46,6 +46,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.interface import TensorMap
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, FloorDiv, Mul, Sub
@@ -65,7 +66,7 @@ class RoleLowering(Lowering):
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
         self._barriers = self._arena.reserve(2 * plan.slots * BARRIER_BYTES)
-        self._maps: dict[tuple[Value, tuple[int, ...], int, tuple[int, ...]], str] = {}
+        self._maps: dict[tuple[Value, TensorMap], str] = {}
         self._turn: Value | None = None
 
     @property
@@ -114,8 +115,8 @@ class RoleLowering(Lowering):
             cluster=plan.cluster,
             computing=GROUP * plan.groups,
             tensor_maps=tuple(
-                (name, source.parameters.index(value), box, swizzle, order)
-                for (value, box, swizzle, order), name in self._maps.items()
+                (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded)
+                for (value, form), name in self._maps.items()
             ),
         )
         return made
@@ -123,14 +124,9 @@ class RoleLowering(Lowering):
     def _name_maps(self) -> list[tuple[Value, str]]:
         """The maps of what is loaded and stored by the copy engine, in the order of their first use."""
         plan = self._plan
-        found = [
-            (each.load.x, self._map_name(each.load.x, each.box, each.panels.swizzle, (1 - each.axis, each.axis)))
-            for each in (plan.left, plan.right)
-        ]
+        found = [(each.load.x, self._map_name(each.load.x, each.map)) for each in (plan.left, plan.right)]
         if plan.store is not None:
-            panels = self._store_panels
-            name = self._map_name(plan.store.x, (16, panels.span), panels.swizzle, (0, 1))
-            found.append((plan.store.x, name))
+            found.append((plan.store.x, self._map_name(plan.store.x, self._store_map)))
         return found
 
     # The tile blocks of a thread block.
@@ -216,7 +212,7 @@ class RoleLowering(Lowering):
         load, panels = operand.load, operand.panels
         self._builder.location = load.location
         index = tuple(self._map[value] for value in load.index)
-        name = self._map_name(load.x, operand.box, panels.swizzle, (1 - operand.axis, operand.axis))
+        name = self._map_name(load.x, operand.map)
         made = BulkLoad(x=self._map[load.x], turn=turn, index=index, shape=load.shape, map=name)
         self._add(
             made,
@@ -229,9 +225,14 @@ class RoleLowering(Lowering):
             offset=self._barriers,
         )
 
-    def _map_name(self, tensor: Value, box: tuple[int, ...], swizzle: int, order: tuple[int, ...]) -> str:
+    @property
+    def _store_map(self) -> TensorMap:
+        panels = self._store_panels
+        return TensorMap((16, panels.span), panels.swizzle, (0, 1))
+
+    def _map_name(self, tensor: Value, form: TensorMap) -> str:
         """The name of the parameter with a tensor's map."""
-        key = (tensor, box, swizzle, order)
+        key = (tensor, form)
         if key not in self._maps:
             taken = sum(each[0] is tensor for each in self._maps)
             self._maps[key] = f"{tensor.name}_map" + (f"_{taken}" if taken else "")
@@ -270,12 +271,17 @@ class RoleLowering(Lowering):
         with builder.block(self._copy(loop.induction), acc, turn) as body:
             builder.location = product.location
             builder.add(RingWait(turn=turn, **ring))
-            made = GroupMma(acc=acc, turn=turn, dtype=product.a.tile.dtype, depth=product.a.tile.shape[1])
+            made = GroupMma(
+                acc=acc,
+                turn=turn,
+                left=product.a.tile.dtype,
+                right=product.b.tile.dtype,
+                depth=product.a.tile.shape[1],
+            )
             self._add(
                 made,
                 layout=layout,
-                left=panels_fact(plan.left.panels),
-                right=panels_fact(plan.right.panels),
+                panels=(panels_fact(plan.left.panels), panels_fact(plan.right.panels)),
                 slots=plan.slots,
                 slot_bytes=plan.slot_bytes,
                 place=self._slots_at,
@@ -322,8 +328,7 @@ class RoleLowering(Lowering):
         wanted = group_accumulator(_two(op.value.tile.shape), self._plan.groups)
         value = self._converted(self._map[op.value], source, wanted)
         panels = self._store_panels
-        box = (16, panels.span)
-        name = self._map_name(op.x, box, panels.swizzle, (0, 1))
+        name = self._map_name(op.x, self._store_map)
         made = BulkStore(x=self._map[op.x], value=value, index=index, map=name)
         self._add(
             made,

@@ -18,16 +18,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cutile.backend.cuda.forms import FORMS, Form, columns_fit
+from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.interface import CompileOptions
-from cutile.dtypes import bf16, f16, i32
+from cutile.backend.interface import CompileOptions, TensorMap
+from cutile.dtypes import bf16, f16, f32, i32, tf32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
+from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
@@ -59,19 +60,22 @@ class Operand:
         load: where it comes from.
         panels: how it lies in shared memory.
         axis: the axis of the load's tile that is contiguous in memory.
+        conversion: from f32 to tf32, which the copy engine does on the way.
         shared: blocks of a cluster that need the same tile, and load a part each.
     """
 
     load: LoadTile
     panels: Panels
     axis: int
+    conversion: Convert | None = None
     shared: int = 1
 
     @property
-    def box(self) -> tuple[int, ...]:
-        """Extents of one copy, in the tensor's order of axes."""
+    def map(self) -> TensorMap:
+        """How the copy engine loads it."""
         _, rows, _ = self.panels.part(self.shared)
-        return (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
+        box = (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
+        return TensorMap(box, self.panels.swizzle, (1 - self.axis, self.axis), self.conversion is not None)
 
 
 @dataclass(frozen=True)
@@ -143,12 +147,14 @@ def _require(holds: bool, reason: str) -> None:
 def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Specialised:
     _require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warp group products (sm_90a has)")
     loop, product = _loop_of_products(function)
+    _require(len(product.acc.tile.shape) == 2, "a batch of products in one tile")
     rows, columns = product.acc.tile.shape
     depth = product.a.tile.shape[1]
-    dtype, acc = product.a.tile.dtype, product.acc.tile.dtype
-    form = FORMS.get(dtype)
-    if form is None or acc is not form.sums:
-        raise _Refused(f"products of {dtype} that add up in {acc} keep to a warp")
+    dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
+    form = form_of(dtype, other, acc)
+    if form is None:
+        of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
+        raise _Refused(f"products of {of} that add up in {acc} keep to a warp")
     groups = _groups(rows, columns, form)
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
     _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
@@ -168,7 +174,8 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     for operand in (left, right):
         stored = form.any_major or operand.panels.k_major
         _require(stored, f"{dtype} operands must be contiguous along K: transpose {operand.load.x.name} in memory")
-    others = [op for op in loop.body.operations[:-1] if op not in (product, left.load, right.load)]
+    known = (product, left.load, right.load, left.conversion, right.conversion)
+    others = [op for op in loop.body.operations[:-1] if op not in known]
     for op in others:
         _require(_is_scalar_work(op), f"the loop does more than multiply: {op.name}")
     _require(loop.body.terminator.operands == (product.result,), "the loop carries more than the sums")
@@ -227,9 +234,13 @@ def _groups(rows: int, columns: int, form: Form) -> int:
 def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:
     side = "left" if k_axis == 1 else "right"
     load = definitions.get(value)
+    _require(uses[value] == 1, f"the {side} operand is used twice")
+    conversion = load if isinstance(load, Convert) and (load.x.tile.dtype, load.dtype) == (f32, tf32) else None
+    if conversion is not None:
+        load = definitions.get(conversion.x)
+        _require(uses[conversion.x] == 1, f"the {side} operand is used before it is converted")
     if not isinstance(load, LoadTile) or load not in loop.body.operations:
         raise _Refused(f"the {side} operand is not loaded in the loop")
-    _require(uses[value] == 1, f"the {side} operand is used twice")
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise _Refused(f"the {side} operand is a tensor that this launch writes")
@@ -240,7 +251,7 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
     width, length = load.shape[axis], load.shape[1 - axis]
     size = tensor.dtype.bits // 8
     _require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
-    return Operand(load, Panels(width, length, size, axis == k_axis), axis)
+    return Operand(load, Panels(width, length, size, axis == k_axis), axis, conversion)
 
 
 def _block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:

@@ -22,7 +22,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_stores
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32, u8
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
@@ -137,8 +137,8 @@ def test_operands_are_loaded_as_they_lie(
     assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
     assert maps[2] == TensorMap((16, 64), 128, (0, 1))
     product = next(op for op in lowered(function).walk() if isinstance(op, GroupMma))
-    assert Panels(*product.attributes["left"]).k_major == (x.unit_axis == 1)
-    assert Panels(*product.attributes["right"]).k_major == (y.unit_axis == 0)
+    left, right = (Panels(*each) for each in product.attributes["panels"])
+    assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
 
 
 def test_blocks_of_a_cluster_load_a_part_each() -> None:
@@ -243,6 +243,36 @@ def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
 def fused_types() -> dict[str, Type]:
     x = tensor(2, f16)
     return {"x": x, "y": x, "bias": x, "more": x}
+
+
+def eights(x: DTypeLike, y: DTypeLike, sums: str) -> Function:
+    """A product of 8-bit operands, both contiguous along K."""
+    text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", f"ct.{sums}")
+    turned = {"x": tensor(2, x), "y": column_major(y)}
+    return written(text, types(**turned, z=mut(128, 256, dtype=i32 if sums == "i32" else bf16)))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "instruction"),
+    [(f8e4m3fn, f8e4m3fn, "QGMMA.64"), (f8e5m2, f8e4m3fn, "QGMMA.64"), (i8, u8, "IGMMA.64")],
+    ids=str,
+)
+def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: str, tmp_path: Path) -> None:
+    built = compiled(eights(x, y, "i32" if x is i8 else "f32"))
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
+
+
+def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
+    text = GEMM.replace("mma(a, b,", "mma(ct.convert_tile(a, ct.tf32), ct.convert_tile(b, ct.tf32),")
+    text = text.replace("64)", "32)").replace("(64,", "(32,")
+    given = types((128, 256), x=tensor(2, f32), y=column_major(f32), z=mut(128, 256))
+    made = source(written(text, given))
+    assert [each.map.rounded for each in made.parameters if each.map is not None] == [True, True]
+    built = compiled(written(text, given))
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith("HGMMA.64") for each in instructions(built, tmp_path))
+    assert "contiguous along K" in refusal(written(text, given | {"y": tensor(2, f32)}))
 
 
 @pytest.mark.parametrize(("dtype", "instruction"), [(i8, "IGMMA.64"), (u8, "IGMMA.64")], ids=str)

@@ -77,12 +77,12 @@ def _defined(block: Block) -> Iterator[Value]:
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
     """The parameters through which the copy engine sees tensors."""
-    wanted: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...]], ...] = function.facts.get(
+    wanted: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool], ...] = function.facts.get(
         "tensor_maps", ()
     )
-    for name, position, box, swizzle, order in wanted:
+    for name, position, box, swizzle, order, rounded in wanted:
         dtype = function.parameters[position].tensor.dtype
-        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order))
+        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order, rounded))
 
 
 class Kernel:

@@ -92,11 +92,11 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
     made = kernel.bind(
         "multiply",
         "group.multiply",
-        kernel.dtype(op.dtype),
+        kernel.dtype(op.left),
+        kernel.dtype(op.right),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(op.attributes["layout"]),
-        kernel.panels(Panels(*op.attributes["left"])),
-        kernel.panels(Panels(*op.attributes["right"])),
+        *(kernel.panels(Panels(*each)) for each in op.attributes["panels"]),
         *_numbers(op, "depth", "slots", "slot_bytes", "place"),
     )
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))

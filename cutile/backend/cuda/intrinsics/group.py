@@ -48,6 +48,7 @@ def _part(b: Any, base: int, address_: Any) -> Any:
 @cache
 def multiply(
     dtype: DTypeLike,
+    other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
     left: Panels,
@@ -61,7 +62,8 @@ def multiply(
     """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn.
 
     Args:
-        dtype: of the operands.
+        dtype: of the left operand.
+        other: of the right one.
         acc: of the sums.
         layout: of the sums: a `group_accumulator`.
         left: how the left operand lies in shared memory.
@@ -76,7 +78,7 @@ def multiply(
     per_part = columns // 2
     step = STEP_BYTES // (dtype.bits // 8)
     form = FORMS[dtype]
-    kind = f"m64n{columns}k{step}.{form.sums_name}.{form.name}.{form.name}"
+    kind = f"m64n{columns}k{step}.{form.sums_name}.{form.name}.{FORMS[other].name}"
     sums = ", ".join(f"${i}" for i in range(per_part))
     turned = f", {int(not left.k_major)}, {int(not right.k_major)}" if form.any_major else ""
     operands = f"${2 * per_part}, ${2 * per_part + 1}, {form.flags}{turned}"
