@@ -184,9 +184,9 @@ def lend(
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
     lease = kind(uses, owner, site)
-    if _enter(lease) and _holder.run is None:
+    alone, run = _enter(lease), _holder.run
+    if alone and run is None:
         return lease
-    run = _holder.run
     if run is not None:
         allies = {run, *run.allies, *allies}
     while True:

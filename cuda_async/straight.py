@@ -8,12 +8,11 @@ at once. Where anything goes wrong, and where a wait is broken off, a run takes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TypeVar
 
 from cuda_async import instrument
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.lease import Lease, check_guards, current_holder, end
+from cuda_async.lease import check_guards, current_holder, end
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
@@ -42,8 +41,13 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
         return run.wait()
     leases = op.begin(composed=False, site=site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
     try:
-        with stream.submission:
-            handles = _enqueue(straight, stream, leases)
+        with stream.submission:  # as `Run.submit`
+            stream.device.collect()
+            for lease in leases:
+                if lease.guarded:
+                    check_guards(leases, None)
+            stream.driver.begin_alone()
+            handles = straight(stream)
             event = stream.device.borrow_event()
             stream.driver.record(event)
             if stream.has_lenders:
@@ -76,7 +80,12 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
     leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:
-            handles = _enqueue(straight, stream, leases)
+            stream.device.collect()
+            for lease in leases:
+                if lease.guarded:
+                    check_guards(leases, None)
+            stream.driver.begin_alone()
+            handles = straight(stream)
             if stream.has_lenders:
                 stream.lead_lenders()
     except BaseException as error:
@@ -88,14 +97,6 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
 def _is_open(stream: Stream) -> bool:
     """Whether the short way is open: nothing captures, nothing is told of runs, and no run is being submitted."""
     return stream.recorder is None and not instrument.registered and current_holder() is None
-
-
-def _enqueue(straight: Callable[[Stream], T], stream: Stream, leases: list[Lease]) -> T:
-    """Enqueue, as `Run.submit` does."""
-    stream.device.collect()
-    check_guards(leases, None)
-    stream.driver.begin_alone()
-    return straight(stream)
 
 
 def _wait(op: DeviceOp[T], stream: Stream, event: DriverEvent) -> None:

@@ -234,7 +234,9 @@ class KernelOp(DeviceOp[Any]):
         return self._form.yields(self._arguments)
 
     def _enqueue(self, stream: Stream) -> Any:
-        plan, grid = self._known()
+        plan, grid = self._plan, self._grid
+        if plan is None or grid is None:
+            plan, grid = self._specialize()
         device = stream.device
         ready: Ready | None = plan.memo.get(device) if self._backend is None else None
         if ready is None or not ready.captures.unchanged():
