@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -88,6 +89,28 @@ def test_another_librarys_context_is_restored() -> None:
         assert int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)) == int(other)
     finally:
         check(cu.cuCtxDestroy(other), cu.cuCtxDestroy)
+
+
+def test_a_thread_without_a_context_keeps_that_of_the_first_device() -> None:
+    from cuda_async.driver.cuda.api import check, cu
+
+    device = Device(0)
+    stream = device.new_stream()
+    storage = words(1, count=64).sync_on(stream)
+    seen: list[int] = []
+
+    def work() -> None:
+        seen.append(int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)))
+        Affine(storage, 2, 0).sync_on(stream)
+        seen.append(int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    primary = check(cu.cuDevicePrimaryCtxRetain(0), cu.cuDevicePrimaryCtxRetain)
+    assert seen == [0, int(primary)]
+    check(cu.cuDevicePrimaryCtxRelease(0), cu.cuDevicePrimaryCtxRelease)
+    assert Read(storage).sync_on(stream)[0] == 2
 
 
 def test_the_pool_keeps_memory_until_it_is_trimmed() -> None:

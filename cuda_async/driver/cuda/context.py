@@ -1,7 +1,8 @@
 """A device's primary context: current on the calling thread for as long as a call needs it.
 
 A thread that is not ours may have another context current (another library's device, say): it is
-pushed aside and restored. A fork's child is refused, since a context does not survive `fork`.
+pushed aside and restored. On a thread without any, that of device 0 stays current, as the CUDA runtime
+would have it there; then most calls need only look. A fork's child is refused, since a context does not survive `fork`.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class PrimaryContext:
         self.device: Any = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle: Any = check(cu.cuDevicePrimaryCtxRetain(self.device), cu.cuDevicePrimaryCtxRetain)
         self.number = int(self.handle)
+        self._stays = ordinal == 0
         self._open()
 
     def check(self) -> None:
@@ -106,8 +108,12 @@ class PrimaryContext:
         """Make the context current on this thread, until `leave`."""
         self.check()
         if _current.top is not self:
-            pushed = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)) != self.number
-            if pushed:
+            current = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent))
+            pushed = current != self.number
+            if current == 0 and self._stays:
+                check(cu.cuCtxSetCurrent(self.handle), cu.cuCtxSetCurrent)
+                pushed = False
+            elif pushed:
                 check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
             _current.stack.append((self, pushed))
         else:
@@ -187,4 +193,5 @@ class BorrowedContext(PrimaryContext):
         self.device = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle = cu.CUcontext(raw)
         self.number = raw
+        self._stays = False
         self._open()
