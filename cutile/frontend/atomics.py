@@ -21,7 +21,7 @@ from cutile.frontend.pointers import (
 )
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.tokens import is_ordered
-from cutile.frontend.values import TOKEN, MutRef, PointerRef, describe, items_of
+from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.ops import arith
@@ -168,14 +168,18 @@ def atomic_red_view_tko(
     scope: Any = None,
 ) -> Any:
     what = "atomic_red_view_tko"
-    if not isinstance(part, MutRef):
-        frame.type_error(f"{what}: expected a Mut, got {describe(part)}")
+    whole = isinstance(part, PartitionRef) and part.writes == "full" and part.order is None and part.steps is None
+    if not isinstance(part, MutRef) and not whole:
+        frame.type_error(
+            f"{what}: expected a Mut or a partition of the whole of one, got {describe(part)}",
+            remedy="Tiles of a block's own tile need no atomic update: load, compute, store.",
+        )
     how = how_of(frame, ordering, scope, True, what)
     if how["order"] != "relaxed" or how["scope"] == "system":
         frame.type_error(
             f"{what}: it is RELAXED, among the tile block or the device; got {how['order']}, {how['scope']}"
         )
-    shape = part.value.mut.tile
+    shape = part.value.mut.tile if isinstance(part, MutRef) else part.shape
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(shape):
         frame.type_error(f"{what}: {part.value.name!r} has {len(shape)} axes, got {len(items)} indices")

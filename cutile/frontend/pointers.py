@@ -16,7 +16,17 @@ from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, 
 from cutile.frontend.registry import METHODS, method, operation
 from cutile.frontend.tensors import extent
 from cutile.frontend.tokens import is_ordered
-from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import (
+    TOKEN,
+    MappedRef,
+    MutRef,
+    PartitionRef,
+    PointerRef,
+    TensorRef,
+    describe,
+    is_tile,
+    items_of,
+)
 from cutile.ir.core import Value
 from cutile.ir.types import TensorType
 from cutile.language import markers
@@ -283,7 +293,7 @@ class Elements:
 
 def tensor_of(frame: Frame, x: Any, what: str) -> Value:
     """The tensor behind a tensor, a partition or a `Mut`."""
-    if isinstance(x, TensorRef | MutRef | PartitionRef):
+    if isinstance(x, TensorRef | MutRef | PartitionRef | MappedRef):
         return x.value
     frame.type_error(f"{what}: expected a tensor or a Mut, got {describe(x)}")
 

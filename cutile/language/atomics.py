@@ -214,7 +214,7 @@ def atomic_red_view_tko(
     """Update a whole tile of a partitioned tensor, at any tile index; a token. Past the edges nothing happens.
 
     Args:
-        part: a `Mut`.
+        part: a `Mut`, or `y.partition_full_mut(shape)`.
         value: a tile of its shape and dtype.
         index: of the tile, counted from the tensor's start, whichever block this is.
         mode: as for `atomic_rmw_tko`.

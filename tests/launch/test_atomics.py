@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cutile as ct
-from cutile import Mut, api, f32, i32
+from cutile import Mut, Tensor, api, f32, i32
 from cutile.dtypes import BY_NAME, DTypeLike, bf16, f16, f64, i64, u32, u64
 from cutile.errors import KernelTypeError
 from tests.support.devices import on
@@ -120,6 +120,27 @@ def test_all_blocks_add_to_one_tile(backend: str) -> None:
         np.testing.assert_array_equal(out.to_numpy().sync(), wanted)
 
 
+@ct.entry(unsafe=True)
+def columns(y: Mut, x: Tensor):
+    """Tiles of another shape than the partition's, clipped at the edges."""
+    part = y.partition_full_mut((8, 3))
+    i = ct.get_tile_block_id()[0]
+    ct.atomic_red_view_tko(part, ct.load_tile(x, (8, 3), (i, i)), (i, i), ct.atomic.ADDF)
+    ct.atomic_red_view_tko(part, ct.constant(1.0, (8, 3), f32), (1, 2), ct.atomic.ADDF)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tiles_of_the_whole_tensor_are_updated(backend: str) -> None:
+    x = np.arange(20 * 7, dtype=np.float32).reshape(20, 7)
+    with on(backend):
+        out = columns(api.zeros((20, 7)).partition((7, 7)), api.from_numpy(x).sync()).first().unpartition().sync()
+        wanted = np.zeros((20, 7))
+        for i in range(3):
+            wanted[8 * i : 8 * i + 8, 3 * i : 3 * i + 3] += x[8 * i : 8 * i + 8, 3 * i : 3 * i + 3]
+        wanted[8:16, 6:] += 3
+        np.testing.assert_array_equal(out.to_numpy().sync(), wanted)
+
+
 HISTOGRAM = """
 def k(counts: Mut, x: Tensor, n: i32):
     values = ct.load_tile(x, (256,), (ct.get_tile_block_id()[0],))
@@ -172,6 +193,7 @@ def test_what_was_released_is_acquired(backend: str) -> None:
         ("ct.atomic_add(y, (0, 0), 1.0)", "'y' has 1 axes, got 2 indices"),
         ("ct.atomic_cas(y, 0.5, 1.0, 2.0)", "expected integers, got float 0.5"),
         ("ct.atomic_red_view_tko(y, 1.0, 0, ct.atomic.ADDF, ct.ordering.ACQ_REL)", "it is RELAXED"),
+        ("ct.atomic_red_view_tko(y.partition_mut((2,)), 1.0, 0, ct.atomic.ADDF)", "got nested partition"),
     ],
 )
 def test_what_cannot_be_updated_is_refused(body: str, message: str) -> None:

@@ -144,3 +144,21 @@ def test_a_failed_assertion_on_a_gpu_says_where(tmp_path: Path) -> None:
     said = ran.stdout + ran.stderr
     assert "check: too many columns" in said
     assert re.search(r'failing.py", line 8, in tile block \([01], 3, 0\)', said), said
+
+
+JOINED = """
+def k(y: Mut, n: i32):
+    assert n > 0, "n must be positive"
+    y.store(y.load() * 2.0)
+"""
+
+
+def test_an_assertion_does_not_keep_tile_blocks_apart() -> None:
+    with on("cpu"):
+        y = api.zeros((4096, 64)).sync()
+        op = kernel(JOINED)(y.mut.partition((4, 8)), -1)
+        lowered = op.render("lowered")
+        assert "'an assert" not in lowered
+        assert re.search(r"joined = (?!1\b)\d+", lowered), lowered[:400]
+        with pytest.raises(KernelAssertionError, match=r"n must be positive(.|\n)*in tile block \(\d+, \d+, 0\)"):
+            op.sync()

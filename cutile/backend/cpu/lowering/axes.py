@@ -22,7 +22,7 @@ from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
-from cutile.ops.debug import Assert, Print
+from cutile.ops.debug import Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -76,7 +76,7 @@ class Axes:
         self._raw: set[int] = set()
         self._stored: list[Value] = []
         self._has_mma = False
-        self._linear = why_linear(function) or ("an assert may fail" if _asserts(function) else "")
+        self._linear = why_linear(function)
         self._has_loads_in_loops = any(
             isinstance(inner, LoadTile | LoadView)
             for op in function.walk()
@@ -315,10 +315,6 @@ class Axes:
 def _on_the_grid(op: Op) -> bool:
     """Whether a load counts its index in its own tiles, so that neighbouring tiles can be one larger tile."""
     return isinstance(op, LoadTile) or (isinstance(op, LoadView) and op.is_plain)
-
-
-def _asserts(function: Function) -> bool:
-    return any(isinstance(op, Assert) for op in function.walk())
 
 
 def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:

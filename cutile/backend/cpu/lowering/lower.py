@@ -106,8 +106,8 @@ class Lowering:
         ]
 
     def block_index(self) -> tuple[Value, Value, Value]:
-        """The tile block's index in the grid, as indices."""
-        x, y, z = self._block
+        """The index in the grid of the tile block, of joined ones of the first, as indices."""
+        x, y, z = (self.scope.times(each, self._span(1, axis)) for axis, each in enumerate(self._block))
         return x, y, z
 
     def open_grid(self) -> list[Value]:
