@@ -6,7 +6,7 @@ import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
-from kernels.gemm_choice import choose
+from kernels.gemm_choice import both_along_k, choose
 from kernels.gemm_fused import ACTIVATIONS, Activation, gemm_fused
 
 
@@ -37,9 +37,9 @@ def matmul(
     """Return the op that yields `activation(x @ y + bias) + residual`; what is not given is left out.
 
     Args:
-        x: float16, bfloat16 or float32 tensor of shape (m, k), contiguous along one of its axes; lent.
+        x: float16, bfloat16, float32 or 8-bit float tensor of shape (m, k), contiguous along one of its axes; lent.
         y: tensor of shape (k, n) and x's dtype; a transposed view of one of shape (n, k) is as good. Lent.
-        out: where the result goes, of shape (m, n); a new tensor of x's dtype by default.
+        out: where the result goes, of shape (m, n); a new tensor of x's dtype by default, of bfloat16 for 8-bit floats.
         bias: a tensor of shape (n,), added to each row; lent.
         activation: "relu", "gelu" (by tanh), "silu" or "none".
         residual: a tensor of shape (m, n), added at the end; lent.
@@ -61,8 +61,10 @@ def matmul(
     """
     m, n = _shape(x, y, bias, residual)
     whole = residual is not None and x.device.arch != "sm_90a"  # where columns are not added piece by piece
-    best = choose(m, n, x.shape[1], x.dtype, x.device, held=2 if whole else 1)
-    part = (api.empty((m, n), x.dtype) if out is None else out).partition(tile or (best.rows, best.columns))
+    along_k = both_along_k(x, y)
+    best = choose(m, n, x.shape[1], x.dtype, x.device, held=2 if whole else 1, along_k=along_k)
+    dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
+    part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
     step = depth or best.depth
     if bias is None and residual is None and activation == "none":
         op = gemm(part, x, y, BK=step)

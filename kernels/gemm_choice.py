@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cuda_async import Device
-from cutile import DType, bf16, f16
+from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, i8, tf32, u8
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Chip:
     """What the model knows of a kind of device, per multiprocessor.
 
     Attributes:
-        flops: per second, of 16-bit products.
+        flops: per second, of products of 16 bits; of 8 bits twice as many, of tf32 half.
         cache_bytes: per second from the second-level cache, when all multiprocessors load.
         most_cache_bytes: when few do.
         memory_bytes: per second from the device's memory, of all multiprocessors together.
         write_bytes: per second, of a block's result.
         fill_s: seconds from a block's begin to its first product.
         rows, columns: of the tiles that are worth a try.
-        depth: of a step.
+        depth: of a step of 16-bit operands; as many bytes of others.
         sums: registers of a thread for tiles of the result.
     """
 
@@ -78,8 +78,24 @@ HOST = Choice(256, 512, 256)
 PLAIN = Choice(128, 128, 32)
 """f32 and f64 on a GPU, without tensor cores or with those of single warps."""
 
+BYTES = Choice(128, 128, 64)
+"""8 bits, by tensor cores of single warps."""
 
-def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch: int = 1, held: int = 1) -> Choice:
+ALONG_K = (i8, u8, f8e4m3fn, f8e5m2, tf32)
+"""What warp groups multiply only where both operands are contiguous along K."""
+
+
+def choose(
+    m: int,
+    n: int,
+    k: int,
+    dtype: type[DType],
+    device: Device,
+    *,
+    batch: int = 1,
+    held: int = 1,
+    along_k: bool = False,
+) -> Choice:
     """The tile for `batch` products of (m, k) by (k, n) on a device.
 
     Args:
@@ -88,6 +104,7 @@ def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch:
         device: where it runs.
         batch: how many such products.
         held: tiles of the result's size that a thread holds at once: its sums, and a residual.
+        along_k: whether both operands are contiguous along K (see `both_along_k`).
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
@@ -95,20 +112,29 @@ def choose(m: int, n: int, k: int, dtype: type[DType], device: Device, *, batch:
     """
     if device.kind != "cuda":
         return HOST
-    if dtype not in (f16, bf16):
-        return PLAIN
-    chip = HOPPER if device.arch == "sm_90a" else AMPERE
-    return best(m, n, k, chip, device.properties.multiprocessor_count, batch=batch, held=held)
+    units, hopper = device.properties.multiprocessor_count, device.arch == "sm_90a"
+    if dtype in (f16, bf16):
+        return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held)
+    if dtype in ALONG_K and hopper and along_k:
+        return best(m, n, k, HOPPER, units, batch=batch, held=held, bits=dtype.bits)
+    return BYTES if dtype.bits == 8 else PLAIN
 
 
-def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held: int = 1) -> Choice:
-    """The fastest tile of 16-bit operands by the model.
+def both_along_k(x: Tensor, y: Tensor) -> bool:
+    """Whether `x`, (m, k), lies by rows and `y`, (k, n), by columns, with rows that the copy engine takes."""
+    left, right = x.spec().layout, y.spec().layout
+    return left.strides[-1] == 1 and right.strides[-2] == 1 and left.alignment == right.alignment == 16
+
+
+def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held: int = 1, bits: int = 16) -> Choice:
+    """The fastest tile by the model.
 
     Args:
         m, n, k: extents of the product.
         chip: the kind of device.
         units: its multiprocessors.
         batch, held: as for `choose`.
+        bits: of an element of the operands.
 
     Example:
         >>> found = best(8192, 8192, 8192, HOPPER, 132)
@@ -119,7 +145,12 @@ def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held
         True
     """
     tried = [
-        Choice(rows, columns, chip.depth, predict(m, n, k, rows, columns, chip, units, batch=batch))
+        Choice(
+            rows,
+            columns,
+            chip.depth * 16 // bits,
+            predict(m, n, k, rows, columns, chip, units, batch=batch, bits=bits),
+        )
         for rows in chip.rows
         for columns in chip.columns
         if held * rows * columns <= chip.sums * GROUP * rows // ROWS
@@ -127,19 +158,31 @@ def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held
     return min(tried, key=lambda choice: (choice.seconds, -choice.rows * choice.columns, -choice.rows))
 
 
-def predict(m: int, n: int, k: int, rows: int, columns: int, chip: Chip, units: int, *, batch: int = 1) -> float:
+def predict(
+    m: int,
+    n: int,
+    k: int,
+    rows: int,
+    columns: int,
+    chip: Chip,
+    units: int,
+    *,
+    batch: int = 1,
+    bits: int = 16,
+) -> float:
     """Seconds that the product takes with tiles of `rows` by `columns`, by the model."""
-    size = 2
+    size, depth = bits / 8, chip.depth * 16 // bits
+    written = 2 if bits == 16 else 4  # of f32 and of integers; of 8-bit floats less
     blocks = batch * -(-m // rows) * -(-n // columns)
     busy = min(blocks, units)
     rounds = -(-blocks // units)
-    steps = -(-k // chip.depth)
+    steps = -(-k // depth)
     # A single warp group multiplies half of the time: the other half it waits, and writes.
     efficiency = EFFICIENCY.get(columns, 1.0) * (1.0 if rows >= 128 else 0.75)
-    products = 2 * rows * columns * chip.depth / (chip.flops * efficiency)
+    products = 2 * rows * columns * depth / (chip.flops * 16 / bits * efficiency)
     share = min(chip.most_cache_bytes, chip.cache_bytes * units / busy)
-    loads = (rows + columns) * chip.depth * size / share
-    write = rows * columns * size / chip.write_bytes
+    loads = (rows + columns) * depth * size / share
+    write = rows * columns * written / chip.write_bytes
     blockwise = rounds * (steps * max(products, loads) + write) + chip.fill_s
-    memory = batch * (m * k + k * n + m * n) * size / chip.memory_bytes
+    memory = batch * ((m * k + k * n) * size + m * n * written) / chip.memory_bytes
     return max(blockwise, memory + chip.fill_s)

@@ -1,4 +1,4 @@
-"""Matrix products of other operands: batches, 8-bit integers. Each is the kernel of `gemm` but for a few words."""
+"""Matrix products of other operands: batches, 8-bit integers, tf32. Each is `gemm` but for a few words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import cutile as ct
 from cuda_async import DeviceOp
-from cutile import Const, Mut, Tensor, api, f32, i32
-from kernels.gemm_choice import Choice, choose
+from cutile import Const, Mut, Tensor, api, f32, i32, tf32
+from kernels.gemm_choice import Choice, both_along_k, choose
 
 
 @ct.entry
@@ -45,6 +45,19 @@ def gemm_integers(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 128):
     acc = ct.constant(0, (BM, BN), i32)
     for k in range(ct.num_tiles(part_x, 1)):
         acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(acc)
+
+
+@ct.entry
+def gemm_tf32(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 32):
+    """z = x @ y of f32 rounded to tf32, accumulated in float32."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        a, b = ct.convert_tile(part_x.load((i, k)), tf32), ct.convert_tile(part_y.load((k, j)), tf32)
+        acc = ct.mma(a, b, acc)
     z.store(acc)
 
 
@@ -105,6 +118,24 @@ def integer_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) 
         >>> integer_matmul(x, x.transpose()).sync().to_host_vec().sync()
         array([3, 3, 3, 3], dtype=int32)
     """
-    best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device)
+    best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device, along_k=both_along_k(x, y))
     z = api.empty((x.shape[0], y.shape[1]), i32) if out is None else out
     return gemm_integers(z.partition((best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()
+
+
+def tf32_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) -> DeviceOp[ct.Tensor]:
+    """Return the op that yields `x @ y` with both rounded to tf32: 11 bits of precision, at several times the speed.
+
+    Args:
+        x: float32 tensor of shape (m, k); lent to the op.
+        y: float32 tensor of shape (k, n), fastest where it is the transposed view of one of shape (n, k); lent.
+        out: where the result goes, of shape (m, n) and float32; a new tensor by default.
+
+    Example:
+        >>> x = api.full(1.0001, (2, 2), f32).sync()
+        >>> tf32_matmul(x, x).sync().to_host_vec().sync()
+        array([2., 2., 2., 2.], dtype=float32)
+    """
+    best = choose(x.shape[0], y.shape[1], x.shape[1], tf32, x.device, along_k=both_along_k(x, y))
+    z = api.empty((x.shape[0], y.shape[1]), f32) if out is None else out
+    return gemm_tf32(z.partition((best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()

@@ -76,6 +76,7 @@ CASES: tuple[Product, ...] = (
     Product("bf16-odd", 777, 1000, 333, "bf16", graph=True),
     Product("bf16-batched", 1024, 1024, 1024, "bf16", batch=64),
     _square(8192, "tf32"),
+    _square(8192, "tf32", "nk"),
     _square(8192, "fp8", "nk"),
     Product("fp8-promoted-nk", 8192, 8192, 8192, "fp8", "nk", promoted=True),
     _square(8192, "int8", "nk"),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, Stream
 from cuda_async.graph import Scope
-from cutile import KernelError, KernelOp, api
+from cutile import KernelError, KernelOp, api, tf32
 from kernels.gemm import gemm
-from kernels.gemm_choice import Choice, choose
-from kernels.gemm_variants import gemm_batched, gemm_integers, stackable, stacked
+from kernels.gemm_choice import Choice, both_along_k, choose
+from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
 from kernels.paired.cases import Product
 from kernels.paired.operands import DTYPES, RESULTS, Operands
 
@@ -40,7 +40,9 @@ class OurArm:
         self.sets = sets
         self._stream = stream
         self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
-        self.choice = tile or choose(case.m, case.n, case.k, sets[0].x.dtype, device, batch=max(case.batch, 1))
+        along_k = not case.batch and both_along_k(sets[0].x, sets[0].y)
+        dtype = tf32 if case.operand == "tf32" else sets[0].x.dtype
+        self.choice = tile or choose(case.m, case.n, case.k, dtype, device, batch=max(case.batch, 1), along_k=along_k)
 
         def record(scope: Scope) -> None:
             for each in sets:
@@ -87,8 +89,6 @@ def require(case: Product) -> None:
     Raises:
         NotThereError: there is no kernel for its operands, or it does not compile for them.
     """
-    if case.operand == "tf32":
-        raise NotThereError("no kernel of this folder multiplies tf32")
     lead = (1,) if case.batch else ()
     x, y, z = (api.meta((*lead, SMALL, SMALL), each) for each in (*[DTYPES[case.operand]] * 2, RESULTS[case.operand]))
     op = product(case, Operands(x, y, y, z), Choice(SMALL, SMALL, SMALL))
@@ -107,5 +107,5 @@ def product(case: Product, each: Operands, choice: Choice) -> KernelOp:
         return stacked(each.x, each.y, each.z.reshape((-1, each.z.shape[2])).mut.partition(tile), choice)
     if case.batch:
         return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
-    kernel = gemm_integers if case.operand == "int8" else gemm
+    kernel = {"int8": gemm_integers, "tf32": gemm_tf32}.get(case.operand, gemm)
     return kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)

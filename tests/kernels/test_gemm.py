@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from cuda_async import Device
-from cutile import Tensor, api, bf16, f16, f32, use_backend
+from cutile import Tensor, api, bf16, f8e4m3fn, f16, f32, use_backend
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
-from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, Choice, best, choose, predict
+from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, Choice, best, both_along_k, choose, predict
 from kernels.gemm_fused import ACTIVATIONS, Activation
-from kernels.gemm_variants import batched_matmul, integer_matmul, stackable
+from kernels.gemm_variants import batched_matmul, integer_matmul, stackable, tf32_matmul
 
 Array = np.ndarray[Any, Any]
 
@@ -94,6 +94,17 @@ def test_batches_of_whole_tiles_are_multiplied_as_one_product(given: bool) -> No
 
 
 @pytest.mark.usefixtures("_device")
+def test_products_of_small_floats() -> None:
+    x, y = draw(M, K, seed=1), draw(N, K, seed=2)
+    rounded = tf32_matmul(on_device(x), on_device(y).transpose()).sync().to_numpy().sync()
+    assert 1e-5 < relative_error(rounded, x.astype(np.float64) @ y.T) < 1e-3
+    a, b = (each.astype(f8e4m3fn.numpy) for each in (x, y))
+    made = matmul(on_device(a), on_device(b).transpose()).sync()
+    assert made.dtype is bf16
+    assert relative_error(made.to_numpy().sync(), a.astype(np.float64) @ b.T.astype(np.float64)) < TOLERANCE[bf16]
+
+
+@pytest.mark.usefixtures("_device")
 def test_products_of_integers_are_exact() -> None:
     random = np.random.default_rng(5)
     x, y = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((60, 300), (300, 90)))
@@ -139,6 +150,22 @@ def test_a_residual_takes_registers_from_the_sums() -> None:
     alone, with_residual = (best(8192, 8192, 8192, HOPPER, 132, held=held) for held in (1, 2))
     assert (alone.rows, alone.columns) == (128, 256)
     assert with_residual.columns <= 192  # what compiles without spilling registers
+
+
+def test_a_step_has_as_many_bytes_whatever_the_elements() -> None:
+    eight, sixteen, rounded = (best(8192, 8192, 8192, HOPPER, 132, bits=bits) for bits in (8, 16, 32))
+    assert (eight.depth, sixteen.depth, rounded.depth) == (128, 64, 32)
+    assert eight.seconds < sixteen.seconds < rounded.seconds
+
+
+def test_operands_along_k_are_known() -> None:
+    with Device.host():
+        x, y = api.zeros((64, 32)).sync(), api.zeros((48, 32)).sync()
+        odd = api.zeros((48, 33)).sync().slice((0, 48), (0, 32))
+        assert both_along_k(x, y.transpose())
+        assert not both_along_k(x, api.zeros((32, 48)).sync())
+        assert not both_along_k(x.transpose(), y)
+        assert not both_along_k(x, odd.transpose())
 
 
 def test_other_devices_and_dtypes_have_their_own_tiles() -> None:
