@@ -6,7 +6,8 @@
 
 A check moves to the launch where its index runs between two launch-known numbers that are both reached (`ranges.py`),
 outside of branches and `while` loops. The loops around it become its guard: a loop without turns checks nothing. So a
-launch that would have run without error never fails its checks, and one that fails them would have ended in an error.
+launch that fails its checks would have ended in an error, unless an index had wrapped round to a tile, which is an
+error here.
 
 The function's facts say how: `checks` is "place" (this), "keep" (all stay in the kernel: the debug mode), "none"
 (unchecked accesses) or "deny" (as "place", and what stays is an error); `preconditions` are Python comparisons over the

@@ -254,9 +254,8 @@ class Ranges:
             own = inner if _fits(inner, op.x.tile.dtype) else UNKNOWN
             low = own.low if op.lower is None else Linear(op.lower)
             high = own.high if op.upper is None else Linear(op.upper)
-            value = inner.launch_known
-            if value is not None and len(value.terms) == 1 and value.terms[0][1] == 1 and not value.constant:
-                atom = value.terms[0][0]
+            atom = _atom(inner, op)
+            if atom is not None:
                 return known(Linear.of(Atom(atom.text, _higher(atom.low, op.lower), _lower(atom.high, op.upper))))
             return Range(low, high, inner.varies)
         if isinstance(op, AssumeWithin):
@@ -264,10 +263,19 @@ class Ranges:
             end = None if high is None else high - 1
             return Range(low, end, frozenset({id(op)}), op.reached and low is not None and high is not None)
         if isinstance(op, AssumeDivisible) and op.every is None:
-            value = inner.launch_known
-            if value is not None and len(value.terms) == 1 and value.terms[0][1] == 1 and not value.constant:
-                return known(multiple(value.terms[0][0], op.by))
+            atom = _atom(inner, op)
+            if atom is not None:
+                return known(multiple(atom, op.by))
         return inner
+
+
+def _atom(x: Range, op: Assumption) -> Atom | None:
+    """The atom that a value is, where it is one that certainly has not wrapped."""
+    value = x.launch_known
+    if value is None or len(value.terms) != 1 or not value.fits(op.x.tile.dtype):
+        return None
+    atom = value.terms[0][0]
+    return atom if value == Linear.of(atom) else None
 
 
 def _fits(x: Range, dtype: DTypeLike) -> bool:
