@@ -156,7 +156,7 @@ def to_meaning(live: Any) -> Any:
     """What the front end sees of what the kernel's author holds."""
     if isinstance(live, LiveTile | LiveObject):
         return live._meaning  # pyright: ignore[reportPrivateUsage]
-    if type(live) is tuple:
+    if type(live) in (tuple, list):  # a kernel has tuples only, however they are written
         return tuple(to_meaning(each) for each in live)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(live, np.generic):
         return live.item()  # pyright: ignore[reportUnknownVariableType]
