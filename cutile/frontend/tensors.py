@@ -106,3 +106,21 @@ def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
     if tile.tile.is_scalar and tile.tile.dtype is mut.dtype:
         tile = broadcast_to(frame, tile, mut.tile)
     frame.builder.add(StoreMut(x=self.value, value=tile))
+
+
+def _own(frame: Frame, y: Any, what: str) -> MutRef:
+    if not isinstance(y, MutRef):
+        frame.type_error(
+            f"{what}: expected a Mut, got {describe(y)}", remedy="Annotate the parameter with Mut to write it."
+        )
+    return y
+
+
+@operation
+def load_tile_mut(frame: Frame, y: Any) -> Any:
+    return _mut_load(frame, _own(frame, y, "load_tile_mut"))
+
+
+@operation
+def store_tile(frame: Frame, y: Any, value: Any) -> None:
+    _mut_store(frame, _own(frame, y, "store_tile"), value)

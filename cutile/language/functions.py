@@ -54,6 +54,18 @@ def load_tile_like(x: Tensor, y: Mut) -> Tile:
 
 
 @operation
+def load_tile_mut(y: Mut) -> Tile:
+    """`y.load()`: this block's tile; zeros past the edges of the tensor."""
+    outside_kernel("load_tile_mut")
+
+
+@operation
+def store_tile(y: Mut, value: Tile | float) -> None:
+    """`y.store(value)`: write this block's tile; what lies past the edges of the tensor is dropped."""
+    outside_kernel("store_tile")
+
+
+@operation
 def constant(value: complex | bool, shape: tuple[int, ...], dtype: DTypeLike) -> Tile:
     """A tile whose elements are all a compile-time `value`."""
     outside_kernel("constant")

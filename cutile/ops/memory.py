@@ -54,7 +54,7 @@ class LoadTile(
         return (TileType(self.x.tensor.dtype, self.shape),)
 
 
-class LoadMut(Op, name="load_mut", spelled=(".load",), effect=Effect.READ):
+class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", ".load"), effect=Effect.READ):
     """This block's own tile; zeros past the edges.
 
     Examples:
@@ -68,7 +68,7 @@ class LoadMut(Op, name="load_mut", spelled=(".load",), effect=Effect.READ):
         return (self.x.mut.tile_type,)
 
 
-class StoreMut(Op, name="store_mut", spelled=(".store",), effect=Effect.WRITE):
+class StoreMut(Op, name="store_mut", spelled=("store_tile", ".store"), effect=Effect.WRITE):
     """Write this block's own tile; what lies past the edges is dropped.
 
     Examples:

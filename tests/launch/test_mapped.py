@@ -339,6 +339,21 @@ def test_a_persistent_product(backend: str) -> None:
         np.testing.assert_allclose(z.to_numpy().sync(), x @ y, atol=1e-3)
 
 
+def test_streams_run_as_plain_python() -> None:
+    x = pattern(40, 50)
+    wanted = x + 1
+    wanted[:, :16] = x[:, :16]
+    with on("reference"):
+        z = poisoned(40, 50)
+        compiled(OWNS)(z.mut.partition((8, 16)).map((1, ct.OWNED), 2), tensor(x)).interpret().sync()
+        np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
+        z = poisoned(40, 50)
+        ranges = "(first, count), (0, -1)"
+        mapped = z.mut.partition((8, 16)).map((2, 1), 3)
+        compiled(WITHIN.format(ranges=ranges))(mapped, tensor(x), 1, 2).interpret().sync()
+        np.testing.assert_array_equal(z.to_numpy().sync()[8:24], x[8:24])
+
+
 # Prefixes
 
 

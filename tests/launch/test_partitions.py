@@ -180,3 +180,13 @@ def test_a_read_only_partition_is_not_stored_to() -> None:
     text = "def f(y: Mut, x: Tensor):\n    x.partition((2,)).store(y.load(), (0,))\n"
     with pytest.raises(ct.KernelTypeError, match="store: 'x' is read only"):
         launch(kernel(text), (filled(4), (2,)), filled(4))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_blocks_own_tile_by_functions(backend: str) -> None:
+    text = "def f(y: Mut):\n    ct.store_tile(y, 2.0 * ct.load_tile_mut(y) + ct.load_tile_mut(y))\n"
+    y = X.copy()
+    launch(kernel(text), (y, (4, 4)), backend=backend)
+    np.testing.assert_array_equal(y, 3 * X)
+    with pytest.raises(ct.KernelTypeError, match="store_tile: expected a Mut, got tensor"):
+        launch(kernel("def f(y: Mut, x: Tensor):\n    ct.store_tile(x, y.load())\n"), (y, (4, 4)), X)

@@ -238,6 +238,38 @@ def test_a_guarded_loop_without_turns_checks_nothing() -> None:
         launch(kernel(text), (np.zeros(8, np.float32), (8,)), x, 0)
 
 
+@pytest.mark.parametrize(
+    ("expression", "n", "fails"),
+    [
+        ("x.partition((8, 4)).load((j, i))", 0, True),  # axes exchanged on a tensor that is no square
+        ("x.partition((8, 4)).load((i, j + 1))", 0, True),  # off by one
+        ("x.partition((8, 4)).load((i, j - n))", 0, False),
+        ("x.partition((8, 4)).load((i, j // n))", 0, False),  # a division by zero is 0
+        ("x.partition((8, 4)).load((i, 2147483647 + n))", 1, True),  # wraps to the smallest i32
+        ("x.partition((8, 4)).load((i, n * 65536 * 65536))", 1, True),  # wraps to 0, which is refused, too
+        ("x.partition((8, 4)).load((i, n % 3))", -1, False),
+        ("x.partition((8, 4)).load((i, n // 3))", -1, True),
+        ("x.partition_permuted((4, 8), (1, 0)).load((j, i)).reshape((8, 4))", 0, False),
+        ("x.partition_permuted((4, 8), (1, 0)).load((i, j)).reshape((8, 4))", 0, True),
+    ],
+)
+def test_indices_that_go_wrong_are_found(expression: str, n: int, fails: bool) -> None:
+    text = f"def f(y: Mut, x: Tensor, n: i32):\n    i, j, _ = ct.get_tile_block_id()\n    y.store({expression})\n"
+    x = np.arange(16 * 12, dtype=np.float32).reshape(16, 12)
+    if not fails:
+        launch(kernel(text), (np.zeros((16, 12), np.float32), (8, 4)), x, n)
+        return
+    with pytest.raises((ct.LaunchError, ct.KernelAssertionError)):
+        launch(kernel(text), (np.zeros((16, 12), np.float32), (8, 4)), x, n)
+
+
+def test_an_axis_too_long_for_a_launch_is_refused() -> None:
+    long = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2**31 - 2**20,), (0,))
+    text = "def f(y: Mut, x: Tensor):\n    y.store(x.load_tile((8,), (0,)))\n"
+    with pytest.raises(ct.ArgumentError, match=r"has the shape .* at most 2146435071 elements along an axis"):
+        launch(kernel(text), (np.zeros(8, np.float32), (8,)), long)
+
+
 # What stays in the kernel
 
 GATHER = """
