@@ -62,6 +62,10 @@ _INT_BINARY = (
     "min({}, {})",
     "max({}, {})",
     "larger({}, {})[1]",
+    "ct.divi({}, {})",
+    "ct.remi({}, {})",
+    "ct.ceil_div({}, {})",
+    "ct.mulhii({}, {})",
 )
 _FLOAT_UNARY = (
     "(-{})",
@@ -130,6 +134,7 @@ class _Drawer:
             return self.tile_leaf()
         kind = self.pick((
             "binary", "binary", "unary", "select", "reduce", "leaf", "shape", "convert", "choice", "iota", "product",
+            "fold", "scan", "part",
         ))  # fmt: skip
         tile = self.expression(depth - 1)
         return getattr(self, f"_{kind}")(tile, depth)
@@ -158,6 +163,36 @@ class _Drawer:
         shape = "(1, -1)" if axis == 0 else "(-1, 1)"
         scale = " * 0.125" if self.is_float and name == "sum" else ""
         return f"(ct.reduce_{name}({tile}, {axis}).reshape({shape}).broadcast(t.shape){scale})"
+
+    def _fold(self, tile: str, depth: int) -> str:
+        """A reduction by a function of scalars, broadcast again; the places of extremes of what was loaded."""
+        axis = self.draw(st.sampled_from((0, 1)))
+        shape = "(1, -1)" if axis == 0 else "(-1, 1)"
+        if self.draw(st.booleans()):
+            low = "float('-inf')" if self.is_float else "0" if self.dtype.kind == "uint" else "-128"
+            first = "lambda p, q: p if p[0] >= q[0] else q"
+            places = f"ct.iota({self.tile[axis]}).reshape({'(-1, 1)' if axis == 0 else '(1, -1)'}).broadcast(t.shape)"
+            made = f"ct.reduce(({self.pick(self.raw)}, {places}), {axis}, ({low}, 0), {first})[1].astype(t.dtype)"
+        elif self.is_float:
+            made = f"ct.reduce({tile}, {axis}, 0.0, lambda p, q: p + q)"
+        else:
+            made = f"ct.reduce({tile}, {axis}, 0, lambda p, q: {self.pick(('p + q', 'p ^ q', 'p | q'))})"
+        return f"({tile} + {made}.reshape({shape}){' * 0.125' if self.is_float else ''})"
+
+    def _scan(self, tile: str, depth: int) -> str:
+        axis = self.draw(st.sampled_from((0, 1)))
+        order = self.pick(("ct.reverse.FORWARD", "ct.reverse.REVERSE"))
+        if self.draw(st.booleans()):
+            return f"(ct.scan_sum({tile}, {axis}, {order}){' * 0.03125' if self.is_float else ''})"
+        low = "float('-inf')" if self.is_float else "0" if self.dtype.kind == "uint" else "-128"
+        return f"ct.scan({self.pick(self.raw)}, {axis}, {order}, {low}, lambda p, q: max(p, q))"
+
+    def _part(self, tile: str, depth: int) -> str:
+        """A part of two tiles side by side, at a place that is known now or when the kernel runs."""
+        axis = self.draw(st.sampled_from((0, 1)))
+        at = self.pick(("0", "1", "n % 2", "n"))
+        index = f"({at}, 0)" if axis == 0 else f"(0, {at})"
+        return f"ct.extract(ct.cat({tile}, {self.expression(depth - 1)}, {axis}), {index}, t.shape)"
 
     def _shape(self, tile: str, depth: int) -> str:
         rows, columns = self.tile
