@@ -70,8 +70,10 @@ def _int(frame: Frame, x: Any) -> Any:
 
 
 def _len(frame: Frame, x: Any) -> Any:
-    if isinstance(x, tuple):
+    if isinstance(x, tuple | str):
         return len(items_of(x))
+    if isinstance(x, Range) and not any(map(is_tile, (x.start, x.stop, x.step))):
+        return len(range(x.start, x.stop, x.step))
     frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
 
 

@@ -10,7 +10,7 @@ from cutile.frontend.assign import assign
 from cutile.frontend.branches import guarded
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
-from cutile.frontend.logic import conjunction
+from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify
@@ -263,10 +263,10 @@ class _WhileLoop:
     def _go_on(self, flags: list[Value]) -> Value:
         """Whether there is another turn. The condition is not computed once the loop has been left."""
         frame, node = self.frame, self.node
-        before = set(frame.variables)
+        before = dict(frame.variables)
         with frame.builder.block() as block:
             value = truth(frame, frame.evaluate(node.test), node.test)
-        if set(frame.variables) != before:
+        if changed(frame, before):
             frame.syntax_error(
                 node.test,
                 "the condition of this loop assigns a variable, which its body could not see",

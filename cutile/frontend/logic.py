@@ -83,8 +83,10 @@ def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
             return value
 
         return branch(frame, condition, *((rest, first) if is_and else (first, rest)), node)
+    before = dict(frame.variables)
     with frame.builder.block() as block, frame.dynamic():
         second = _from(frame, node, position + 1)
+    _refuse_assignment(frame, before, node.values[position + 1])
     if isinstance(second, bool):  # decided now, so that nothing of the right side is needed
         return condition if second is is_and else second
     if not is_tile(second) or second.type != _FLAG:
@@ -107,6 +109,22 @@ def _condition(frame: Frame, value: Any, node: ast.expr, is_and: bool) -> Any:
     return truth(frame, value, node)
 
 
+def changed(frame: Frame, before: dict[str, Any]) -> bool:
+    """Whether an expression has assigned a variable."""
+    now = frame.variables
+    return now.keys() != before.keys() or any(now[name] is not value for name, value in before.items())
+
+
+def _refuse_assignment(frame: Frame, before: dict[str, Any], node: ast.expr) -> None:
+    """Refuse `:=` where it depends on a scalar whether there is an assignment."""
+    if changed(frame, before):
+        frame.syntax_error(
+            node,
+            "an assignment (:=) that depends on what is left of it is not compiled in a kernel",
+            "Assign on a line of its own, before.",
+        )
+
+
 def compare(frame: Frame, node: ast.Compare) -> Any:
     """`a < b`, and `a < b < c`, which is `a < b and b < c` with `b` computed once."""
     return _chain(frame, node, frame.evaluate(node.left), 0)
@@ -122,8 +140,10 @@ def _chain(frame: Frame, node: ast.Compare, left: Any, position: int) -> Any:
     if not one.tile.is_scalar:
         x, y = operators.unify(frame, [one, _chain(frame, node, right, position + 1)], "and")
         return frame.emit(And(x=x, y=y))
+    before = dict(frame.variables)
     with frame.builder.block() as block, frame.dynamic():
         rest = _chain(frame, node, right, position + 1)
+    _refuse_assignment(frame, before, node.comparators[position + 1])
     if not is_tile(rest):
         return one if rest else rest
     if not rest.tile.is_scalar:

@@ -86,6 +86,8 @@ BODIES: dict[str, str] = {
     "range_target": "for i, j in range(n):\n    pass",
     "loop_over_a_tile": "for t in y.load():\n    pass",
     "static_range_of_a_scalar": "for i in ct.static_range(n):\n    pass",
+    "assignment_in_a_right_side": "if n > 0 and (k := n * 2) > 3:\n    y.store(y.load() * k)",
+    "while_condition_assigns_again": "k = n\nwhile (k := k - 1) > 3:\n    pass",
     "while_condition_assigns": "while (k := n) > 3:\n    pass",
     # comprehensions and sequences
     "comprehension_over_a_scalar": "t = [i for i in range(n)]",

@@ -311,6 +311,61 @@ def f(x, n, m):
     return square(x) + square(n)
 """,
     ),
+    "static_dispatch": Sample(
+        """\
+class Relu:
+    NAME = "relu"
+
+    @staticmethod
+    def apply(t):
+        return max(t, 0) if isinstance(t, int) else ct.select(t > 0, t, 0)
+
+class Shifted(Relu):
+    BY = 3
+
+    @classmethod
+    def apply(cls, t):
+        return t + cls.BY
+
+def f(x, n, m):
+    for each in (Relu, Shifted):
+        x = each.apply(x) * 2 + len(each.NAME)
+    return x
+""",
+    ),
+    "function_table": Sample(
+        """\
+def double(t, n):
+    return t * 2
+
+TABLE = (double, lambda t, n: t + n, max)
+
+def f(x, n, m):
+    a, b, _ = TABLE
+    for each in TABLE[:2]:
+        x = each(x, n)
+    return a(b(x, n=m), m)
+""",
+    ),
+    "closure_over_a_loop_variable": Sample(
+        """\
+def f(x, n, m):
+    for i in range(3):
+        def shifted(t, by=i):
+            return t + by * n + i
+        x = shifted(x) - shifted(x, 1) + x
+    return x
+""",
+    ),
+    "condition_in_a_comprehension": Sample(
+        """\
+def f(x, n, m):
+    total = 0
+    for k in [i if n > i else -i for i in range(4)]:
+        total = total * 2 + k
+    return x + total
+""",
+    ),
     "partial": Sample(
         """\
 import functools

@@ -25,7 +25,8 @@ Step = Callable[..., Any]
 def _meaning(name: str, dtype: Any = i32, **attributes: Any) -> Step:
     """What an operation means, by its definition; literals among its operands are of `dtype`."""
     op = object.__new__(OPS[name])
-    op.attributes = attributes
+    defaults = {key: each.default for key, each in op.fields.items() if each.kind == "attribute"}
+    op.attributes = {**defaults, **attributes}
 
     def step(*operands: Any) -> Any:
         given: list[Any] = [
