@@ -1,4 +1,4 @@
-"""Loops, and the ways out of them. What a sample is says `control.py`."""
+"""Loops, and the ways out of them. What a sample is says `control_sample.py`."""
 
 from __future__ import annotations
 
