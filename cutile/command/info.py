@@ -7,7 +7,6 @@ import json
 import platform
 import time
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from typing import Any
 
 from cuda_async import Device, device_count
@@ -16,7 +15,7 @@ from cutile.backend.registry import BACKENDS
 from cutile.compile.driver import disk_store
 from cutile.entry import entry
 from cutile.host import api
-from cutile.installation import NEEDS, advice, smells_of_installation
+from cutile.installation import NEEDS, Need, advice, smells_of_installation
 from cutile.language import Mut
 from cutile.launch.target import use_backend
 
@@ -53,7 +52,7 @@ def collect() -> dict[str, Any]:
     names = {each.distribution for needs in NEEDS.values() for each in needs}
     found = {each.distribution: each.version for needs in NEEDS.values() for each in needs}
     return {
-        "cutile": version("cutile"),
+        "cutile": Need("cutile", "").version or "used from its checkout",
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: found[name] for name in sorted(names)},

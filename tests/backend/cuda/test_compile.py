@@ -229,3 +229,15 @@ def test_stored_types_are_converted_moved_and_rounded(arch: str) -> None:
     lines += ["    total = total + ct.unpack(ct.pack(x), ct.f32)", "    out.store(total)", ""]
     function = written("\n".join(lines), {"out": mut(64, dtype=f32), "x_in": tensor(1, f32), "n_in": tensor(1, i64)})
     assert compiled(function, arch).facts["spills"] == 0
+
+
+@pytest.mark.parametrize(
+    "expression", ["ct.scan_sum(t, 0)", "ct.reduce(t, 0, 0, lambda a, b: a + b).broadcast(t.shape)"]
+)
+@pytest.mark.parametrize("count", [16, 4096])
+def test_functions_of_many_halves_compile(count: int, expression: str) -> None:
+    """LLVM must not gather what a thread holds of them into pairs: NVVM has no code for that."""
+    text = f"def f(y: Mut, x: Tensor):\n    t = x.load_tile(({count},), (0,))\n    y.store({expression})\n"
+    function = written(text, {"y": mut(count, dtype=f16), "x": tensor(1, f16)})
+    for arch in ARCHITECTURES:
+        assert compiled(function, arch).facts["spills"] == 0

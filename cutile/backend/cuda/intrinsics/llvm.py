@@ -172,7 +172,8 @@ def from_memory(b: Any, dtype: DTypeLike, bits: Any) -> Any:
 def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:
     """An f16 or bf16 as an f32; other floats stay."""
     if dtype is f16:
-        return b.fpext(b.bitcast(value, F16), F32)
+        # Not `fpext`: LLVM would compute in f16 in place of f32 and gather pairs that NVVM has no code for.
+        return asm(b, F32, [value], "cvt.f32.f16 $0, $1;", "=f,h")
     if dtype is bf16:
         return b.bitcast(b.shl(b.zext(value, I32), i32c(16)), F32)
     return value
