@@ -147,7 +147,7 @@ def test_the_best_is_no_slower_than_any_other(chip: Any) -> None:
 
 
 def test_a_residual_takes_registers_from_the_sums() -> None:
-    alone, with_residual = (best(8192, 8192, 8192, HOPPER, 132, held=held) for held in (1, 2))
+    alone, with_residual = (best(4096, 4096, 4096, HOPPER, 132, held=held) for held in (1, 2))
     assert (alone.rows, alone.columns) == (128, 256)
     assert with_residual.columns <= 192  # what compiles without spilling registers
 
