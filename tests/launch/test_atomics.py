@@ -201,3 +201,51 @@ def test_what_cannot_be_updated_is_refused(body: str, message: str) -> None:
     x = api.zeros((4,)).sync()
     with pytest.raises(KernelTypeError, match=message):
         made(api.zeros((4,)).sync().partition((4,)), x).sync()
+
+
+FRIENDLY: dict[str, Any] = {
+    "atomic_add": np.add, "atomic_and": np.bitwise_and, "atomic_or": np.bitwise_or, "atomic_xor": np.bitwise_xor,
+    "atomic_max": np.maximum, "atomic_min": np.minimum,
+}  # fmt: skip
+
+BY_INDEX = """
+def k(y: Mut, old: Mut, x: Tensor, rows: Tensor, columns: Tensor):
+    r, c = ct.load_tile(rows, (64,), (0,)), ct.load_tile(columns, (64,), (0,))
+    value = ct.load_tile(x, (64,), (0,))
+    old.store(ct.{name}(y, (r, c), value, mask=value != 3, ordering=ct.ordering.ACQ_REL, scope=ct.scope.SYSTEM))
+"""
+
+
+def by_index(name: str, dtype: DTypeLike, start: Any, x: Any, rows: Any, columns: Any, backend: str) -> Any:
+    with on(backend):
+        given = [api.from_numpy(each).sync() for each in (x, rows, columns)]
+        y = api.from_numpy(start).sync().partition(start.shape)
+        out = kernel(BY_INDEX.format(name=name))(y, api.zeros((64,), dtype).partition((64,)), *given).sync()
+        return [each.unpartition().to_numpy().sync() for each in (out.y, out.old)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [i32, u64], ids=str)
+@pytest.mark.parametrize("name", FRIENDLY)
+def test_updates_by_index(name: str, dtype: DTypeLike, backend: str) -> None:
+    """Signed or unsigned as the dtype is; indices outside of the tensor do nothing."""
+    rng = np.random.default_rng(9)
+    rows, columns = (rng.integers(-1, extent + 1, 64).astype(np.int32) for extent in (3, 4))
+    x, start = draw(dtype, (64,), "any", 10), draw(dtype, (3, 4), "any", 11)
+    x[5:9] = 3
+    found, old = by_index(name, dtype, start, x, rows, columns, backend)
+    inside = (rows >= 0) & (rows < 3) & (columns >= 0) & (columns < 4) & (x != 3)
+    wanted = start.copy()
+    FRIENDLY[name].at(wanted, (rows[inside], columns[inside]), x[inside])
+    np.testing.assert_array_equal(found, wanted)
+    assert not old[~inside].any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_exchange_by_index_gives_what_was_there(backend: str) -> None:
+    rows, columns = np.repeat(np.arange(8, dtype=np.int32), 8), np.tile(np.arange(8, dtype=np.int32), 8)
+    x, start = np.arange(64, dtype=np.float32), -np.arange(64, dtype=np.float32).reshape(8, 8)
+    found, old = by_index("atomic_xchg", f32, start, x, rows, columns, backend)
+    kept = np.arange(64) != 3
+    np.testing.assert_array_equal(found.ravel(), np.where(kept, x, start.ravel()))
+    np.testing.assert_array_equal(old, np.where(kept, start.ravel(), 0))
