@@ -177,12 +177,16 @@ def atomic_red_view_tko(
     how = how_of(frame, ordering, scope, True, what)
     if how["order"] != "relaxed" or how["scope"] == "system":
         frame.type_error(
-            f"{what}: it is RELAXED, among the tile block or the device; got {how['order']}, {how['scope']}"
+            f"{what}: it is RELAXED, among the tile block or the device; got {how['order']}, {how['scope']}",
+            remedy="For another order use ct.atomic_add and its kin, or pointers.",
         )
     shape = part.value.mut.tile if isinstance(part, MutRef) else part.shape
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(shape):
-        frame.type_error(f"{what}: {part.value.name!r} has {len(shape)} axes, got {len(items)} indices")
+        frame.type_error(
+            f"{what}: {part.value.name!r} has {len(shape)} axes, got {len(items)} indices",
+            remedy="Give one tile index per axis, as a tuple.",
+        )
     places: list[Value] = []
     for axis, (item, size) in enumerate(zip(items, shape, strict=True)):
         start = wide(frame, index_scalar(frame, item, what), what)

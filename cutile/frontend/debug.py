@@ -63,7 +63,9 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
             return _constant(format(value, spec))  # pyright: ignore[reportUnknownArgumentType]
         except (TypeError, ValueError) as error:
             frame.type_error(f"print: {error}")
-    frame.type_error(f"print: cannot print {describe(value)}")
+    frame.type_error(
+        f"print: cannot print {describe(value)}", remedy="Print tiles, scalars and constants: load a tile first."
+    )
 
 
 def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
@@ -95,7 +97,9 @@ def _emit(frame: Frame, text: Text) -> None:
 def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
     for each, what in ((sep, "sep"), (end, "end")):
         if not isinstance(each, str):
-            frame.type_error(f"print: {what} must be a constant string, got {describe(each)}")
+            frame.type_error(
+                f"print: {what} must be a constant string, got {describe(each)}", remedy="Print the value instead."
+            )
     made = _constant("")
     for position, value in enumerate(values):
         made = made + _constant(sep if position else "") + _text(frame, value)
@@ -110,7 +114,10 @@ _PLACE = re.compile(r"\{\{|\}\}|\{(?::([^{}]*))?\}|[{}]")
 def _placeholders(frame: Frame, template: Any, values: tuple[Any, ...], what: str) -> Text:
     """A template in which `{}` stand for values in turn."""
     if not isinstance(template, str):
-        frame.type_error(f"{what}: the format must be a constant string, got {describe(template)}")
+        frame.type_error(
+            f"{what}: the format must be a constant string, got {describe(template)}",
+            remedy="Write print(value), or give a format such as '{}'.",
+        )
     rest = list(values)
     made = _constant("")
     last = 0
@@ -122,12 +129,17 @@ def _placeholders(frame: Frame, template: Any, values: tuple[Any, ...], what: st
         elif found.group() in ("{", "}"):
             frame.type_error(f"{what}: a lone {found.group()!r} in the format {template!r}", remedy="Write it twice.")
         elif not rest:
-            frame.type_error(f"{what}: the format {template!r} has more places than the {len(values)} values")
+            frame.type_error(
+                f"{what}: the format {template!r} has more places than the {len(values)} values",
+                remedy="Give one value for each {}, or write {{}} for the brackets themselves.",
+            )
         else:
             made = made + _text(frame, rest.pop(0), found.group(1) or "")
     if rest:
+        places = len(values) - len(rest)
         frame.type_error(
-            f"{what}: {len(values)} values, but the format {template!r} has {len(values) - len(rest)} places"
+            f"{what}: {len(values)} values, but the format {template!r} has {places} places",
+            remedy="Write a {} for each value.",
         )
     return made + _constant(template[last:])
 
@@ -176,6 +188,11 @@ def cuda_tile_assert(frame: Frame, condition: Any, message: Any = "") -> None:
     if is_tile(condition):
         require(frame, condition, message, what)
     elif not is_number(condition):
-        frame.type_error(f"{what}: the condition must be a bool, got {describe(condition)}")
+        frame.type_error(
+            f"{what}: the condition must be a bool, got {describe(condition)}", remedy="Compare: n > 0, or t == t."
+        )
     elif not condition:
-        frame.type_error(f"{what}: the condition is false" + (f": {message}" if message else ""))
+        frame.type_error(
+            f"{what}: the condition is false" + (f": {message}" if message else ""),
+            remedy="It is decided when the kernel is compiled, by its generics and the types of its arguments.",
+        )

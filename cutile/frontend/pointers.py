@@ -57,14 +57,19 @@ def lanes_of(frame: Frame, value: Any, dtype: DTypeLike, shape: Shape, what: str
     if is_number(value):
         return materialize(frame, value, dtype, shape)
     if not is_tile(value):
-        frame.type_error(f"{what}: expected a tile of {dtype} or a number, got {describe(value)}")
+        frame.type_error(
+            f"{what}: expected a tile of {dtype} or a number, got {describe(value)}", remedy="Load a tile first."
+        )
     if value.tile.dtype is not dtype:
         frame.type_error(
             f"{what}: expected a tile of {dtype}, got {value.tile.dtype}",
             remedy=f"Convert it: ct.convert_tile(tile, ct.{dtype.__name__}).",
         )
     if broadcast_shape(frame, [value.tile.shape, shape], what) != shape:
-        frame.type_error(f"{what}: a tile of shape {value.tile.shape} does not broadcast to {shape}")
+        frame.type_error(
+            f"{what}: a tile of shape {value.tile.shape} does not broadcast to {shape}",
+            remedy="There is one lane for each index; reshape the tile, or the indices.",
+        )
     return broadcast_to(frame, value, shape)
 
 
@@ -84,7 +89,9 @@ def wide(frame: Frame, value: Any, what: str) -> Value:
         return materialize(frame, value, i64)
     if is_tile(value) and value.tile.dtype.kind in ("int", "uint"):
         return value if value.tile.dtype is i64 else frame.emit(Convert(x=value, dtype=i64))
-    frame.type_error(f"{what}: expected integers, got {describe(value)}")
+    frame.type_error(
+        f"{what}: expected integers, got {describe(value)}", remedy="Convert them: ct.convert_tile(tile, ct.i32)."
+    )
 
 
 def advance(frame: Frame, pointers: PointerRef, counts: Value) -> PointerRef:
@@ -111,7 +118,10 @@ def pointer_to_tile(frame: Frame, pointer: Any) -> Any:
 def tile_to_pointer(frame: Frame, pointers: Any) -> Any:
     found = pointer_of(frame, pointers, "tile_to_pointer")
     if not found.value.tile.is_scalar:
-        frame.type_error(f"tile_to_pointer: expected one pointer, got a tile of shape {found.value.tile.shape}")
+        frame.type_error(
+            f"tile_to_pointer: expected one pointer, got a tile of shape {found.value.tile.shape}",
+            remedy="Reshape a tile of one to (): ct.reshape_ptr(pointers, ()).",
+        )
     return found
 
 
@@ -156,7 +166,10 @@ def int_to_ptr(frame: Frame, addresses: Any, dtype: Any) -> Any:
     if is_number(addresses):
         return PointerRef(materialize(frame, addresses, u64), wanted)
     if not is_tile(addresses) or addresses.tile.dtype not in (i64, u64):
-        frame.type_error(f"int_to_ptr: addresses are i64 or u64, got {describe(addresses)}")
+        frame.type_error(
+            f"int_to_ptr: addresses are i64 or u64, got {describe(addresses)}",
+            remedy="Convert them: ct.convert_tile(tile, ct.i64).",
+        )
     same = addresses.tile.dtype is u64
     return PointerRef(addresses if same else frame.emit(Convert(x=addresses, dtype=u64)), wanted)
 
@@ -295,7 +308,10 @@ def tensor_of(frame: Frame, x: Any, what: str) -> Value:
     """The tensor behind a tensor, a partition or a `Mut`."""
     if isinstance(x, TensorRef | MutRef | PartitionRef | MappedRef):
         return x.value
-    frame.type_error(f"{what}: expected a tensor or a Mut, got {describe(x)}")
+    frame.type_error(
+        f"{what}: expected a tensor or a Mut, got {describe(x)}",
+        remedy="Elements are chosen in memory: store the tile, or choose with ct.select and ct.extract.",
+    )
 
 
 def elements_of(frame: Frame, tensor: Value, index: tuple[Value, ...], mask: Any, what: str) -> Elements:
@@ -383,7 +399,10 @@ def make_gather_scatter_view(frame: Frame, x: Any, shape: Any, axis: Any = 0) ->
     tensor = tensor_of(frame, x, what)
     extents = shape_of(frame, shape, what)
     if len(extents) != tensor.tensor.rank:
-        frame.type_error(f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, the tile shape {extents} has not")
+        frame.type_error(
+            f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, the tile shape {extents} has {len(extents)}",
+            remedy="Give the tile one extent per axis of the tensor.",
+        )
     return GatherRef(tensor, extents, axis_of(frame, axis, len(extents), what))
 
 
@@ -400,17 +419,24 @@ def load_gather_scatter_view_tko(
     del latency  # a hint
     what = "load_gather_scatter_view_tko"
     if not isinstance(view, GatherRef):
-        frame.type_error(f"{what}: expected what make_gather_scatter_view made, got {describe(view)}")
+        frame.type_error(
+            f"{what}: expected what make_gather_scatter_view made, got {describe(view)}",
+            remedy="Make one: view = ct.make_gather_scatter_view(x, shape, axis).",
+        )
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(view.shape):
-        frame.type_error(f"{what}: the view has {len(view.shape)} axes, got {len(items)} indices")
+        frame.type_error(
+            f"{what}: the view has {len(view.shape)} axes, got {len(items)} indices",
+            remedy=f"Give a tile of i32 along axis {view.axis}, and a tile index along the others.",
+        )
     places: list[Value] = []
     for axis, (item, size) in enumerate(zip(items, view.shape, strict=True)):
         if axis == view.axis:
             chosen = wide(frame, item, f"{what}: the index along axis {axis}")
             if chosen.tile.shape != (size,):
                 frame.type_error(
-                    f"{what}: along axis {axis} the index must be a tile of shape {(size,)}, got {chosen.tile.shape}"
+                    f"{what}: along axis {axis} the index must be a tile of shape {(size,)}, got {chosen.tile.shape}",
+                    remedy="It says which element each place of the tile takes.",
                 )
         else:
             start = wide(frame, index_scalar(frame, item, what), what)

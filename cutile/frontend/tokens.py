@@ -18,7 +18,10 @@ def is_ordered(frame: Frame, token: Any, what: str) -> bool:
     if token is None:
         return False
     if not isinstance(token, TokenRef):
-        frame.type_error(f"{what}: the token must be what another access returned, got {describe(token)}")
+        frame.type_error(
+            f"{what}: the token must be what another access returned, got {describe(token)}",
+            remedy="Leave it out, or begin with ct.new_token_unordered().",
+        )
     return True
 
 
@@ -38,7 +41,10 @@ def join_tokens(frame: Frame, *tokens: Any) -> Any:
 
 def _view(frame: Frame, x: Any, what: str) -> None:
     if not isinstance(x, TensorRef | MutRef | PartitionRef):
-        frame.type_error(f"{what}: expected a tensor, a partition or a Mut, got {describe(x)}")
+        frame.type_error(
+            f"{what}: expected a tensor, a partition or a Mut, got {describe(x)}",
+            remedy="Tiles are values: only what is in memory has an order of accesses.",
+        )
 
 
 @operation
