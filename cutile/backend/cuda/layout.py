@@ -321,8 +321,14 @@ def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[i
     )
 
 
-def split_warps(shape: tuple[int, int], core: tuple[int, int], warps: int) -> tuple[int, int]:
-    """How many warps along rows and columns: the fewest cores per warp, then the squarest part per warp.
+def split_warps(
+    shape: tuple[int, int], core: tuple[int, int], warps: int, reads: tuple[int, int] | None = None
+) -> tuple[int, int]:
+    """How many warps along rows and columns: the fewest cores per warp, then the fewest operands to read.
+
+    Args:
+        reads: what a warp reads of the left and the right operand for each core along rows and columns; the core's
+            own extents by default, which makes its part as square as may be.
 
     Example:
         >>> split_warps((128, 256), (16, 8), 8)
@@ -332,16 +338,23 @@ def split_warps(shape: tuple[int, int], core: tuple[int, int], warps: int) -> tu
     def cost(rows: int) -> tuple[int, int]:
         tall = -(-shape[0] // (core[0] * rows))
         wide = -(-shape[1] // (core[1] * (warps // rows)))
-        return tall * wide, tall * core[0] + wide * core[1]
+        left, right = reads or core
+        return tall * wide, tall * left + wide * right
 
     rows = min((1 << k for k in range(warps.bit_length())), key=cost)
     return rows, warps // rows
 
 
-def _with_warps(shape: tuple[int, int], register: Sequence[Basis], lane: Sequence[Basis], warps: int) -> Layout:
-    """A core of one warp, spread over the warps and repeated."""
+def _with_warps(
+    shape: tuple[int, int],
+    register: Sequence[Basis],
+    lane: Sequence[Basis],
+    warps: int,
+    reads: tuple[int, int] | None = None,
+) -> Layout:
+    """A core of one warp, spread over the warps and repeated. `reads`: as for `split_warps`."""
     one = Layout((1, 1), tuple(register), tuple(lane), ())
-    rows, columns = split_warps(shape, (one.core[0], one.core[1]), warps)
+    rows, columns = split_warps(shape, (one.core[0], one.core[1]), warps, reads)
     bases: list[Basis] = []
     core = list(one.core)
     for axis, count in ((1, columns), (0, rows)):
@@ -412,7 +425,7 @@ def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
     across = min(2, (round_up(shape[1]) - 1).bit_length())
     register = [(0, 1 << k) for k in range(across)] + [(4 << k, 0) for k in range(down)]
     lane = [(1, 0), *((0, 1 << (across + k)) for k in range(3)), (2, 0)]
-    return _with_warps(shape, register, lane, warps)
+    return _with_warps(shape, register, lane, warps, reads=(1 << down, 1 << across))
 
 
 def batched(accumulator: Layout, count: int) -> Layout:

@@ -19,7 +19,7 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.placement import vector_width
 from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
-from cutile.dtypes import f32, f64, tf32
+from cutile.dtypes import DTypeLike, f32, f64, tf32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
@@ -88,12 +88,18 @@ def plan(
         return None
     size = product_bytes(dtype, accumulator, depth, swaps)
     words = accumulator.registers * product.acc.tile.dtype.bits // 32
-    unpacked = dtype.kind == "storage" and dtype.bits == 8  # floats of 8 bits become f16 in registers
-    for blocks in (2, 1) if words <= 64 and not unpacked else (1,):
+    for blocks in (2, 1) if words <= 64 and not _crowded(dtype, swaps, arch) else (1,):
         slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
             return Ring(product, left, right, slots, size, blocks, swaps, tuple(filter(None, sources)))
     return None
+
+
+def _crowded(dtype: DTypeLike, swaps: Swaps, arch: Architecture) -> bool:
+    """Whether operands take so many registers that two blocks of large tiles spill: as the compiler was seen to."""
+    if dtype is tf32:  # each thread loads its own elements of what does not lie along K
+        return arch.major < 9 and swaps != (False, True)
+    return dtype.kind == "storage"  # floats of 8 bits, which become f16 in registers
 
 
 def _is_number(op: Op | None, value: int) -> bool:

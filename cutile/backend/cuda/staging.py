@@ -11,8 +11,8 @@ from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32,
 STEP_BYTES = 32
 """Of a row of K that one tensor-core instruction takes, whatever the type; of f64 one takes 4 elements."""
 F64_STEP = 4
-VECTOR = 2
-"""Elements of f32 that outer products read at once along K: with more of them, registers run short."""
+VECTOR = 4
+"""Elements of f32 that outer products read at once along K: 16 bytes."""
 
 EIGHTS = (i8, u8, f8e4m3fn, f8e5m2)
 HALVES = (f16, bf16)

@@ -9,9 +9,26 @@ import pytest
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import Executable, Source
-from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, bf16, bool_, f16, f32, f64, i8, i32, i64, u16, u64
+from cutile.dtypes import (
+    DTYPES,
+    EVERY_DTYPE,
+    DTypeLike,
+    bf16,
+    bool_,
+    f8e4m3fn,
+    f16,
+    f32,
+    f64,
+    i8,
+    i32,
+    i64,
+    tf32,
+    u16,
+    u64,
+)
 from cutile.errors import CompilationError
 from cutile.ir.core import Function
+from cutile.ir.types import TensorType
 from tests.backend.cuda.programs import (
     HOPPER,
     compiled,
@@ -241,3 +258,43 @@ def test_functions_of_many_halves_compile(count: int, expression: str) -> None:
     function = written(text, {"y": mut(count, dtype=f16), "x": tensor(1, f16)})
     for arch in ARCHITECTURES:
         assert compiled(function, arch).facts["spills"] == 0
+
+
+Made = tuple[DTypeLike, DTypeLike, str]
+"""Of a product: the operands' dtype, the accumulator's, and "t" for an operand that is a transposed view."""
+PRODUCTS: dict[Made, dict[str, str]] = {
+    (f16, f32, "nn"): {"HMMA": "F32", "LDSM": "MT88", "LDGSTS": ""},
+    (bf16, f32, "tt"): {"HMMA": "BF16", "LDSM": "MT88", "LDGSTS": ""},
+    (tf32, f32, "nn"): {"HMMA": "TF32", "LDSM": "M88", "LDGSTS": ""},
+    (i8, i32, "nt"): {"IMMA": "S8", "LDSM": "M88", "LDGSTS": ""},
+    (f8e4m3fn, f32, "nt"): {"HMMA": "F32", "LDSM": "M88", "LDGSTS": ""},
+    (f64, f64, "nn"): {"DMMA": "", "LDGSTS": ""},
+    (f32, f32, "nn"): {"FFMA": "", "LDS": "128", "LDGSTS": ""},
+}
+TURNED = """
+def product(z: Mut, x: Tensor, y: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    px, py = x.partition((128, BK)), y.partition((BK, 128))
+    acc = ct.constant(0, (128, 128), ct.ACC)
+    for k in range(ct.num_tiles(px, 1)):
+        acc = ct.mma(px.load((i, k)), py.load((k, j)), acc)
+    z.store(acc)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("dtype", "acc", "turned"), PRODUCTS, ids=str)
+def test_a_product_is_made_of_its_own_instructions(
+    dtype: DTypeLike, acc: DTypeLike, turned: str, arch: str, tmp_path: Path
+) -> None:
+    depth = {8: 64, 16: 64, 32: 32, 64: 16}[dtype.bits]
+    x, y = (TensorType(dtype, (None, None), (1, None) if each == "t" else (None, 1), 16) for each in turned)
+    text = TURNED.replace("BK", str(depth)).replace("ACC", acc.name)
+    function = written(text, {"z": mut(128, 128, dtype=acc), "x": x, "y": y})
+    made = compiled(function, arch)
+    assert_clean(made)
+    if arch == "sm_80":
+        found = instructions(made, tmp_path)
+        for name, part in PRODUCTS[dtype, acc, turned].items():
+            assert any(each.split(".")[0] == name and part in each for each in found), f"no {name} with {part}: {found}"

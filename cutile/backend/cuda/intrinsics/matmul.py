@@ -102,7 +102,8 @@ def _by_outer_products(
 ) -> list[Any]:
     """Add the staged product of f32 to `sums`: for each k, the outer product of a column and a row.
 
-    Of the left operand, which lies with its neighbours along K, four columns are read at once.
+    Of the left operand, which lies with its neighbours along K, four columns are read at once. Up to 32 steps of K are
+    written out, so that loads of later ones stand between the products of earlier ones, and none are spilled.
     """
     at = Coordinates(b, accumulator)
     width = accumulator.vector(1)
@@ -112,7 +113,7 @@ def _by_outer_products(
     right_base = b.add(b.mul(at.thread_part(1), i32c(4)), i32c(right.offset))
     left_base, right_base = b.add(left_base, shift), b.add(right_base, shift)
     depth = left.columns
-    unroll = VECTOR * next(each for each in (2, 1) if depth % (VECTOR * each) == 0)
+    unroll = VECTOR * next(each for each in (8, 4, 2, 1) if depth % (VECTOR * each) == 0)
 
     entry = b.block
     body, done = b.append_basic_block("product"), b.append_basic_block("summed")
