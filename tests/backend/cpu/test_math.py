@@ -40,6 +40,9 @@ def between(low: float, high: float) -> Callable[[Any, np.random.Generator], Arr
     return lambda dtype, rng: rng.uniform(low, high, COUNT).astype(dtype)
 
 
+LIBRARY = {"sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0}
+"""The functions that are the C library's in f64, and what it is taken to keep."""
+
 # name, the exact function, the largest error in units of the last place, and where it is looked for
 ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("exp", np.exp, 1.0, (between(-104, 89), between(-746, 710), between(-1, 1))),
@@ -51,6 +54,9 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("sqrt", np.sqrt, 0.5, (spread,)),
     ("sin", np.sin, 0.55, (between(-10, 10), between(-1e4, 1e4), between(-1e-3, 1e-3), near_quarters)),
     ("cos", np.cos, 0.55, (between(-10, 10), between(-1e4, 1e4), between(-1e-3, 1e-3), near_quarters)),
+    ("tan", np.tan, 0.6, (between(-10, 10), between(-1e4, 1e4), between(-1e-3, 1e-3), near_quarters)),
+    ("sinh", np.sinh, 0.51, (between(-95, 95), between(-1, 1), between(-2e-3, 2e-3), between(-1e-6, 1e-6))),
+    ("cosh", np.cosh, 0.51, (between(-95, 95), between(-1, 1), between(-1e-3, 1e-3))),
 )
 
 
@@ -68,8 +74,8 @@ def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: An
             np.testing.assert_array_equal(np.isfinite(got), finite)
             unit = np.spacing(np.abs(wanted[finite])).astype(np.longdouble)
             error = np.abs(got[finite].astype(np.longdouble) - wide[finite]) / unit
-        if name in ("sin", "cos") and dtype is np.float64:
-            bound = 1.0  # the C library's
+        if name in LIBRARY and dtype is np.float64:
+            bound = LIBRARY[name]
         assert float(error.max(initial=0)) <= bound, f"{name} at {x[finite][int(np.argmax(error))]!r}"
 
 
@@ -77,7 +83,7 @@ def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: An
 @pytest.mark.parametrize(("name", "exact"), [(row[0], row[1]) for row in ROWS], ids=[row[0] for row in ROWS])
 def test_special_values(name: str, exact: Any, dtype: Any) -> None:
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, np.finfo(dtype).tiny, -np.finfo(dtype).max], dtype)
-    if name in ("sin", "cos"):
+    if name in ("sin", "cos", "tan"):
         x = x[:-1]
     got = map_all(name, x)
     with np.errstate(all="ignore"):
@@ -96,7 +102,8 @@ def test_powers_of_two_are_exact() -> None:
 
 @pytest.mark.skipif("+avx2" not in features(), reason="looks for the vector registers of AVX2 and later")
 @pytest.mark.parametrize(
-    "name", ["exp", "exp2", "log", "log2", "tanh", "rsqrt", "sin", "cos", "f16_round", "bf16_round"]
+    "name",
+    ["exp", "exp2", "log", "log2", "tanh", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "f16_round", "bf16_round"],
 )
 def test_loops_use_vectors(name: str) -> None:
     text = (

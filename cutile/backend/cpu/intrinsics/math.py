@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile.backend.cpu.intrinsics._formula import BIAS, MANTISSA, Num, polynomial, round_to_int, scale
 from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, types, unary
-from cutile.backend.cpu.intrinsics._trigonometry import sin_cos
+from cutile.backend.cpu.intrinsics._trigonometry import sin_cos, tangent
 
 LOG2_E = 1.4426950408889634
 LN2_HI = {"float": 0.693145751953125, "double": 0.6931471803691238}  # few bits: n * LN2_HI is exact
@@ -133,6 +133,59 @@ def _cos(x: Num) -> Num:
     return sin_cos(x, 1) if x.kind == "float" else x.call("cos")
 
 
+def _tan(x: Num) -> Num:
+    return tangent(x)
+
+
+def _wide(x: Num) -> Num:
+    return x.of(x.builder.fpext(x.value, ir.DoubleType()))
+
+
+def _narrow(x: Num, wide: Num) -> Num:
+    return x.of(x.builder.fptrunc(wide.value, ir.FloatType()))
+
+
+def _sinh(x: Num) -> Num:
+    """f32: from f64, where what cancels leaves enough; near 0 by two terms of the series."""
+    wide = _wide(x)
+    e = _exp(_clamp(wide, -200.0, 200.0))
+    far = (e - wide.constant(1.0) / e) * 0.5
+    near = (wide * wide).fma(wide * (1 / 6), wide)
+    found = _narrow(x, far.where(wide.call("fabs").compare("<", 1e-3), near))
+    return x.of(x.builder.select(x.compare("==", 0.0), x.value, found.value))  # -0.0 stays
+
+
+def _cosh(x: Num) -> Num:
+    wide = _wide(x)
+    e = _exp(_clamp(wide, -200.0, 200.0))
+    return _narrow(x, (e + wide.constant(1.0) / e) * 0.5)
+
+
+def _pow(x: Num, y: Num) -> Num:
+    """f32: `2 ** (y * log2(x))` in f64, whose bits leave enough after a product of up to 150."""
+    base, exponent = _wide(x), _wide(y)
+    one = base.constant(1.0)
+    size = base.call("fabs")
+    infinity, nan = float("inf"), float("nan")
+    power = _exp2(_clamp(exponent * _log_of(size, base_two=True), -2000.0, 2000.0))
+    whole = exponent.call("floor").compare("==", exponent)
+    odd = (exponent * 0.5).call("floor").compare("!=", exponent * 0.5)
+    b: Any = x.builder
+    odd = b.and_(b.and_(whole, odd), exponent.call("fabs").compare("<", infinity))
+    negative = b.icmp_signed("<", base.bits().value, base.constant(0.0).bits().value)
+    flipped = power.where(b.and_(negative, odd), power * -1.0)
+    is_fraction = b.and_(b.not_(whole), exponent.compare("==", exponent))
+    finite = size.compare("<", infinity)
+    below = b.and_(b.and_(base.compare("<", 0.0), finite), is_fraction)
+    flipped = flipped.where(below, nan)
+    flipped = flipped.where(base.is_nan(), nan).where(exponent.is_nan(), nan)
+    # 1 to any power, anything to the power 0, and -1 to an infinite one
+    infinite = exponent.call("fabs").compare("==", infinity)
+    flipped = flipped.where(b.and_(infinite, size.compare("==", 1.0)), one)
+    flipped = flipped.where(base.compare("==", 1.0), one).where(exponent.compare("==", 0.0), one)
+    return _narrow(x, flipped)
+
+
 def _log(x: Num) -> Num:
     return _log_of(x, base_two=False)
 
@@ -173,7 +226,7 @@ def _rsqrt(x: Num) -> Num:
     return x.constant(1.0) / x.call("sqrt")
 
 
-def _library(name: str, count: int) -> Any:
+def _library_call(name: str, count: int) -> Any:
     """The C library's function, in f64 also for f32: then all but correctly rounded."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
@@ -186,9 +239,21 @@ def _library(name: str, count: int) -> Any:
         wide = builder.call(function, [builder.fpext(each, double) for each in arguments])
         return builder.fptrunc(wide, kind)
 
+    return emit
+
+
+def _in_f32(formula: Any, name: str, count: int) -> Any:
+    """A formula for f32, which vectorises; the C library for f64."""
+    library = _library_call(name, count)
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        if str(arguments[0].type) == "double":
+            return library(builder, arguments)
+        return formula(*(Num(builder, each) for each in arguments)).value
+
     if count == 1:
-        return unary(define("library." + name, emit), _float_type)
-    return binary(define("library." + name, emit), _float_types)
+        return unary(define("own." + name, emit), _float_type)
+    return binary(define("own." + name, emit), _float_types)
 
 
 def _float_types(x: Any, y: Any) -> Any:
@@ -207,15 +272,15 @@ tanh = _function("tanh", _tanh)
 """The hyperbolic tangent: at most 1.5 ulp."""
 rsqrt = _function("rsqrt", _rsqrt)
 """1 / sqrt(x): at most 1.5 ulp."""
-tan = _library("tan", 1)
-"""The tangent: f32 at most 0.51 ulp; f64 is the C library's."""
-sinh = _library("sinh", 1)
+tan = _in_f32(_tan, "tan", 1)
+"""The tangent: f32 at most 0.6 ulp for every argument; f64 is the C library's."""
+sinh = _in_f32(_sinh, "sinh", 1)
 """The hyperbolic sine: f32 at most 0.51 ulp; f64 is the C library's."""
-cosh = _library("cosh", 1)
+cosh = _in_f32(_cosh, "cosh", 1)
 """The hyperbolic cosine: f32 at most 0.51 ulp; f64 is the C library's."""
-power = _library("pow", 2)
+power = _in_f32(_pow, "pow", 2)
 """x ** y: f32 at most 0.51 ulp; f64 is the C library's."""
-atan2 = _library("atan2", 2)
+atan2 = binary(define("library.atan2", _library_call("atan2", 2)), _float_types)
 """The angle of a point: f32 at most 0.51 ulp; f64 is the C library's."""
 sqrt = _llvm_function("sqrt")
 """Correctly rounded."""
