@@ -118,14 +118,15 @@ def test_numbas_device_arrays(own_stream: bool) -> None:
 
     kernel = cuda.jit(slow)
     stream = cuda.stream() if own_stream else 0
-    count = 1000
+    blocks, threads = 128, 128  # of fewer blocks Numba warns
+    count = blocks * threads
     x = cuda.to_device(np.zeros(count, np.float32), stream=stream)
     y = cuda.to_device(np.ones(count, np.float32), stream=stream)
     with Device(0):
         for _ in range(5):  # theirs, ours, theirs: each reads what the one before wrote
-            kernel[8, 128, stream](x, 20_000)
-            saxpy(api.partition(y, (256,)), 2.0, x).sync()
-            kernel[8, 128, stream](x, 1)
+            kernel[blocks, threads, stream](x, 20_000)
+            saxpy(api.partition(y, (1024,)), 2.0, x).sync()
+            kernel[blocks, threads, stream](x, 1)
         np.testing.assert_array_equal(y.copy_to_host(stream=stream), 1 + 10 * np.arange(count, dtype=np.float32))
         ours = api.arange(count, f32).sync()
         seen = cuda.as_cuda_array(ours)
