@@ -27,7 +27,7 @@ from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp, UnrunOperationWarning
 from cuda_async.policy import SchedulingPolicy, default_stream, next_stream
 from cuda_async.run import Run
-from cuda_async.site import Site
+from cuda_async.site import Site, site_of
 from cuda_async.stream import Stream
 from cuda_async.waiting import current_task, loop_is_busy, suspend
 
@@ -65,7 +65,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._started = False
         self._preparing = False
         self._warns = op.warns()
-        self._run: Run[T] = Run(op, stream)
+        site = site_of(sys._getframe(3))  # pyright: ignore[reportPrivateUsage]  # of who called schedule()
+        self._run: Run[T] = Run(op, stream, op.begin(composed=False, site=site))
         self._drivers: dict[object, Generator[Any, Any, T]] = {}
 
     @property

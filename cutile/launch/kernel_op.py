@@ -286,6 +286,12 @@ class KernelOp(DeviceOp[Any]):
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""
+        plan = self._plan
+        if plan is not None and device in plan.memo and self._backend is None and not self._lazy:
+            return ()
+        return self._find_preparations(device)
+
+    def _find_preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         yield from super().preparations(device)
         plan = self._plan
         if plan is not None and self._backend != INTERPRET:

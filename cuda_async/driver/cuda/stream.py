@@ -151,20 +151,24 @@ class CudaGraphHandle(DriverGraph):
 class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
-    __slots__ = ("__weakref__", "_context", "_driver", "errors", "handle")
+    __slots__ = ("__weakref__", "_context", "_driver", "_entered", "errors", "handle")
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
         self._driver = driver
         self._context: PrimaryContext = driver.context
         self.handle = handle
         self.errors = RunErrors()
+        self._entered: list[bool] = []  # for each run that was begun and not ended: whether its context was entered
 
     @property
     def raw(self) -> int:
         return int(self.handle)
 
     def begin_run(self) -> None:
-        self._context.enter()
+        here = self._context.is_current()
+        if not here:
+            self._context.enter()
+        self._entered.append(not here)
         self.errors = RunErrors()
         if self._driver.garbage:
             self._driver.collect()
@@ -176,7 +180,8 @@ class CudaStream(DriverStream):
             self._driver.collect()
 
     def end_run(self) -> None:
-        self._context.leave()
+        if self._entered.pop():
+            self._context.leave()
 
     def record(self, event: DriverEvent) -> None:
         event = cast("CudaEvent", event)
