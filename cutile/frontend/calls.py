@@ -76,7 +76,7 @@ def _call_method(handler: Handler, method: Method, frame: Frame, *args: Any, **k
     try:
         inspect.signature(handler).bind(frame, method.owner, *args, **kwargs)
     except TypeError as error:
-        frame.type_error(f".{method.name}: {error}")
+        frame.type_error(f".{method.name}: {error}", remedy="Its parameters are in docs/reference/language.md.")
     return handler(frame, method.owner, *args, **kwargs)
 
 

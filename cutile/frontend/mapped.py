@@ -155,7 +155,10 @@ def _map(z: MappedRef) -> tuple[int, ...]:
 def _shared(frame: Frame, z: MappedRef, other: Any, what: str) -> tuple[Value, ...]:
     """The owners of a stream that two outputs share."""
     if not isinstance(other, MappedRef):
-        frame.type_error(f"{what}: expected a mapped partition, got {describe(other)}")
+        frame.type_error(
+            f"{what}: expected a mapped partition, got {describe(other)}",
+            remedy="Annotate both outputs with MappedPartitionMut, and map both on the host.",
+        )
     if _map(z) != _map(other):
         frame.type_error(
             f"{what}: {z.value.name!r} has the map {_map(z)}, {other.value.name!r} the map {_map(other)}",
@@ -200,9 +203,9 @@ def _within(frame: Frame, z: MappedRef, ranges: Any, owners: tuple[Value, ...], 
         have = num_tiles(frame, z, axis)
         name = f"{what}: along axis {axis} of {z.value.name!r}, the"
         if isinstance(start, int) and start < 0:
-            frame.type_error(f"{name} first tile is {start}, below 0")
+            frame.type_error(f"{name} first tile is {start}, below 0", remedy="Tiles count from 0.")
         if isinstance(length, int) and length < -1:
-            frame.type_error(f"{name} number of tiles is {length}; -1 is the rest of the axis")
+            frame.type_error(f"{name} number of tiles is {length}", remedy="A literal -1 is the rest of the axis.")
         if length == -1 and isinstance(length, int):
             length = binary(frame, ast.Sub, have, start)
         _check_within(frame, start, binary(frame, ast.Add, have, 1), f"{name} first tile")
@@ -216,7 +219,10 @@ def _within(frame: Frame, z: MappedRef, ranges: Any, owners: tuple[Value, ...], 
 def _check_within(frame: Frame, value: Any, count: Any, what: str) -> None:
     if isinstance(value, int) and isinstance(count, int):
         if not 0 <= value < count:
-            frame.type_error(f"{what} is {value}, and must be at least 0 and below {count}")
+            frame.type_error(
+                f"{what} is {value}, and must be at least 0 and below {count}",
+                remedy="A part lies within the tiles of the partition; see ct.num_tiles.",
+            )
         return
     frame.builder.add(CheckIndex(index=_scalar(frame, value), count=_scalar(frame, count), what=what))
 
@@ -278,9 +284,14 @@ def _index(frame: Frame, z: MappedRef, index: Any, what: str) -> tuple[Value, ..
             if z.value not in each.owners:
                 raise _foreign(frame, z, each, what)
             if each.axis != axis:
-                frame.type_error(f"{what}: the component along axis {each.axis} stands in the place of axis {axis}")
+                frame.type_error(
+                    f"{what}: the component along axis {each.axis} stands in the place of axis {axis}",
+                    remedy="Give the components in the order of the axes.",
+                )
             if each.parent is not None and parent is not None and each.parent is not parent:
-                frame.type_error(f"{what}: the components come from two indices; take all of them from one")
+                frame.type_error(
+                    f"{what}: the components come from two indices", remedy="Take all of them from one index."
+                )
             parent = each.parent or parent
             found.append(each.value)
         elif _map(z)[axis] == OWNED and each is not None:

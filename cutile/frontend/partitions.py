@@ -35,7 +35,10 @@ def partition_of(
     axes = None
     if order is not None:
         if not isinstance(order, tuple):
-            frame.type_error(f"{what}: dim_map must be a tuple of constants, got {describe(order)}")
+            frame.type_error(
+                f"{what}: dim_map must be a tuple of constants, got {describe(order)}",
+                remedy="Axis k of a tile is axis dim_map[k] of the tensor: (1, 0) exchanges two axes.",
+            )
         axes = tuple(axis_of(frame, each, rank, what) for each in items_of(order))
         if sorted(axes) != list(range(rank)):
             frame.type_error(
@@ -108,7 +111,10 @@ def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple
         index = index.coordinates
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(part.shape):
-        frame.type_error(f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {len(items)} indices")
+        frame.type_error(
+            f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {len(items)} indices",
+            remedy="Give one index for each axis of the partition.",
+        )
     return tuple(index_scalar(frame, item, what) for item in items)
 
 
@@ -227,7 +233,10 @@ def latency_of(frame: Frame, value: Any, what: str) -> None:
     """Check a latency. Which loads run ahead, and how far, the backend decides; that changes no result."""
     turns = int(value) if isinstance(value, Latency) else value
     if turns is not None and constant_int(frame, turns, f"{what}: the latency") < 1:
-        frame.type_error(f"{what}: the latency is a number of turns, at least 1, got {turns}")
+        frame.type_error(
+            f"{what}: the latency is a number of turns, at least 1, got {turns}",
+            remedy="Leave it out to let the compiler choose.",
+        )
 
 
 @method(PartitionRef, "load_pipelined")

@@ -49,6 +49,8 @@ def tensor_at(
     if len(extents) != len(steps):
         frame.type_error(f"{what}: {len(extents)} extents and {len(steps)} strides")
     size = dtype.bits // 8
+    if alignment is None:
+        alignment = _assumed_alignment(frame, address, strides, size)
     bytes_ = size if alignment is None else constant_int(frame, alignment, f"{what}: the alignment")
     if bytes_ not in (1, 2, 4, 8, 16) or bytes_ < size:
         frame.type_error(f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}")
@@ -65,6 +67,17 @@ def tensor_at(
         alignment=bytes_,
     )
     return TensorRef(frame.emit(made))
+
+
+def _assumed_alignment(frame: Frame, address: Value, strides: Any, size: int) -> int | None:
+    """The alignment that `assume_div_by` of the address gives to a view whose strides keep it."""
+    made = (op for block in frame.builder.open_blocks for op in block.operations)
+    for op in made:
+        if isinstance(op, AssumeDivisible) and op.result is address and op.by % 16 == 0:
+            steps = items_of(strides) if isinstance(strides, tuple) else (strides,)
+            if all(isinstance(step, int) and (step == 1 or step * size % 16 == 0) for step in steps):
+                return 16
+    return None
 
 
 @operation
@@ -111,7 +124,9 @@ def load_tensor(
 
 def _tensor(frame: Frame, x: Any, what: str) -> Value:
     if not isinstance(x, TensorRef | MutRef):
-        frame.type_error(f"{what}: expected a tensor, got {describe(x)}")
+        frame.type_error(
+            f"{what}: expected a tensor, got {describe(x)}", remedy="Give a Tensor or Mut parameter, or a tensor view."
+        )
     return x.value
 
 
@@ -150,7 +165,10 @@ def make_strided_view(
     part = partition_of(frame, _tensor(frame, x, what), tile, what, fill=fill, order=dim_map)
     steps = shape_of(frame, strides, what)
     if len(steps) != len(part.shape):
-        frame.type_error(f"{what}: the tile has {len(part.shape)} axes, got {len(steps)} strides")
+        frame.type_error(
+            f"{what}: the tile has {len(part.shape)} axes, got {len(steps)} strides",
+            remedy="Give one stride, in elements, for each axis of the tile.",
+        )
     return PartitionRef(part.value, part.shape, part.padding, part.order, steps)
 
 
@@ -169,7 +187,10 @@ def _controls(frame: Frame, what: str, order: Any, among: Any, latency: Any, thr
 
 def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
     if not isinstance(view, PartitionRef):
-        frame.type_error(f"{what}: expected a partition, got {describe(view)}")
+        frame.type_error(
+            f"{what}: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
     return view
 
 
@@ -244,6 +265,9 @@ def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
     divisor = constant_int(frame, by, "assume_div_by: the divisor")
     if isinstance(x, int):
         return x
+    if isinstance(x, PointerRef):
+        made = AssumeDivisible(x=x.value, by=divisor, every=None, along=None)
+        return PointerRef(frame.emit(made), x.dtype)
     return frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor, every=None, along=None))
 
 

@@ -17,7 +17,7 @@ from cutile.language.tokens import Token
 from cutile.tile import Tile, outside_kernel
 
 _Index = tuple[int, ...] | int
-_T = TypeVar("_T", int, Tile)
+_T = TypeVar("_T", int, Tile, Ptr)
 
 
 @operation
@@ -44,7 +44,7 @@ def make_tensor_view(
         dtype: of the elements, where the base is a plain address.
         token: what comes before.
         alignment: bytes that divide the address and all strides but 1, where that is more than an element: 16 allows
-            the widest accesses.
+            the widest accesses. `ct.assume_div_by(base, 16)` says the same of the address.
     """
     outside_kernel("make_tensor_view")
 

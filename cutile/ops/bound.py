@@ -86,7 +86,10 @@ class AssumeBounds(
 
     def infer(self) -> tuple[Type, ...]:
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
-            raise KernelTypeError(f"assume_bounds: nothing lies between {self.lower} and {self.upper}")
+            raise KernelTypeError(
+                f"assume_bounds: nothing lies between {self.lower} and {self.upper}",
+                remedy="Give the lower bound first; both are included.",
+            )
         return super().infer()
 
 
@@ -132,7 +135,10 @@ class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by"
 
     def infer(self) -> tuple[Type, ...]:
         if self.by < 1 or (self.every is not None and self.every < 1):
-            raise KernelTypeError(f"assume_div_by: the divisor must be at least 1, got {self.by}")
+            raise KernelTypeError(
+                f"assume_div_by: the divisor must be at least 1, got {self.by}",
+                remedy="1 says nothing; give a multiple.",
+            )
         if (self.every is None) != (self.along is None):
             raise KernelTypeError("assume_div_by: give both a group and the axis it lies along")
         if self.along is not None and not 0 <= self.along < len(self.x.tile.shape):
@@ -161,6 +167,7 @@ class AssumeSame(Assumption, name="assume_same_elements", spelled=("assume_same_
         )
         if not fits:
             raise KernelTypeError(
-                f"assume_same_elements: groups that divide the axes of {self.x.type}, got {self.groups}"
+                f"assume_same_elements: groups that divide the axes of {self.x.type}, got {self.groups}",
+                remedy="Give the size of a group of equal neighbours along each axis; 1 says nothing of an axis.",
             )
         return super().infer()

@@ -161,7 +161,7 @@ def test_views_of_raw_pointers(backend: str) -> None:
         "def add(z: ct.Ptr[ct.f32], x: ct.Ptr[ct.f32], y: ct.Ptr[ct.f32], n: i32):\n"
         "    i = ct.get_tile_block_id()[0]\n"
         "    a = ct.make_tensor_view(x, (n,), (1,), alignment=16).partition((4,))\n"
-        "    b = ct.make_tensor_view(y, (n,), (1,)).partition((4,))\n"
+        "    b = ct.make_tensor_view(ct.assume_div_by(y, 16), (n,), (1,)).partition((4,))\n"
         "    out = ct.make_partition_view_mut(ct.make_tensor_view(z, (n,), (1,), alignment=16), (4,))\n"
         "    out.store(a.load((i,)) + b.load((i,)), (i,))\n"
     )
