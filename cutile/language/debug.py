@@ -4,7 +4,7 @@
     print(f"row {i}: {tile:.3f}")                     the usual formats; tiles in nested brackets
     assert n % 32 == 0, "n must be a multiple of 32"
 
-The tile blocks of a kernel that prints run in linear order. Floats print with six digits unless a format says
+The tile blocks of a kernel that prints are started in linear order. Floats print with six digits unless a format says
 otherwise. On a GPU the text comes out when the stream is waited for, on the process's standard output, not through
 Python's `sys.stdout`, and at most a megabyte of it is kept; an assertion that fails there ends the process's use of
 the device (every later operation on it raises), after its message went to standard error.

@@ -226,7 +226,7 @@ def scatter(
     """Write elements of a `Mut` at any indices, counted as in `gather`; what is not in the tensor is dropped.
 
     Where two lanes, or two tile blocks, write one element, one of them wins. The tile blocks of a kernel that scatters
-    run in linear order.
+    are started in linear order.
 
     Args:
         y: a `Mut`; the whole tensor can be reached, not this block's tile alone.

@@ -64,6 +64,16 @@ def test_every_block_speaks_once(backend: str, capfd: pytest.CaptureFixture[str]
     assert said == ["tile <0, 0, 0>", "tile <0, 1, 0>", "tile <1, 0, 0>", "tile <1, 1, 0>"]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_kernel_may_do_nothing_but_speak(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    text = "def hello():\n    x, y, z = ct.get_tile_block_id()\n"
+    text += "    ct.cuda_tile_print('Hello, I am tile <{}, {}, {}>\\n', x, y, z)\n"
+    with on(backend):
+        kernel(text)().grid((2, 2, 1)).sync()
+    said = sorted(capfd.readouterr().out.splitlines())
+    assert said == [f"Hello, I am tile <{x}, {y}, 0>" for x in (0, 1) for y in (0, 1)]
+
+
 CHECKED = """
 def k(y: Mut, n: i32):
     t = y.load()

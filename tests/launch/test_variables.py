@@ -83,6 +83,21 @@ def test_launches_on_streams_run_one_after_another() -> None:
         assert counter.read().sync() == 800
 
 
+def test_a_graph_counts_at_each_replay() -> None:
+    """Also where the variable is first met while the graph is recorded."""
+    fresh = Global(i32, 100)
+    text = "def k(y: Mut):\n    before, _ = fresh.atomic_add(1)\n    y.store(ct.broadcast(before, y.shape))\n"
+    bump = kernel(text, fresh=fresh)
+    with on("cpu"):
+        stream = Device.host().new_stream()
+        y = api.zeros((1,), i32).sync_on(stream)
+        graph = bump(y.mut.partition((1,))).graph_on(stream)
+        for _ in range(3):
+            graph.launch().sync_on(stream)
+        assert fresh.read().sync_on(stream) == 103
+        assert y.to_numpy().sync_on(stream)[0] == 102
+
+
 def test_a_kernel_without_arguments_but_a_variable() -> None:
     local = Global(f32, 2)
     double = kernel("def k():\n    old, _ = local.load()\n    local.store(old * 2.0)\n", local=local)
