@@ -35,7 +35,11 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
         ('%.3f', '%d', '%-5d')
     """
     found = _SPEC.fullmatch(spec)
-    kinds = _KINDS[dtype.kind]
+    kinds = _KINDS.get(dtype.kind)
+    if kinds is None:
+        raise KernelTypeError(
+            f"print: {dtype} is for memory, and has no text", remedy="Convert it: ct.convert_tile(tile, ct.f32)."
+        )
     if found is None or (found["kind"] and found["kind"] not in kinds) or (spec and not kinds):
         known = f"[<][+][0][width][.digits] and one of {', '.join(kinds)}" if kinds else "none"
         raise KernelTypeError(f"print: no format {spec!r} for {dtype}", remedy=f"Known for {dtype}: {known}.")

@@ -9,7 +9,7 @@ import pytest
 
 import cutile as ct
 from cutile import Mut, Ptr, Tensor, api, f32, i32, i64
-from cutile.dtypes import DTYPES, DTypeLike
+from cutile.dtypes import DTYPES, STORAGE_DTYPES, DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError, KernelTypeError, LaunchError
 from cutile.host.tensor import Tensor as HostTensor
 from tests.support.devices import on
@@ -228,3 +228,14 @@ def test_a_pointers_dtype_decides_the_code() -> None:
     ct.entry(unsafe=True)(generic)(tensors[1].device_pointer()).grid(1).sync()
     ct.entry(unsafe=True)(generic)(int(tensors[0].device_pointer()), E="f32").grid(1).sync()
     assert back(tensors[1])[0] == back(tensors[0])[0] == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [each for each in STORAGE_DTYPES if each.bits == 8], ids=str)
+def test_elements_that_are_only_stored_move_as_bits(dtype: DTypeLike, backend: str) -> None:
+    text = "def k(y: Mut, x: Tensor):\n    ct.scatter(y, ct.iota((24,)), ct.gather(x, 23 - ct.iota((24,))))\n"
+    bits = np.random.default_rng(12).integers(0, 100, 24 * dtype.bits // 8).astype(np.uint8)
+    with on(backend):
+        x = api.from_numpy(bits.view(dtype.numpy), dtype).sync()
+        out = ct.entry(define(text))(api.empty((24,), dtype).partition((24,)), x).first().unpartition().sync()
+        np.testing.assert_array_equal(back(out).view(np.uint8), bits.view(dtype.numpy)[::-1].copy().view(np.uint8))

@@ -109,6 +109,7 @@ def test_a_failed_assertion_says_where(backend: str) -> None:
         ("print(f'{n:.2f}')", "the format '.2f' has digits|no format '.2f' for i32"),
         ("print(f'{n:s}')", "no format 's' for i32"),
         ("print(y)", "cannot print Mut of i32"),
+        ("print(ct.convert_tile(ct.convert_tile(n, f32), ct.f8e5m2))", "f8e5m2 is for memory, and has no text"),
         ("print(f'{n!r}')", "!r of scalar i32"),
         ("print(n, sep=n)", "sep must be a constant string"),
         ("ct.cuda_tile_print('{} {}', n)", "more places than the 1 values"),
