@@ -1,27 +1,139 @@
-"""Drop what nobody uses: operations without effect whose results are unused, loops and branches included.
+"""Drop what nobody uses: operations without effect whose results are unused, loops and branches included, and of loops
+and branches that stay, the values that they carry for nobody.
 
-%0 = tile_block_id() {axis = 2}   ->   (gone)
+    %0 = tile_block_id() {axis = 2}                 (gone)
+    %a, %b = if(%c) { yield(%x, %y) } {...}   ->    %a = if(%c) { yield(%x) } {...}      (%b is unused)
 """
 
 from __future__ import annotations
 
-from cutile.ir.core import Block, Function, Value
+from collections.abc import Iterable, Iterator
+
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.effects import Effect
-from cutile.ir.rewriter import KEEP, rewrite
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 
 
 def dce(function: Function) -> Function:
     """A copy of `function` without unused operations."""
-    live: set[int] = set()
-    _mark(function.body, set(), live)
-    return rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) not in live)
+    liveness = _Liveness()
+    liveness.block(function.body, ())
+    pruned = _prune(function, liveness)
+    if pruned is not function:
+        liveness = _Liveness()
+        liveness.block(pruned.body, ())
+    return rewrite(pruned, lambda op, rewriter: KEEP, drop=lambda op: id(op) not in liveness.live)
 
 
-def _mark(block: Block, used: set[Value], live: set[int]) -> None:
-    """Mark what is needed, from the last operation to the first. `used` grows with the operands of what is."""
-    for op in reversed(block.operations):
-        if op.effect >= Effect.WRITE or op.terminates or any(value in used for value in op.results):
-            live.add(id(op))
-            used.update(op.operands)
+class _Liveness:
+    """What is needed, found from the last operation to the first. Both sets grow only.
+
+    Attributes:
+        used: the values that live operations read.
+        live: the operations that stay, by identity.
+        kept: for each loop and branch that stays, which of its results are carried for somebody.
+    """
+
+    def __init__(self) -> None:
+        self.used: set[Value] = set()
+        self.live: set[int] = set()
+        self.kept: dict[int, set[int]] = {}
+
+    def block(self, block: Block, wanted: Iterable[int]) -> None:
+        """Mark a block of whose yielded values those at `wanted` are needed."""
+        for op in reversed(block.operations):
+            if op.terminates:
+                self.live.add(id(op))
+                self.used.update(op.operands[position] for position in wanted)
+            elif op.effect >= Effect.WRITE or any(value in self.used for value in op.results):
+                self.live.add(id(op))
+                self._operation(op)
+
+    def _operation(self, op: Op) -> None:
+        kept = {position for position, value in enumerate(op.results) if value in self.used}
+        if isinstance(op, If):
+            self.kept[id(op)] = kept
+            self.used.add(op.condition)
+            self.block(op.then, kept)
+            self.block(op.orelse, kept)
+        elif isinstance(op, For | While):
+            self._loop(op, kept)
+        else:
+            self.used.update(op.operands)
             for nested in reversed(op.regions):
-                _mark(nested, used, live)
+                self.block(nested, range(len(nested.terminator.operands)))
+
+    def _loop(self, op: For | While, kept: set[int]) -> None:
+        """A carried value is needed after the loop, or by a turn: which may need others of the turn before."""
+        own = 1 if isinstance(op, For) else 0
+        while True:
+            self.block(op.body, kept)
+            if isinstance(op, While):
+                self.block(op.condition, (0,))
+            arguments = [op.body.arguments[own:], *([op.condition.arguments] if isinstance(op, While) else [])]
+            read = {at for group in arguments for at, value in enumerate(group) if value in self.used}
+            if read <= kept:
+                break
+            kept |= read
+        self.kept[id(op)] = kept
+        if isinstance(op, For):
+            self.used.update((op.start, op.stop, op.step))
+        self.used.update(op.carried[position] for position in kept)
+
+
+def _prune(function: Function, liveness: _Liveness) -> Function:
+    """The function, with loops and branches that carry what is needed alone.
+
+    What reads a value that is carried no more is dead, and is dropped next: until then it reads what nothing defines.
+    """
+    order = [liveness.kept.get(id(op)) for op in _inner_first(function.body)]
+    sizes = [len(op.results) for op in _inner_first(function.body)]
+    if all(kept is None or len(kept) == size for kept, size in zip(order, sizes, strict=True)):
+        return function
+    remaining = iter(order)
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if not op.regions:
+            return KEEP
+        kept = next(remaining)
+        if kept is None or len(kept) == len(op.results):
+            return KEEP
+        return _without(op, sorted(kept), rewriter)
+
+    return rewrite(function, rule)
+
+
+def _inner_first(block: Block) -> Iterator[Op]:
+    """Operations with nested blocks, in the order in which a rewriter comes to them."""
+    for op in block.operations:
+        for nested in op.regions:
+            yield from _inner_first(nested)
+        if op.regions:
+            yield op
+
+
+def _without(op: Op, kept: list[int], rewriter: Rewriter) -> Replacement:
+    """`op` with the results at `kept` alone."""
+    builder = rewriter.builder
+
+    def narrowed(block: Block, own: int, *, yields: bool = True) -> Block:
+        arguments = (*block.arguments[:own], *(block.arguments[own + at] for at in kept)) if block.arguments else ()
+        made = Block(arguments, block.operations)
+        if yields:
+            end = made.operations.pop()
+            with builder.within(made):
+                builder.yield_(*(end.operands[position] for position in kept))
+        return made
+
+    if isinstance(op, If):
+        new: Op = If(condition=op.condition, then=narrowed(op.then, 0), orelse=narrowed(op.orelse, 0))
+    elif isinstance(op, For):
+        carried = tuple(op.carried[position] for position in kept)
+        new = For(start=op.start, stop=op.stop, step=op.step, carried=carried, body=narrowed(op.body, 1))
+    else:
+        assert isinstance(op, While)
+        carried = tuple(op.carried[position] for position in kept)
+        new = While(carried=carried, condition=narrowed(op.condition, 0, yields=False), body=narrowed(op.body, 0))
+    results = dict(zip(kept, builder.add(new).results, strict=True))
+    return [results.get(position) or Value(old.type) for position, old in enumerate(op.results)]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cutile.dtypes import i32
 from cutile.ir.control import For
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
@@ -90,3 +91,30 @@ def test_the_pipeline(golden: Golden) -> None:
         "        m = max(m, ct.reduce_max(x.partition((8,)).load(i), 0))\n    y.store(ct.exp(t - m))\n"
     )
     golden("passes/online_max.ir", print_function(run_passes(kernel(body))))
+
+
+def test_dce_narrows_loops_and_branches_to_what_is_needed() -> None:
+    text = """
+def kernel(y: Mut, x: Tensor, n: i32):
+    t = y.load()
+    unused = t * 2
+    count, lag, before = 0, 0, 0
+    for i in range(n):
+        unused = unused + t
+        before = lag
+        lag = count
+        count = count + i
+        t = t + before
+    if n > 3:
+        t = t + 1
+        unused = t * 3
+    y.store(t)
+    while count < 9:
+        count += 1
+        unused = unused * 2
+        y.store(t + count)
+"""
+    made = dce(program(text, {"y": mut(8, dtype=i32), "x": tensor(1, i32), "n": scalar(i32)}))
+    verify(made)
+    carried = {op.name: sorted(value.name for value in op.results) for op in made.walk() if op.regions}
+    assert carried == {"for": ["count", "lag", "t"], "if": ["t"], "while": ["count"]}
