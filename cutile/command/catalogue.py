@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile import language
 from cutile.backend.registry import BACKENDS
-from cutile.dtypes import DTYPES, DTypeLike, f32
+from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f32
 from cutile.ir.core import Op
 from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType
@@ -120,14 +120,14 @@ def _dtypes(op: type[Op]) -> tuple[DTypeLike, ...]:
     """The element types that an operation works on: a tensor's, where it has one, rather than an index's."""
     constraints = [each.constraint for each in op.fields.values() if each.kind == "operand"]
     if any(each is not None and each.accepts(TensorType(f32, (None,), (None,), 4)) for each in constraints):
-        return DTYPES
+        return DTYPES if family(op) == "atomic" else EVERY_DTYPE
     return () if family(op) == "grid" else op.dtypes()
 
 
 def _takes(name: str, dtype: DTypeLike) -> bool:
     """Whether a function by its name, `addf` or `addi`, takes this kind of number where its operation takes both."""
     kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])", name)
-    return kind is None or (dtype.kind == "float") == (kind[1] == "f")
+    return kind is None or (dtype.format is not None) == (kind[1] == "f")
 
 
 def _signature(function: Any) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
-from cutile.dtypes import DTYPES, DTypeLike
+from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike
 from cutile.errors import IRError, KernelTypeError, Location
 from cutile.ir.accuracy import CORRECT, Accuracy
 from cutile.ir.effects import Effect
@@ -278,7 +278,7 @@ class Op:
         """The element types of its first tile operand; of its result where it has no such operand."""
         for each in cls.fields.values():
             if each.kind in ("operand", "operands") and each.constraint is not None:
-                found = tuple(dtype for dtype in DTYPES if each.constraint.accepts(TileType(dtype)))
+                found = tuple(dtype for dtype in EVERY_DTYPE if each.constraint.accepts(TileType(dtype)))
                 if found:
                     return found
         return DTYPES

@@ -100,6 +100,11 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     b: Value = operand(PRODUCT_TILE)
     acc: Value = operand(NUMBER_TILE)
 
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the operands."""
+        return tuple(ACCUMULATORS)
+
     def infer(self) -> tuple[Type, ...]:
         a, b, acc = self.a.tile, self.b.tile, self.acc.tile
         _shapes("mma", a, b, acc)
@@ -148,6 +153,11 @@ class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
     acc: Value = operand(NUMBER_TILE)
     a_scale: Value = operand(PRODUCT_TILE)
     b_scale: Value = operand(PRODUCT_TILE)
+
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the operands."""
+        return SCALED
 
     def infer(self) -> tuple[Type, ...]:
         a, b, acc, a_scale, b_scale = (each.tile for each in self.operands)

@@ -95,6 +95,18 @@ def test_four_rows_of_f64_meet_no_bank_twice() -> None:
         assert len(banks) == 32
 
 
+@pytest.mark.parametrize("shape", [(128, 128), (128, 256), (64, 64), (96, 80), (48, 56), (8, 8), (1, 200), (200, 1)])
+@pytest.mark.parametrize("warps", [1, 4, 8])
+def test_registers_of_outer_products_are_in_the_order_of_their_loops(shape: tuple[int, int], warps: int) -> None:
+    """Rows of cores, columns of cores, rows of a lane, and its neighbours in a row."""
+    layout = outer_accumulator(shape, warps)
+    width = layout.vector(1)
+    rows = list(dict.fromkeys(each[0] for each in layout.offsets[: 1 << len(layout.register)]))
+    cores = [[layout.core[axis] * i for i in range(dict(layout.repeat).get(axis, 1))] for axis in (0, 1)]
+    wanted = [(m + r, n + c) for m in cores[0] for n in cores[1] for r in rows for c in range(width)]
+    assert list(layout.offsets) == wanted
+
+
 def test_a_batch_stages_all_of_its_operands() -> None:
     one = outer_accumulator((32, 32), 2)
     assert product_bytes(f32, batched(one, 3), 16) == 3 * product_bytes(f32, one, 16)
