@@ -103,12 +103,28 @@ def test_powers_of_two_are_exact() -> None:
 @pytest.mark.skipif("+avx2" not in features(), reason="looks for the vector registers of AVX2 and later")
 @pytest.mark.parametrize(
     "name",
-    ["exp", "exp2", "log", "log2", "tanh", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "f16_round", "bf16_round"],
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "tanh",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "power",
+        "f16_round",
+        "bf16_round",
+    ],
 )
 def test_loops_use_vectors(name: str) -> None:
+    arguments = "x[at], y[at]" if name == "power" else "x[at]"
     text = (
         f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
-        f"def map_all(y, x, count):\n    for at in range(count):\n        y[at] = {name}(x[at])\n"
+        f"def map_all(y, x, count):\n    for at in range(count):\n        y[at] = {name}({arguments})\n"
     )
     made = assembly(Source(text, "map_all", (), facts={"signature": ("f32*", "f32*", "i64"), "noalias": True}))
     assert "ymm" in made or "zmm" in made
