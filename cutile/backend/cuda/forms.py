@@ -15,13 +15,15 @@ class Form:
         name: of the operands' type in PTX.
         sums: the dtype that the products add up in.
         any_major: whether operands may be contiguous along either axis; else along K alone.
-        flags: what follows the descriptors in PTX: that sums are added to, signs, and with `any_major` the axes.
+        flags: what follows the descriptors in PTX after whether sums are added to: signs, if the form has them.
+        promoted: whether the tensor cores add in fewer bits than f32 has, so that sums are moved to f32 on the way.
     """
 
     name: str
     sums: DTypeLike
     any_major: bool
     flags: str
+    promoted: bool = False
 
     @property
     def sums_name(self) -> str:
@@ -30,13 +32,13 @@ class Form:
 
 
 FORMS: dict[DTypeLike, Form] = {
-    f16: Form("f16", f32, True, "1, 1, 1"),
-    bf16: Form("bf16", f32, True, "1, 1, 1"),
-    tf32: Form("tf32", f32, False, "1, 1, 1"),
-    f8e4m3fn: Form("e4m3", f32, False, "1, 1, 1"),
-    f8e5m2: Form("e5m2", f32, False, "1, 1, 1"),
-    i8: Form("s8", i32, False, "1"),
-    u8: Form("u8", i32, False, "1"),
+    f16: Form("f16", f32, True, ", 1, 1"),
+    bf16: Form("bf16", f32, True, ", 1, 1"),
+    tf32: Form("tf32", f32, False, ", 1, 1"),
+    f8e4m3fn: Form("e4m3", f32, False, ", 1, 1", promoted=True),
+    f8e5m2: Form("e5m2", f32, False, ", 1, 1", promoted=True),
+    i8: Form("s8", i32, False, ""),
+    u8: Form("u8", i32, False, ""),
 }
 
 

@@ -253,7 +253,8 @@ class RingWait(Op, name="cuda.ring_wait", effect=Effect.WRITE):
 class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     """Begin to add the product of the operands in the slot of a turn to `acc`, by warp groups (`wgmma`).
 
-    The result may be read after a `GroupWait` alone, and the slot be given up likewise.
+    The result may be read after a `GroupWait` alone, and the slot be given up likewise. With `promoted`, so many
+    columns at a time are multiplied apart from the sums, waited for, and added in f32.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -261,6 +262,7 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     left: DTypeLike = attribute()
     right: DTypeLike = attribute()
     depth: int = attribute()
+    promoted: int = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)

@@ -277,6 +277,7 @@ class RoleLowering(Lowering):
                 left=product.a.tile.dtype,
                 right=product.b.tile.dtype,
                 depth=product.a.tile.shape[1],
+                promoted=plan.promoted,
             )
             self._add(
                 made,

@@ -36,6 +36,8 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
 from cutile.passes.reorder import why_linear
 
+MOST_APART = 64
+"""Registers of a thread for products that are yet to be added to its sums."""
 MOST_SLOTS = 8
 GOOD_SLOTS = 4
 """Slots of a ring for which a store makes do with fewer places."""
@@ -95,6 +97,7 @@ class Specialised:
         store: the store that the copy engine does; None where threads do it themselves.
         buffers: places per warp in which the store's columns wait.
         needed: the scalar operations that the loading warps need.
+        promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
     """
 
     loop: For
@@ -109,6 +112,7 @@ class Specialised:
     store: StoreMut | None
     buffers: int
     needed: frozenset[Op]
+    promoted: int = 0
 
     @property
     def grouped(self) -> int:
@@ -206,6 +210,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 store,
                 buffers,
                 frozenset(needed),
+                _promoted(rows, columns, groups) if form.promoted else 0,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -318,6 +323,12 @@ def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop
         needed.add(op)
         pending += [each for each in op.operands if isinstance(each.type, TileType)]
     return needed
+
+
+def _promoted(rows: int, columns: int, groups: int) -> int:
+    """Columns that are multiplied apart from the sums at a time: the most for which a thread has registers."""
+    tall = rows // (ROWS * groups)
+    return max(each for each in range(8, columns + 1, 8) if columns % each == 0 and tall * each // 2 <= MOST_APART)
 
 
 def _buffers(pieces: int) -> list[int]:

@@ -98,6 +98,7 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
         kernel.layout(op.attributes["layout"]),
         *(kernel.panels(Panels(*each)) for each in op.attributes["panels"]),
         *_numbers(op, "depth", "slots", "slot_bytes", "place"),
+        *([f"promoted={op.promoted}"] if op.promoted else []),
     )
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
 

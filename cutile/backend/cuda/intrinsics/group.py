@@ -11,11 +11,11 @@ from typing import Any
 
 from cutile.backend.cuda.forms import FORMS
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, call, const, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, asm, call, const, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, i32
 
 ADDRESS_BITS = 0x3FFF
 """Of an address in shared memory, in units of 16 bytes; above them is the block's number in its cluster."""
@@ -45,6 +45,49 @@ def _part(b: Any, base: int, address_: Any) -> Any:
     return b.or_(where, const(I64, base - (1 << 64) if base >> 63 else base))
 
 
+class _Instruction:
+    """One form of `wgmma`, of so many columns, and the operands of one turn."""
+
+    def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: Panels, right: Panels) -> None:
+        form = FORMS[dtype]
+        self._count = columns // 2
+        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{form.sums_name}.{form.name}.{FORMS[other].name}"
+        self._flags = form.flags
+        if form.any_major:
+            self._flags += f", {int(not left.k_major)}, {int(not right.k_major)}"
+        self._sums = I32 if form.sums is i32 else F32
+
+    @staticmethod
+    def step_of(dtype: DTypeLike) -> int:
+        """Elements along K that one instruction takes."""
+        return STEP_BYTES // (dtype.bits // 8)
+
+    def add(self, b: Any, sums: list[Any], x: Any, y: Any) -> list[Any]:
+        """Begin to add a product to sums."""
+        return tied(b, self._text(2 * self._count, 1), sums, x, y, constraints="l,l")
+
+    def begin(self, b: Any, x: Any, y: Any) -> list[Any]:
+        """Begin a product in registers of its own."""
+        letter = "r" if self._sums is I32 else "f"
+        constraints = ",".join([f"={letter}"] * self._count + ["l", "l"])
+        kind = ir.LiteralStructType([self._sums] * self._count)
+        made = asm(b, kind, [x, y], self._text(self._count, 0), constraints, effect=True)
+        return [b.extract_value(made, i) for i in range(self._count)]
+
+    def _text(self, first: int, added: int) -> str:
+        sums = ", ".join(f"${i}" for i in range(self._count))
+        operands = f"${first}, ${first + 1}, {added}{self._flags}"
+        return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands};"
+
+
+def _fence(b: Any) -> None:
+    asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
+
+
+def _commit(b: Any) -> None:
+    asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
+
+
 @cache
 def multiply(
     dtype: DTypeLike,
@@ -58,6 +101,7 @@ def multiply(
     slots: int,
     slot_bytes: int,
     place: int,
+    promoted: int = 0,
 ) -> Any:
     """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn.
 
@@ -72,36 +116,53 @@ def multiply(
         slots: of the ring.
         slot_bytes: from slot to slot.
         place: where the ring is in shared memory, in bytes.
+        promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
     """
     rows, columns = layout.shape
     groups = layout.warps // 4
-    per_part = columns // 2
-    step = STEP_BYTES // (dtype.bits // 8)
-    form = FORMS[dtype]
-    kind = f"m64n{columns}k{step}.{form.sums_name}.{form.name}.{FORMS[other].name}"
-    sums = ", ".join(f"${i}" for i in range(per_part))
-    turned = f", {int(not left.k_major)}, {int(not right.k_major)}" if form.any_major else ""
-    operands = f"${2 * per_part}, ${2 * per_part + 1}, {form.flags}{turned}"
-    text = f"wgmma.mma_async.sync.aligned.{kind} {{{sums}}}, {operands};"
+    wide = promoted or columns
+    instruction = _Instruction(dtype, other, wide, left, right)
+    step = instruction.step_of(dtype)
+    tall = range(rows // (ROWS * groups))
+
+    def part(elements: int, m: int, column: int) -> slice:
+        first = elements // len(tall) * m + column // 2
+        return slice(first, first + wide // 2)
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
         slot = b.add(address(b, place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
         mine = b.add(slot, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else slot
         a = _part(b, left.descriptor, mine)
-        other = _part(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
-        asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
-        for k in range(0, depth, step):
-            for m in range(rows // (ROWS * groups)):
-                at = slice(m * per_part, (m + 1) * per_part)
-                x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> 4))
-                y = b.add(other, const(I64, right.offset(0, k) >> 4))
-                elements[at] = tied(b, text, elements[at], x, y, constraints="l,l")
-        asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
+        right_at = _part(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
+
+        def operands(m: int, column: int, k: int) -> tuple[Any, Any]:
+            x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> 4))
+            return x, b.add(right_at, const(I64, right.offset(column, k) >> 4))
+
+        for column in range(0, columns, wide):
+            _fence(b)
+            apart: list[list[Any]] = [[] for _ in tall]
+            for k in range(0, depth, step):
+                for m in tall:
+                    at = part(len(elements), m, column)
+                    if not promoted:
+                        elements[at] = instruction.add(b, elements[at], *operands(m, column, k))
+                    elif k == 0:
+                        apart[m] = instruction.begin(b, *operands(m, column, k))
+                    else:
+                        apart[m] = instruction.add(b, apart[m], *operands(m, column, k))
+            _commit(b)
+            if promoted:
+                over = tied(b, "wgmma.wait_group.sync.aligned 0;", [each for some in apart for each in some])
+                for m in tall:
+                    at = part(len(elements), m, column)
+                    some = over[m * wide // 2 : (m + 1) * wide // 2]
+                    elements[at] = [b.fadd(x, y) for x, y in zip(elements[at], some, strict=True)]
         return pack(b, elements, layout.registers)
 
-    kind_ = frag(acc, layout.registers)
-    return intrinsic("multiply", kind_, [kind_, INTEGER], generate)
+    kind = frag(acc, layout.registers)
+    return intrinsic("multiply", kind, [kind, INTEGER], generate)
 
 
 @cache
