@@ -43,6 +43,7 @@ class CompileOptions:
         num_cta_in_cga: thread blocks in a cluster (Hopper and later); None lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
         num_worker_warps: warps that compute, per thread block; None lets the compiler choose.
+        limit_waits: end the kernel with an error where a warp waits for another for over two seconds; for debugging.
 
     Example:
         >>> CompileOptions(occupancy=2).occupancy
@@ -53,6 +54,7 @@ class CompileOptions:
     num_cta_in_cga: int | None = None
     max_divisibility: int = 16
     num_worker_warps: int | None = None
+    limit_waits: bool = False
 
     def __post_init__(self) -> None:
         for name in ("occupancy", "num_cta_in_cga", "num_worker_warps"):

@@ -210,12 +210,16 @@ class TileIndex(Op, name="cuda.tile_index"):
 
 
 class RingAcquire(Op, name="cuda.ring_acquire", effect=Effect.WRITE):
-    """Wait until the slot of a turn is empty, and announce the `nbytes` that will arrive in it."""
+    """Wait until the slot of a turn is empty, and announce the `nbytes` that will arrive in it.
+
+    `limited`: a wait of over two seconds ends the kernel.
+    """
 
     turn: Value = operand(SCALAR_INT)
     slots: int = attribute()
     offset: int = attribute()
     nbytes: int = attribute()
+    limited: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -245,6 +249,7 @@ class RingWait(Op, name="cuda.ring_wait", effect=Effect.WRITE):
     turn: Value = operand(SCALAR_INT)
     slots: int = attribute()
     offset: int = attribute()
+    limited: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

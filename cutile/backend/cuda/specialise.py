@@ -97,6 +97,7 @@ class Specialised:
         store: the store that the copy engine does; None where threads do it themselves.
         buffers: places per warp in which the store's columns wait.
         needed: the scalar operations that the loading warps need.
+        limited: whether waits that last too long end the kernel.
         promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
     """
 
@@ -113,6 +114,7 @@ class Specialised:
     buffers: int
     needed: frozenset[Op]
     promoted: int = 0
+    limited: bool = False
 
     @property
     def grouped(self) -> int:
@@ -211,6 +213,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 buffers,
                 frozenset(needed),
                 _promoted(rows, columns, groups) if form.promoted else 0,
+                options.limit_waits,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 

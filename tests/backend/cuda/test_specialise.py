@@ -20,7 +20,7 @@ from cutile.backend.cuda.ops import (
     Store,
 )
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.cuda.ring_model import check_stores
+from cutile.backend.cuda.ring_model import check_function, check_stores
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
 from cutile.ir.core import Function
@@ -258,7 +258,14 @@ def eights(x: DTypeLike, y: DTypeLike, sums: str) -> Function:
     ids=str,
 )
 def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: str, tmp_path: Path) -> None:
-    built = compiled(eights(x, y, "i32" if x is i8 else "f32"))
+    function = eights(x, y, "i32" if x is i8 else "f32")
+    made = lowered(function)
+    assert check_function(made) > 10
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    assert product.promoted == (
+        0 if x is i8 else 128
+    )  # sums of fp8 go to f32 on the way, half of the columns at a time
+    built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
 
@@ -287,3 +294,10 @@ def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str,
     assert refusal(rows) == f"{dtype} operands must be contiguous along K: transpose y in memory"
     odd = written(text, types(**turned | {"z": mut(128, 200, dtype=i32)}))
     assert "200 columns: a multiple of 16 up to 256 is wanted" in refusal(odd)
+
+
+def test_waits_that_last_too_long_end_the_kernel_where_that_is_asked_for(tmp_path: Path) -> None:
+    function = gemm_program(bf16, (128, 256), 64)
+    plain, limited = (instructions(compiled(function, limit_waits=each), tmp_path) for each in (False, True))
+    assert plain["BPT.TRAP"] == 0
+    assert limited["BPT.TRAP"] > 0

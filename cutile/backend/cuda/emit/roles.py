@@ -18,6 +18,10 @@ def _numbers(op: Op, *names: str) -> list[str]:
     return [f"{each}={op.attributes[each]!r}" for each in names]
 
 
+def _limit(op: Op) -> list[str]:
+    return ["limited=True"] if op.attributes["limited"] else []
+
+
 def prefetch(op: ops.BulkPrefetch, kernel: Kernel) -> Call:
     """`prefetch(x_map)`."""
     return Call(kernel.bind("prefetch", "bulk.prefetch"), (op.map,))
@@ -67,7 +71,7 @@ def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
 
 def acquire(op: ops.RingAcquire, kernel: Kernel) -> Call:
     """`acquire(turn)`."""
-    made = kernel.bind("acquire", "ring.acquire", *_numbers(op, "slots", "offset", "nbytes"))
+    made = kernel.bind("acquire", "ring.acquire", *_numbers(op, "slots", "offset", "nbytes"), *_limit(op))
     return Call(made, (kernel.use(op.turn),))
 
 
@@ -84,7 +88,7 @@ def bulk_load(op: ops.BulkLoad, kernel: Kernel) -> Call:
 
 def wait(op: ops.RingWait, kernel: Kernel) -> Call:
     """`wait(turn)`."""
-    return Call(kernel.bind("wait", "ring.wait", *_numbers(op, "slots", "offset")), (kernel.use(op.turn),))
+    return Call(kernel.bind("wait", "ring.wait", *_numbers(op, "slots", "offset"), *_limit(op)), (kernel.use(op.turn),))
 
 
 def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:

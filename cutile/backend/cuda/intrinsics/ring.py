@@ -40,9 +40,22 @@ def _parity(b: Any, turn: Any, slots: int) -> Any:
     return b.and_(b.udiv(turn, i32c(slots)), i32c(1))
 
 
-def wait_parity(b: Any, barrier: Any, parity: Any) -> None:
-    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it."""
+LONGEST = 2 * 10**9
+"""Nanoseconds that a limited wait lasts."""
+
+
+def wait_parity(b: Any, barrier: Any, parity: Any, limited: bool = False) -> None:
+    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it.
+
+    `limited`: where that takes too long, end the kernel with an error.
+    """
     text = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
+    if limited:
+        text = (
+            "{ .reg .pred p; .reg .u64 since, now; mov.u64 since, %globaltimer; "
+            "W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; mov.u64 now, %globaltimer; "
+            f"sub.u64 now, now, since; setp.gt.u64 p, now, {LONGEST}; @p trap; bra W; D: }}"
+        )
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
 
@@ -78,14 +91,14 @@ def leave() -> Any:
 
 
 @cache
-def acquire(slots: int, offset: int, nbytes: int) -> Any:
+def acquire(slots: int, offset: int, nbytes: int, limited: bool = False) -> Any:
     """`f(turn)`: wait until the turn's slot is empty, then announce the bytes that will arrive."""
 
     def generate(b: Any, values: list[Any]) -> None:
         (turn,) = values
         full = full_barrier(b, turn, slots, offset)
         before = b.xor(_parity(b, turn, slots), i32c(1))
-        wait_parity(b, b.add(full, i32c(slots * BARRIER)), before)
+        wait_parity(b, b.add(full, i32c(slots * BARRIER)), before, limited)
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         asm(b, VOID, [full, i32c(nbytes)], text, "r,r,~{memory}", effect=True)
 
@@ -93,12 +106,12 @@ def acquire(slots: int, offset: int, nbytes: int) -> Any:
 
 
 @cache
-def wait(slots: int, offset: int) -> Any:
+def wait(slots: int, offset: int, limited: bool = False) -> Any:
     """`f(turn)`: wait until the turn's bytes have arrived."""
 
     def generate(b: Any, values: list[Any]) -> None:
         (turn,) = values
-        wait_parity(b, full_barrier(b, turn, slots, offset), _parity(b, turn, slots))
+        wait_parity(b, full_barrier(b, turn, slots, offset), _parity(b, turn, slots), limited)
 
     return intrinsic("wait", None, [INTEGER], generate)
 
