@@ -3,12 +3,14 @@
     check_tile(%x, %k) {axis = 1, step = 64}   ->   assert(0 <= %k and %k < ceil_div(dim(%x, 1), 64))
 
 A check whose operands do not change in the loop around it moves to before the loop, under the condition that the loop
-has a turn at all. In the debug mode (`checks` is "keep") assumptions are asserted before they go.
+has a turn at all; so does one whose index counts with the loop, for its first and its last turn. In the debug mode
+(`checks` is "keep") all stay where they are, and assumptions are asserted before they go.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from cutile.dtypes import bool_, i32
 from cutile.ir.builder import Builder
@@ -37,42 +39,94 @@ from cutile.ops.shape import Broadcast, Reshape
 
 def checks(function: Function) -> Function:
     """A copy of `function` without checks and assumptions, with assertions where they are needed."""
-    return rewrite(rewrite(function, _leave_loops), _Asserting(function).rule)
+    debug = function.facts.get("checks") == "keep"
+    placed = function if debug else rewrite(function, _leave_loops)
+    return rewrite(placed, _Asserting(function.name, debug).rule)
 
 
 # Out of loops
 
 
 def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
-    """Move what does not change in a loop to before it."""
+    """Move checks to before a loop: of what does not change in it, and of what counts up or down with it."""
     if not isinstance(op, For):
         return KEEP
     inside = {*op.body.arguments, *(value for each in op.body.operations for value in each.results)}
-    leaving = [
-        each
-        for each in op.body.operations
-        if isinstance(each, CheckTile | CheckIndex) and not inside & set(each.operands)
-    ]
-    guard = _has_turns(op, rewriter.builder) if leaving else None
+    made_by = {value: each for each in op.body.operations for value in each.results}
+    found = [each for each in op.body.operations if isinstance(each, CheckTile | CheckIndex)]
+    still = [each for each in found if not inside & set(each.operands)]
+    moving = [each for each in found if each not in still and _counts(op, each, inside, made_by)]
+    step = _constants(rewriter.builder).get(op.step)
+    moving = moving if step in (1, -1) else []
+    guard = _has_turns(op, rewriter.builder) if still or moving else None
     if guard is None:
         return KEEP
-    op.body.operations[:] = [each for each in op.body.operations if each not in leaving]
+    op.body.operations[:] = [each for each in op.body.operations if each not in still and each not in moving]
+    builder = rewriter.builder
     if isinstance(guard, bool):
-        rewriter.builder.current.operations.extend(leaving)
+        _check_before(op, still, moving, step or 1, made_by, builder)
         return KEEP
-    with rewriter.builder.block() as then:
-        then.operations.extend(leaving)
-        rewriter.builder.yield_()
-    with rewriter.builder.block() as orelse:
-        rewriter.builder.yield_()
-    rewriter.builder.add(If(condition=guard, then=then, orelse=orelse))
+    with builder.block() as then:
+        _check_before(op, still, moving, step or 1, made_by, builder)
+        builder.yield_()
+    with builder.block() as orelse:
+        builder.yield_()
+    builder.add(If(condition=guard, then=then, orelse=orelse))
     return KEEP
+
+
+def _counts(loop: For, check: CheckTile | CheckIndex, inside: set[Value], made_by: Mapping[Value, Op]) -> bool:
+    """Whether all that changes of a check is its index, and that is the loop variable, or a sum or difference of it
+    and what does not change."""
+    if inside & {value for value in check.operands if value is not check.index}:
+        return False
+    if check.index is loop.induction:
+        return True
+    made = made_by.get(check.index)
+    if not isinstance(made, Add | Sub):
+        return False
+    return (made.x is loop.induction and made.y not in inside) or (
+        isinstance(made, Add) and made.y is loop.induction and made.x not in inside
+    )
+
+
+def _check_before(
+    loop: For,
+    still: Sequence[CheckTile | CheckIndex],
+    moving: Sequence[CheckTile | CheckIndex],
+    step: int,
+    made_by: Mapping[Value, Op],
+    builder: Builder,
+) -> None:
+    """The checks of a loop's first and last turn; in between the index runs from one to the other."""
+    builder.current.operations.extend(still)
+    for check in moving:
+        builder.location = check.location
+        one = builder.constant(step, loop.induction.tile.dtype)
+        ends = [loop.start, builder.value(Sub(x=loop.stop, y=one))]
+        made = made_by.get(check.index)
+        if made is not None:
+            ends = [
+                builder.value(made.copy_with([end if x is loop.induction else x for x in made.operands], (), ()))
+                for end in ends
+            ]
+        for end in ends:
+            operands = [end if value is check.index else value for value in check.operands]
+            builder.add(check.copy_with(operands, (), ()))
+        if made is not None and ends[0].tile.dtype is i32:  # else a sum may have wrapped round between the two
+            run = builder.value(Sub(x=ends[1], y=ends[0]) if step > 0 else Sub(x=ends[0], y=ends[1]))
+            what = "the way from a loop's first index to its last"
+            builder.add(CheckIndex(index=run, count=builder.constant(2**31 - 1), what=what))
+
+
+def _constants(builder: Builder) -> dict[Value, Any]:
+    made = (each for block in builder.open_blocks for each in block.operations)
+    return {each.result: each.value for each in made if isinstance(each, Constant)}
 
 
 def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
     """Whether a loop has a turn: certainly, or a condition; None where the sign of its step is not known."""
-    made = (each for block in builder.open_blocks for each in block.operations)
-    constants = {each.result: each.value for each in made if isinstance(each, Constant)}
+    constants = _constants(builder)
     step = constants.get(loop.step)
     if step is None:
         return None
@@ -86,9 +140,9 @@ def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
 
 
 class _Asserting:
-    def __init__(self, function: Function) -> None:
-        self._name = function.name
-        self._debug = function.facts.get("checks") == "keep"
+    def __init__(self, name: str, debug: bool) -> None:
+        self._name = name
+        self._debug = debug
 
     def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
         """What becomes of an operation."""

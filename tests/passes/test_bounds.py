@@ -329,6 +329,56 @@ def test_a_check_leaves_the_loops_in_which_it_does_not_change() -> None:
     assert asserts[0] < loops[1]
 
 
+def test_a_check_of_what_counts_with_the_loop_is_made_of_its_first_and_last_turn() -> None:
+    text = (
+        "def f(y: Mut, x: Tensor, t: Tensor):\n"
+        "    first = ct.reduce_max(t.load_tile((8,), (0,)), 0)\n"
+        "    part = x.partition((8,))\n"
+        "    acc = y.load()\n"
+        "    for k in range(ct.get_tile_block_id()[0] + 1):\n"
+        "        acc = acc + part.load((k,)) + part.load((first + k,))\n"
+        "    y.store(acc)\n"
+    )
+    said = final(text, {"y": mut(8), "x": tensor(1), "t": tensor(1, ct.i32)})
+    loop = said.index("= for(")
+    assert "assert(" not in said[loop:]
+    assert said[:loop].count("assert(") == 3  # first, last, and the way; the launch knows how far k alone goes
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize(
+    ("bounds", "first", "fails"),
+    [
+        ("0, n", 1, False),
+        ("0, n", 2, True),
+        ("0, n", -1, True),
+        ("n, 0, -1", 0, False),
+        ("n, 0, -1", 1, True),
+        ("n, 0, -1", -2, True),
+        ("n, n", 99, False),
+        ("-2147483648, 2147483647", 0, True),
+    ],
+)
+def test_the_first_and_the_last_turn_decide(bounds: str, first: int, fails: bool, backend: str) -> None:
+    text = (
+        "def f(y: Mut, x: Tensor, t: Tensor):\n"
+        "    first, n = ct.reduce_max(t.load_tile((1,), (0,)), 0), ct.reduce_max(t.load_tile((1,), (1,)), 0)\n"
+        "    acc = y.load()\n"
+        f"    for k in range({bounds}):\n"
+        "        acc = acc + x.partition((2,)).load((first + k,))\n"
+        "    y.store(acc)\n"
+    )
+    y, x = np.zeros(2, np.float32), np.arange(6, dtype=np.float32)
+    arguments = ((y, (2,)), x, np.array([first, 2], np.int32))
+    if fails:
+        with pytest.raises(ct.KernelAssertionError):
+            launch(kernel(text), *arguments, backend=backend)
+        return
+    launch(kernel(text), *arguments, backend=backend)
+    turns = range(*(int(each) for each in bounds.replace("n", "2").split(",")))
+    np.testing.assert_array_equal(y, sum((x[2 * (first + k) :][:2] for k in turns), start=np.zeros(2)))
+
+
 def test_the_debug_mode_checks_everything_in_the_kernel() -> None:
     said = final(PICK, {"y": mut(8), "x": tensor(1), "n": scalar(ct.i32)}, checks="keep")
     assert "launch_checks" not in said

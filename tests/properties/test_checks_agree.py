@@ -12,8 +12,20 @@ import cutile as ct
 from tests.support.kernels import define
 from tests.support.memory import launch
 
-ATOMS = ("i", "k", "n", "m", "0", "1", "3", "ct.num_tiles(part, 0)", "x.shape[0]", "ct.get_num_tile_blocks()[0]")
-BOUNDS = ("2", "n", "m", "i", "ct.num_tiles(part, 0)", "n // 2", "m - 1")
+ATOMS = (
+    "i",
+    "k",
+    "k + d",
+    "n",
+    "m",
+    "0",
+    "1",
+    "3",
+    "ct.num_tiles(part, 0)",
+    "x.shape[0]",
+    "ct.get_num_tile_blocks()[0]",
+)
+BOUNDS = ("2", "n", "m", "i", "ct.num_tiles(part, 0)", "n // 2", "m - 1", "d", "d + 2")
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ def cases(draw: st.DrawFn) -> Case:
     text = (
         "def f(y: Mut, x: Tensor, n: i32, m: i32):\n"
         "    part, i = x.partition((4,)), ct.get_tile_block_id()[0]\n"
+        "    d = ct.convert_tile(ct.reduce_sum(x.load_tile((1,), (0,)), 0), ct.i32) - 1\n"  # data
         "    acc = y.load()\n"
         "    if True:\n"
         f"        for k in range({start}, {stop}, {step}):\n{inner}{nested}"
