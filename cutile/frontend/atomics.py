@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import i64
+from cutile.frontend.elements import Elements, elements_of, indices_of, written
 from cutile.frontend.expect import index_scalar, marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_to, materialize
-from cutile.frontend.pointers import (
-    Elements,
-    elements_of,
-    indices_of,
-    lanes_of,
-    mask_of,
-    pointer_of,
-    scope_of,
-    wide,
-    written,
-)
+from cutile.frontend.pointers import lanes_of, mask_of, pointer_of, scope_of, wide
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, describe, items_of

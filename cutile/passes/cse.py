@@ -17,6 +17,7 @@ from cutile.ir.effects import Effect
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import TensorType
 from cutile.ops.memory import LoadTile
+from cutile.ops.pointer import LoadPointer
 from cutile.ops.view import LoadView
 
 
@@ -26,6 +27,8 @@ def movable(op: Op) -> bool:
         return False
     if isinstance(op, LoadTile | LoadView):
         return isinstance(op.x.type, TensorType) and op.x.type.stable
+    if isinstance(op, LoadPointer):
+        return op.constant
     return op.effect is Effect.NONE
 
 

@@ -118,3 +118,14 @@ def kernel(y: Mut, x: Tensor, n: i32):
     verify(made)
     carried = {op.name: sorted(value.name for value in op.results) for op in made.walk() if op.regions}
     assert carried == {"for": ["count", "lag", "t"], "if": ["t"], "while": ["count"]}
+
+
+def test_gathers_of_what_nothing_writes_are_merged() -> None:
+    text = (
+        "def k(y: Mut, x: Tensor, n: i32):\n"
+        "    t = ct.gather({0}, ct.iota((8,))) * ct.gather({0}, ct.iota((8,)))\n"
+        "    y.store(t)\n"
+    )
+    for source, count in (("x", 1), ("y", 2)):  # the kernel writes y
+        function = run_passes(program(text.format(source), {"y": mut(8), "x": tensor(1), "n": scalar(i32)}))
+        assert [op.name for op in function.walk()].count("load_pointer") == count
