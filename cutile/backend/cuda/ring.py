@@ -19,7 +19,7 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.placement import vector_width
 from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
-from cutile.dtypes import DTypeLike, f32, f64, tf32
+from cutile.dtypes import f16, f32, f64, tf32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
@@ -88,15 +88,18 @@ def plan(
         return None
     size = product_bytes(dtype, accumulator, depth, swaps)
     words = accumulator.registers * product.acc.tile.dtype.bits // 32
-    for blocks in (2, 1) if words <= 64 and not _crowded(dtype, swaps, arch) else (1,):
+    for blocks in (2, 1) if words <= 64 and not _crowded(product, swaps, arch) else (1,):
         slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
             return Ring(product, left, right, slots, size, blocks, swaps, tuple(filter(None, sources)))
     return None
 
 
-def _crowded(dtype: DTypeLike, swaps: Swaps, arch: Architecture) -> bool:
-    """Whether operands take so many registers that two blocks of large tiles spill: as the compiler was seen to."""
+def _crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
+    """Whether a product takes so many registers that two blocks of large tiles spill: as the compiler was seen to."""
+    dtype = product.a.tile.dtype
+    if product.acc.tile.dtype is f16:  # sums that are f32 while they grow
+        return True
     if dtype is tf32:  # each thread loads its own elements of what does not lie along K
         return arch.major < 9 and swaps != (False, True)
     return dtype.kind == "storage"  # floats of 8 bits, which become f16 in registers
