@@ -15,56 +15,33 @@ and earlier launches on other streams, and later uses wait for it (see `storage.
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
-from cuda_async.driver.interface import DriverGraph
 from cuda_async.errors import ContextError, NotReadyError
 from cuda_async.lease import GuardLease, Lease, Use, end, lend
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
+from cuda_async.recording import Handle, Recording
+from cuda_async.replay import GraphLaunch, Held
 from cuda_async.run import Run
-from cuda_async.site import Site, format_site, site_of, user_site
+from cuda_async.site import Site, format_site, user_site
 from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from cuda_async.device import Device
-    from cuda_async.storage import Storage
 
-__all__ = ("BoundGraphLaunch", "CudaGraph", "GraphLaunch", "Module", "Scope")
+__all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
 
 T = TypeVar("T")
 U = TypeVar("U")
 Input = TypeVar("Input", contravariant=True)
 Output = TypeVar("Output", covariant=True)
-
-
-class _Handle:
-    """A driver's graph, closed when nobody refers to it: neither its owner nor a launch in flight."""
-
-    __slots__ = ("_device", "driver")
-
-    def __init__(self, device: Device, graph: DriverGraph) -> None:
-        self._device = device
-        self.driver = graph
-
-    def __del__(self) -> None:
-        self._device.defer(self.driver.close)
-
-
-class _Held(NamedTuple):
-    """What a launch needs until the device is done with it, also when the graph is closed meanwhile."""
-
-    handle: _Handle | None
-    uses: list[tuple[Storage, bool]]
-    kept: list[object]
 
 
 class CudaGraph(Generic[T]):
@@ -86,12 +63,12 @@ class CudaGraph(Generic[T]):
         "_uses", "closed", "nodes",
     )  # fmt: skip
 
-    def __init__(self, recorder: Recorder, handle: _Handle, run: Run[T], output: T, site: Site) -> None:
+    def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
         self._stream = recorder.home
-        self._handle: _Handle | None = handle
+        self._handle: Handle | None = handle
         self._site = site
         self._uses = recorder.uses()
-        self._held = _Held(handle, self._uses, run.kept)
+        self._held = Held(handle, self._uses, run.kept)
         self._steps = recorder.steps
         self._output: list[T] = [output]
         self.nodes = handle.driver.nodes
@@ -192,7 +169,7 @@ class CudaGraph(Generic[T]):
         self._check_open()
         return GraphLaunch(self)
 
-    def enqueue(self, stream: Stream) -> _Held:
+    def enqueue(self, stream: Stream) -> Held:
         """Replay on `stream`. For launches; what is returned must live until the device is done."""
         handle = self._check_open()
         if stream.device is not self._stream.device:
@@ -220,9 +197,9 @@ class CudaGraph(Generic[T]):
             self.closed = True
             end((self._lease,))
             self._handle = None
-            self._uses, self._held = [], _Held(None, [], [])
+            self._uses, self._held = [], Held(None, [], [])
 
-    def _check_open(self) -> _Handle:
+    def _check_open(self) -> Handle:
         if self._handle is None:
             raise ContextError(
                 self._stream.device.ordinal, f"the graph captured at {format_site(self._site)} was closed"
@@ -260,127 +237,8 @@ class CudaGraph(Generic[T]):
         return picture_of_steps(repr(self)[1:-1], self._steps)
 
 
-class GraphLaunch(DeviceOp[None]):
-    """Replays a graph."""
-
-    __slots__ = ("_graph", "_held")
-
-    has_effects = True
-
-    def __init__(self, graph: CudaGraph[Any]) -> None:
-        self._graph = graph
-        self._held: _Held | None = None
-        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # who called launch()
-
-    def label(self) -> str:
-        return "graph launch"
-
-    def execute(self, context: ExecutionContext) -> None:
-        self._enqueue(context.stream)
-        context.keep(self._held)
-        context.run.written += self.written()
-
-    def straight(self, *, waited: bool) -> Callable[[Stream], None] | None:
-        return self._enqueue if waited else None
-
-    def _enqueue(self, stream: Stream) -> None:
-        self._held = self._graph.enqueue(stream)
-
-    def written(self) -> Iterable[Storage]:
-        return [storage for storage, write in self._held.uses if write] if self._held else []
-
-    def bind(self, stream: Stream) -> BoundGraphLaunch:
-        """A launch on `stream` that can be repeated at little more than the cost of the driver's call.
-
-        The operation is used up by it.
-
-        Raises:
-            ContextError: the stream is another device's.
-        """
-        self._graph.check_device(stream)
-        self.discard()
-        return BoundGraphLaunch(self._graph, stream)
-
-
-class BoundGraphLaunch:
-    """A graph's launch on a stream, to be repeated. Made by `graph.launch().bind(stream)`.
-
-    Example:
-        >>> from cuda_async import Device, value
-        >>> stream = Device.host().new_stream()
-        >>> with value("output").graph_on(stream) as graph:
-        ...     replay = graph.launch().bind(stream)
-        ...     replay()
-        ...     replay()
-        ...     stream.synchronize()
-    """
-
-    __slots__ = ("_graph", "_stream")
-
-    def __init__(self, graph: CudaGraph[Any], stream: Stream) -> None:
-        self._graph = graph
-        self._stream = stream
-
-    @property
-    def stream(self) -> Stream:
-        """Where it launches."""
-        return self._stream
-
-    def __call__(self) -> None:
-        """Enqueue the graph; does not wait.
-
-        Raises:
-            ContextError: the graph was closed.
-            DeviceError: the device was lost, or an earlier operation that was to write an operand failed.
-        """
-        stream = self._stream
-        with stream.submission:
-            stream.driver.begin_alone()
-            stream.hold(self._graph.enqueue(stream))
-            stream.lead_lenders()
-
-    def __repr__(self) -> str:
-        return f"<bound launch of {self._graph!r} on {self._stream}>"
-
-
-class _Recording:
-    """A capture on a stream of its own. Whatever fails, the capture is ended and the graph given back."""
-
-    def __init__(self, home: Stream, *, may_allocate: bool) -> None:
-        self.recorder = Recorder(home, may_allocate=may_allocate)
-        self.stream = Stream(home.device, home.device.driver.create_stream())
-        self.stream.recorder = self.recorder
-
-    def begin(self) -> None:
-        """Start recording."""
-        self.stream.driver.begin_run()
-        try:
-            self.stream.driver.begin_capture()
-        except BaseException:
-            self.stream.driver.end_run()
-            raise
-
-    def end(self, failure: BaseException | None) -> _Handle:
-        """Stop recording; the failure of the operation, if any, goes before that of the capture."""
-        driver = self.stream.driver
-        try:
-            try:
-                handle = _Handle(self.stream.device, driver.end_capture())
-            except Exception:
-                if failure is None:
-                    raise
-                raise failure from None
-            if failure is not None:
-                raise failure
-            handle.driver.instantiate()
-            handle.driver.upload(self.recorder.home.driver)
-        finally:
-            driver.end_run()
-        return handle
-
-
 def _capture(stream: Stream, op: DeviceOp[U], site: Site) -> CudaGraph[U]:
-    recording = _Recording(stream, may_allocate=True)
+    recording = Recording(stream, may_allocate=True)
     run = Run(op, recording.stream)
     output: list[U] = []
     failure: BaseException | None = None
@@ -402,7 +260,7 @@ class Scope:
     def __init__(self, stream: Stream, site: Site) -> None:
         self._home = stream
         self._site = site
-        self._recording: _Recording | None = None
+        self._recording: Recording | None = None
         self._run: Run[None] | None = None
         self._restore: Callable[[], None] | None = None
         self._graph: CudaGraph[None] | None = None
@@ -446,7 +304,7 @@ class Scope:
 
     def __enter__(self) -> Scope:
         refuse_nested("CudaGraph.scope()")
-        recording = _Recording(self._home, may_allocate=False)
+        recording = Recording(self._home, may_allocate=False)
         self._run = Run(_Nothing(), recording.stream)
         recording.begin()
         self._recording = recording

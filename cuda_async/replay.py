@@ -1,0 +1,121 @@
+"""Launches of a graph: the operation, and the bound form that is repeated."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from cuda_async.context import ExecutionContext
+from cuda_async.op import DeviceOp
+from cuda_async.recording import Handle
+from cuda_async.site import site_of
+from cuda_async.stream import Stream
+
+if TYPE_CHECKING:
+    from cuda_async.storage import Storage
+
+__all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
+
+
+class Held(NamedTuple):
+    """What a launch needs until the device is done with it, also when the graph is closed meanwhile."""
+
+    handle: Handle | None
+    uses: list[tuple[Storage, bool]]
+    kept: list[object]
+
+
+class Replayable(Protocol):
+    """A graph."""
+
+    def check_device(self, stream: Stream) -> None:
+        """Refuse a stream of another device."""
+        ...
+
+    def enqueue(self, stream: Stream) -> Held:
+        """Replay on a stream; what is returned must live until the device is done."""
+        ...
+
+
+class GraphLaunch(DeviceOp[None]):
+    """Replays a graph."""
+
+    __slots__ = ("_graph", "_held")
+
+    has_effects = True
+
+    def __init__(self, graph: Replayable) -> None:
+        self._graph = graph
+        self._held: Held | None = None
+        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # who called launch()
+
+    def label(self) -> str:
+        return "graph launch"
+
+    def execute(self, context: ExecutionContext) -> None:
+        self._enqueue(context.stream)
+        context.keep(self._held)
+        context.run.written += self.written()
+
+    def straight(self, *, waited: bool) -> Callable[[Stream], None] | None:
+        return self._enqueue if waited else None
+
+    def _enqueue(self, stream: Stream) -> None:
+        self._held = self._graph.enqueue(stream)
+
+    def written(self) -> Iterable[Storage]:
+        return [storage for storage, write in self._held.uses if write] if self._held else []
+
+    def bind(self, stream: Stream) -> BoundGraphLaunch:
+        """A launch on `stream` that can be repeated at little more than the cost of the driver's call.
+
+        The operation is used up by it.
+
+        Raises:
+            ContextError: the stream is another device's.
+        """
+        self._graph.check_device(stream)
+        self.discard()
+        return BoundGraphLaunch(self._graph, stream)
+
+
+class BoundGraphLaunch:
+    """A graph's launch on a stream, to be repeated. Made by `graph.launch().bind(stream)`.
+
+    Example:
+        >>> from cuda_async import Device, value
+        >>> stream = Device.host().new_stream()
+        >>> with value("output").graph_on(stream) as graph:
+        ...     replay = graph.launch().bind(stream)
+        ...     replay()
+        ...     replay()
+        ...     stream.synchronize()
+    """
+
+    __slots__ = ("_graph", "_stream")
+
+    def __init__(self, graph: Replayable, stream: Stream) -> None:
+        self._graph = graph
+        self._stream = stream
+
+    @property
+    def stream(self) -> Stream:
+        """Where it launches."""
+        return self._stream
+
+    def __call__(self) -> None:
+        """Enqueue the graph; does not wait.
+
+        Raises:
+            ContextError: the graph was closed.
+            DeviceError: the device was lost, or an earlier operation that was to write an operand failed.
+        """
+        stream = self._stream
+        with stream.submission:
+            stream.driver.begin_alone()
+            stream.hold(self._graph.enqueue(stream))
+            stream.lead_lenders()
+
+    def __repr__(self) -> str:
+        return f"<bound launch of {self._graph!r} on {self._stream}>"
