@@ -152,9 +152,13 @@ def test_threads_that_lend_at_once_never_hold_the_same_bytes_together(storage: S
     refused = [0] * 4
     before = sys.getswitchinterval()
 
+    start = threading.Barrier(4)
+
     def work(number: int) -> None:
-        chance = random.Random(number)
-        for _ in range(2000):
+        chance, count = random.Random(number), 0
+        start.wait(60)
+        while (count < 2000 or not any(refused)) and count < 1_000_000:  # until they have met
+            count += 1
             chosen = chance.sample(range(3), 2)
             uses = [Use(f"a{i}", shared[i], chance.random() < 0.5) for i in chosen]
             try:
