@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Literal
 import ml_dtypes
 import numpy as np
 
-from cutile.tile import Tile
+from cutile.tile import Tile, live
 
 Kind = Literal["bool", "int", "uint", "float", "storage"]
 
@@ -146,7 +146,11 @@ class DType(Tile, metaclass=DTypeMeta):
         cls.kind = kind
         cls.numpy = np.dtype(numpy)
 
-    def __new__(cls) -> DType:
+    def __new__(cls, *value: Any) -> DType:
+        """In a kernel, `f32(x)` is `x` as a tile or scalar of this dtype."""
+        session = live.get()
+        if session is not None:
+            return session.operation(cls, value, {})
         raise TypeError(f"{cls.name} is an element type, not a value: write the number itself, or annotate with it")
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 from typing import Any
 
+from cutile.dtypes import DType, DTypeMeta
 from cutile.frontend import (
     arithmetic,
     atomics,
@@ -29,8 +30,11 @@ from cutile.frontend import (
     views,
 )
 from cutile.frontend.frame import Frame
+from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
-from cutile.frontend.values import Method
+from cutile.frontend.values import Method, describe, is_tile
+from cutile.ir.core import Value
+from cutile.ops.cast import Convert
 
 FAMILIES = (
     tensors,
@@ -65,6 +69,8 @@ def handler_of(function: Any) -> Handler | None:
             if found is not None:
                 return functools.partial(_call_method, found, function)
         return None
+    if isinstance(function, DTypeMeta) and function is not DType:
+        return functools.partial(_as_dtype, function)
     marker = getattr(function, "__cutile__", None)
     if marker is not None:
         return OPERATIONS.get(marker)
@@ -82,6 +88,16 @@ def _call_method(handler: Handler, method: Method, frame: Frame, *args: Any, **k
     return handler(frame, method.owner, *args, **kwargs)
 
 
+def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
+    """`f32(x)`: a scalar or tile of that dtype."""
+    if is_number(x):
+        return materialize(frame, bool(x) if dtype.kind == "bool" else x, dtype)
+    if not is_tile(x):
+        remedy = f"Write {dtype.name}(x) of a number, a scalar or a tile x."
+        frame.type_error(f"{dtype.name}: expected a tile or a number, got {describe(x)}", remedy=remedy)
+    return x if x.tile.dtype is dtype else frame.emit(Convert(x=x, dtype=dtype))
+
+
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a handler; arguments that do not fit its signature are the user's error."""
     signature = _signature(handler)
@@ -96,7 +112,7 @@ def _signature(handler: Handler) -> inspect.Signature:
     """What a user may pass: all but the frame, and the owner of a method."""
     hidden = 1
     if isinstance(handler, functools.partial):
-        handler, hidden = handler.args[0], 2
+        handler, hidden = handler.args[0] if handler.func is _call_method else handler.func, 2
     return _shown(handler, hidden)
 
 

@@ -8,17 +8,14 @@ import math
 import types
 from typing import Any
 
-from cutile.dtypes import DType, DTypeMeta
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.closures import Closure
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import inline, inline_closure
 from cutile.frontend.names import compile_time
-from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.records import construct
 from cutile.frontend.structure import field_names
 from cutile.frontend.values import describe, is_tile
-from cutile.ops.cast import Convert
 
 _FOLDED = {each for each in vars(math).values() if callable(each)}
 """Functions of Python that are computed now, on numbers."""
@@ -39,8 +36,6 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
         return invoke(frame, part.func, [*part.args, *args], {**part.keywords, **kwargs}, node)
     if isinstance(function, types.MethodType):
         return invoke(frame, function.__func__, [compile_time(function.__self__, name), *args], kwargs, node)
-    if isinstance(function, DTypeMeta) and function is not DType:
-        return _convert(frame, function, name, args, kwargs)
     if isinstance(function, type) and field_names(function) is not None:
         return construct(frame, function, args, kwargs, node)
     if hasattr(function, "__wrapped_kernel__"):
@@ -80,17 +75,3 @@ def _fold(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[
         return function(*args, **kwargs)
     except (TypeError, ValueError, ArithmeticError) as error:
         frame.type_error(f"{name}: {error}", remedy="It is computed now, by Python, which refuses the arguments.")
-
-
-def _convert(frame: Frame, dtype: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`f32(x)`: a scalar or tile of that dtype."""
-    if len(args) != 1 or kwargs:
-        frame.type_error(f"{name}() takes one value", remedy=f"Write {name}(x), or ct.convert_tile(x, {name}).")
-    value = args[0]
-    if is_number(value):
-        return materialize(frame, bool(value) if dtype.kind == "bool" else value, dtype)
-    if not is_tile(value):
-        frame.type_error(
-            f"{name}: expected a tile or a number, got {describe(value)}", remedy=f"Write {name}(x) of a tile x."
-        )
-    return value if value.tile.dtype is dtype else frame.emit(Convert(x=value, dtype=dtype))

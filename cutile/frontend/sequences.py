@@ -8,7 +8,7 @@ from typing import Any
 from cutile.frontend.comprehensions import static_items
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, is_number, truth
-from cutile.frontend.registry import FOLDED, operation
+from cutile.frontend.registry import BUILTINS, FOLDED, operation
 from cutile.frontend.values import Record, describe, is_tile, items_of
 from cutile.ops.arith import And, Or
 
@@ -111,6 +111,7 @@ def _pow(frame: Frame, x: Any, y: Any) -> Any:
     return binary(frame, ast.Pow, x, y)
 
 
+BUILTINS[divmod] = _divmod
 FOLDED.update(
     {
         tuple: _tuple,
@@ -125,7 +126,6 @@ FOLDED.update(
         bool: _bool,
         isinstance: _isinstance,
         round: _round,
-        divmod: _divmod,
         pow: _pow,
     }
 )

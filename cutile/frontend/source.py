@@ -6,7 +6,8 @@ import ast
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,8 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
     """
     name = getattr(function, "__name__", repr(function))
     code = getattr(function, "__code__", None)
+    if name == "<lambda>" and code is not None:
+        return _take_lambda(code)
     try:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
@@ -66,15 +69,12 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
             f"kernel {name!r}: its source text cannot be read on its own: {error}",
             remedy="Write it as a plain `def` statement.",
         ) from error
-    if name == "<lambda>":
-        tree: ast.stmt | None = _lambda(body)
-    else:
-        tree = body[0] if len(body) == 1 else None
+    tree = body[0] if len(body) == 1 else None
     if tree is None or (isinstance(tree, ast.FunctionDef) and tree.name != name):
         # Python found some text under the file name that the function says, but not this function's.
         raise _missing(name, code.co_filename if code else "?")
     if not isinstance(tree, ast.FunctionDef):
-        what = "an async function" if isinstance(tree, ast.AsyncFunctionDef) else "a lambda or expression"
+        what = "an async function" if isinstance(tree, ast.AsyncFunctionDef) else "an expression"
         raise KernelSyntaxError(f"kernel {name!r} is {what}", remedy="Write it as a plain `def` statement.")
     file = code.co_filename if code else "<unknown>"
     numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines)}
@@ -82,18 +82,30 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
     return FunctionSource(name, file, numbered, tree, margin, first_line)
 
 
-def _lambda(body: list[ast.stmt]) -> ast.FunctionDef:
-    """A lambda as a function that returns its expression. Its text must hold no other lambda."""
-    found = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Lambda)]
+def _take_lambda(code: types.CodeType) -> FunctionSource:
+    """A lambda as a function that returns its expression. There may be others on its line: its columns tell."""
+    text = "".join(linecache.getlines(code.co_filename))
+    try:
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
+    except SyntaxError as error:
+        raise _missing("<lambda>", code.co_filename) from error
+    places = [place for place in code.co_positions() if None not in place and place[3] > place[2]]  # type: ignore[operator]
+    found = [node for node in nodes if node.lineno == code.co_firstlineno and _holds(node.body, places)]
     if len(found) != 1:
-        raise KernelSyntaxError(
-            "this lambda cannot be told from the others on its line",
-            remedy="Write it on a line of its own, or as a plain `def`.",
-        )
+        raise _missing("<lambda>", code.co_filename)
     node = found[0]
     statement = ast.copy_location(ast.Return(value=node.body), node.body)
     made = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[])
-    return ast.copy_location(made, node)
+    lines = text.splitlines()
+    numbered = {number: lines[number - 1] for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(made, node), 0, 1)
+
+
+def _holds(body: ast.expr, places: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether places (first and last line, first and last column) lie in an expression, and one of them begins it."""
+    first, last = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    inside = all(first <= (line, start) and (end_line, end) <= last for line, end_line, start, end in places)  # type: ignore[operator]
+    return inside and any((line, start) == first for line, _, start, _ in places)
 
 
 def _missing(name: str, file: str) -> KernelSyntaxError:

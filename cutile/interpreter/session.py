@@ -106,11 +106,12 @@ class Session:
             yield to_live(self, value)
 
     def builtins(self) -> dict[str, Callable[..., Any]]:
-        """Python's builtins that mean something else on tiles: `range`, `min`, `max`..."""
+        """Python's builtins that mean something else on tiles: `range`, `min`, `max`...; no classes but that."""
         return {
             function.__name__: self._builtin(function)
             for function in BUILTINS
             if getattr(function, "__module__", "") == "builtins" and function is not print
+            if function is range or not isinstance(function, type)
         }
 
     def _builtin(self, function: Any) -> Callable[..., Any]:

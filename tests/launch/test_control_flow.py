@@ -27,7 +27,7 @@ def meant(text: str, x: Any, n: int, m: int) -> Any:
         return scope["f"](x.copy(), np.int32(n), np.int32(m))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample(name: str, backend: str) -> None:
     sample = SAMPLES[name]

@@ -114,6 +114,14 @@ def f(x, n, m):
     return x + total
 """,
     ),
+    "lambdas_on_one_line": Sample(
+        """\
+a, b, c = (lambda t: t * 2), (lambda t, k=3: t + k), lambda t: (lambda u: u - t)(t * 5)
+
+def f(x, n, m):
+    return a(b(x)) + c(x) + b(x, n)
+""",
+    ),
     "partial": Sample(
         """\
 import functools

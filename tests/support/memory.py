@@ -11,7 +11,7 @@ from cuda_async import Device, Storage, Stream
 from cutile.dtypes import DTypeLike, from_numpy
 from cutile.entry import Kernel
 from cutile.host import api
-from cutile.launch.target import use_backend
+from cutile.launch.target import INTERPRET, interpret, use_backend
 from cutile.launch.views import TiledView, View
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +52,7 @@ def _lowest(array: Array) -> int:
 def launch(kernel: Kernel, *arguments: Any, backend: str = "reference", **generics: Any) -> None:
     """Run a kernel on arrays, in place. A pair (array, tile) is a partition, an array is a tensor.
 
-    "reference" and "cpu" share the arrays' memory; "cuda" copies them to the first GPU and the outputs back.
+    All but "cuda" share the arrays' memory; that copies them to the first GPU and the outputs back.
     """
     if backend == "cuda":
         _launch_on_gpu(kernel, arguments, generics)
@@ -67,7 +67,7 @@ def launch(kernel: Kernel, *arguments: Any, backend: str = "reference", **generi
             passed.append(Input(stream, argument))  # pyright: ignore[reportUnknownArgumentType]
         else:
             passed.append(argument)
-    with use_backend(backend):
+    with interpret() if backend == INTERPRET else use_backend(backend):
         kernel(*passed, **generics).sync_on(stream)
 
 
