@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import bf16, bool_, f16, f32, f64, i8, i32, i64, u8, u16, u64
+from cutile.dtypes import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tests.samples.row import NUMBERS, Row
 
 WIDE = (f32, f64)
+SMALL = (i16, u16, u32, f16, bf16)
 INTS = (i8, i32, i64, u8, u64)
 
 
@@ -19,6 +20,10 @@ def _each(name: str, numpy: str) -> tuple[Row, ...]:
     def columns(x: Any, y: Any) -> Any:
         return np.broadcast_to(getattr(np, numpy)(x, axis=0, dtype=x.dtype)[None, :], x.shape)
 
+    def small(x: Any, y: Any) -> Any:
+        wide = np.float32 if x.dtype.kind not in "iu" else x.dtype
+        return getattr(np, numpy)(x.astype(wide), axis=0, dtype=wide, keepdims=True).astype(x.dtype)
+
     by_row = f"ct.{name}(x, 1).reshape((-1, 1)).broadcast(x.shape)"
     by_column = f"ct.{name}(x, 0).reshape((1, -1)).broadcast(x.shape)"
     return (
@@ -26,6 +31,7 @@ def _each(name: str, numpy: str) -> tuple[Row, ...]:
         Row(name, by_column, columns, WIDE, (20, 6), ulps=64, domain="small"),
         Row(name, by_row, rows, INTS, (6, 20)),
         Row(name, by_column, columns, INTS, (20, 6)),
+        Row(name, f"ct.{name}(x, 0).reshape((1,))", small, SMALL, (12,), result_shape=(1,), ulps=1, domain="small"),
     )
 
 
