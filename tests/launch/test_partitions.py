@@ -79,11 +79,12 @@ def nested(y: Mut, x: Tensor):
 
 def stepwise(y: Array, outer: tuple[int, int], tile: tuple[int, int]) -> Array:
     """What nested tiles mean, element by element: an element's tile is that within its block's own tile."""
-    indices: Any = np.indices(y.shape)
-    row, column = indices
-    block, column_block = row // outer[0], column // outer[1]
-    a, b = row % outer[0] // tile[0], column % outer[1] // tile[1]
-    return y + (1000 * block + 100 * column_block + 10 * a + b).astype(y.dtype)
+    wanted = y.copy()
+    for row, column in np.ndindex(*y.shape):
+        block, column_block = row // outer[0], column // outer[1]
+        a, b = row % outer[0] // tile[0], column % outer[1] // tile[1]
+        wanted[row, column] += np.float32(1000 * block + 100 * column_block + 10 * a + b)
+    return wanted
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -190,3 +191,60 @@ def test_the_blocks_own_tile_by_functions(backend: str) -> None:
     np.testing.assert_array_equal(y, 3 * X)
     with pytest.raises(ct.KernelTypeError, match="store_tile: expected a Mut, got tensor"):
         launch(kernel("def f(y: Mut, x: Tensor):\n    ct.store_tile(x, y.load())\n"), (y, (4, 4)), X)
+
+
+COPY = """
+def copy(y: Mut, x: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    y.store(x.partition(y.shape).load((i, j)))
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("shape", "tile"), [((192, 134), (128, 128)), ((128, 100), (64, 64)), ((63, 63), (64, 64)), ((100, 64), (64, 64))]
+)
+def test_copies_of_sizes_that_the_tile_does_not_divide(
+    shape: tuple[int, int], tile: tuple[int, int], backend: str
+) -> None:
+    x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    y = filled(*shape)
+    launch(kernel(COPY), (y, tile), x, backend=backend)
+    np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("declared", ["Tensor", "Tensor[f32, 1000]"])
+def test_a_sum_over_tiles_of_which_the_last_is_short(declared: str, backend: str) -> None:
+    """1000 ones in tiles of 128: lanes 0 to 103 meet eight of them, the others seven."""
+    text = (
+        f"def total(y: Mut, x: {declared}):\n"
+        "    part = x.partition((128,))\n"
+        "    acc = ct.constant(0, (128,), f32)\n"
+        "    for k in range(ct.num_tiles(part, 0)):\n"
+        "        acc = acc + part.load(k)\n"
+        "    y.store(acc)\n"
+    )
+    y = filled(128)
+    launch(kernel(text, f32=ct.f32), (y, (128,)), np.ones(1000, np.float32), backend=backend)
+    np.testing.assert_array_equal(y, np.where(np.arange(128) < 104, 8, 7))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("shape", "tile", "counts"),
+    [((32, 1), (8, 1), (4, 1)), ((64, 128), (16, 32), (4, 4)), ((100, 65), (32, 64), (4, 2))],
+)
+def test_the_number_of_tiles(
+    shape: tuple[int, int], tile: tuple[int, int], counts: tuple[int, int], backend: str
+) -> None:
+    text = (
+        "def count(y: Mut, x: Tensor):\n"
+        f"    part = x.partition({tile})\n"
+        "    rows, columns = ct.get_index_space_shape(part)\n"
+        "    same, own = ct.num_tiles(part, 0), ct.num_tiles(y, 0)\n"
+        "    y.store(ct.broadcast(10 * rows + columns + 100 * same + 1000 * own, (1,)))\n"
+    )
+    y = np.zeros(3, np.int32)
+    launch(kernel(text), (y, (1,)), np.zeros(shape, np.float32), backend=backend)
+    np.testing.assert_array_equal(y, 10 * counts[0] + counts[1] + 100 * counts[0] + 3000)
