@@ -21,8 +21,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from cutile.backend.interface import DEFAULT_OPTIONS
+from cutile.command.arguments import read_facts
+from cutile.command.compile import target_named
 from tests.properties.kernels import RandomKernel, kernels
 from tests.properties.test_backends_agree import check, run
+from tests.support.kernels import kernel
 
 BATCH = 50
 
@@ -54,11 +58,16 @@ def search(backend: str, number: int, count: int) -> Found:
     @given(case=kernels())
     def compare(case: RandomKernel) -> None:
         try:
-            wanted = run(case, "reference")
-            start = time.perf_counter()
-            got = run(case, backend)
-            seconds = time.perf_counter() - start
-            check(case, wanted, got)
+            if backend.startswith("sm_"):
+                start = time.perf_counter()
+                compile_only(case, backend)
+                seconds = time.perf_counter() - start
+            else:
+                wanted = run(case, "reference")
+                start = time.perf_counter()
+                got = run(case, backend)
+                seconds = time.perf_counter() - start
+                check(case, wanted, got)
         except Exception as error:
             raise _Disagreement(case, error) from error
         if not found.failures:
@@ -76,6 +85,18 @@ def search(backend: str, number: int, count: int) -> Found:
     return found
 
 
+def compile_only(case: RandomKernel, arch: str) -> None:
+    """Compile for a GPU, which need not be there.
+
+    Raises:
+        CompilationError: the toolchain refuses what was generated.
+    """
+    given = dict.fromkeys(("x", "z"), f"{case.dtype.name}[64,64]")
+    made = kernel(case.text).cache
+    facts = read_facts(made.signature, {"out": f"{case.dtype.name}[64,64]/({case.tile[0]},{case.tile[1]})", **given})
+    made.plan(facts, {}, DEFAULT_OPTIONS).render(target_named(arch), "log")
+
+
 class _Disagreement(Exception):
     def __init__(self, case: RandomKernel, error: Exception) -> None:
         super().__init__(f"{case}\n{type(error).__name__}: {error}")
@@ -90,7 +111,7 @@ def batches(backend: str, first: int, count: int) -> Iterator[tuple[str, int, in
 def main(arguments: list[str] | None = None) -> int:
     """Search, print what was found, and write it as JSON where asked; 1 where backends disagree."""
     parser = argparse.ArgumentParser(prog="python -m tests.properties.search", description=__doc__)
-    parser.add_argument("--backend", action="append", help="cpu, cuda or interpret; cpu by default; may be repeated")
+    parser.add_argument("--backend", action="append", help="cpu, cuda, interpret; sm_90a only compiles")
     parser.add_argument("--count", type=int, default=1000, help="kernels for each backend")
     parser.add_argument("--seed", type=int, default=0, help="of the first batch")
     parser.add_argument("--processes", type=int, default=1)

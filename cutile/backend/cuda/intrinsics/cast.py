@@ -13,7 +13,6 @@ from typing import Any
 from cutile.backend.common.encoding import decode, encode, to_odd, whole_to_odd
 from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
-    F16,
     F32,
     F64,
     I8,
@@ -75,7 +74,7 @@ def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
     """An element as an f32 that a narrower float may be rounded from: exact, or rounded to odd."""
     if source in FP8 and capability >= FP8_SINCE:
         pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", b.zext(x, I16), "h")
-        return b.fpext(b.bitcast(b.trunc(pair, I16), F16), F32)
+        return widen(b, f16, b.trunc(pair, I16))
     if source.kind == "storage":
         return decode(b, source, x)
     if source is f64:

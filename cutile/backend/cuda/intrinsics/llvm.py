@@ -24,7 +24,6 @@ I8: Any = ir.IntType(8)
 I16: Any = ir.IntType(16)
 I32: Any = ir.IntType(32)
 I64: Any = ir.IntType(64)
-F16: Any = ir.HalfType()
 F32: Any = ir.FloatType()
 F64: Any = ir.DoubleType()
 VOID: Any = ir.VoidType()
@@ -182,7 +181,7 @@ def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:
 def narrow(b: Any, dtype: DTypeLike, value: Any) -> Any:
     """An f32 rounded to f16 or bf16, to nearest even; other floats stay."""
     if dtype is f16:
-        return b.bitcast(b.fptrunc(value, F16), I16)
+        return asm(b, I16, [value], "cvt.rn.f16.f32 $0, $1;", "=h,f")  # not `fptrunc`, as in `widen`
     if dtype is bf16:
         return asm(b, I16, [value], "cvt.rn.bf16.f32 $0, $1;", "=h,f")
     return value
