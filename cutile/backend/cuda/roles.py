@@ -47,7 +47,6 @@ from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import bool_
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, FloorDiv, Mul, Sub
@@ -289,25 +288,18 @@ class RoleLowering(Lowering):
                 slot_bytes=plan.slot_bytes,
                 place=self._slots_at,
             )
-            under_way = 0 if plan.promoted else 1  # what is added apart has been waited for
-            waited = self._add(GroupWait(acc=made.result, pending=under_way), layout=layout).result
-            if plan.promoted:
-                read, over = turn, builder.constant(True, bool_)
-            else:
-                read = self._after(turn, -1)
-                over = builder.value(Ne(x=self._map[loop.induction], y=self._map[loop.start]))
-            builder.add(RingRelease(turn=read, condition=over, **given))
+            waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
+            later = builder.value(Ne(x=self._map[loop.induction], y=self._map[loop.start]))
+            builder.add(RingRelease(turn=self._after(turn, -1), condition=later, **given))
             builder.yield_(waited, self._after(turn, 1))
         builder.location = loop.location
         start, stop, step = (self._map[value] for value in (loop.start, loop.stop, loop.step))
         carried = (sums, self._current_turn)
         made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._turn = made.results[1]
-        done = made.results[0]
-        if not plan.promoted:
-            done = self._add(GroupWait(acc=done, pending=0), layout=layout).result
-            ran = builder.value(Lt(x=start, y=stop))
-            builder.add(RingRelease(turn=self._after(self._turn, -1), condition=ran, **given))
+        done = self._add(GroupWait(acc=made.results[0], pending=0), layout=layout).result
+        ran = builder.value(Lt(x=start, y=stop))
+        builder.add(RingRelease(turn=self._after(self._turn, -1), condition=ran, **given))
         self._place(loop.results[0], done, plan.accumulator)
 
     def _part(self, op: Part) -> None:
