@@ -96,8 +96,8 @@ def _bind(
 
 
 def _run(inner: Frame) -> Any:
-    errors = len(inner.report.errors)
+    found = inner.report.found
     inner.execute(inner.body)
-    if len(inner.report.errors) > errors:
+    if inner.report.found > found:
         raise Suppressed("the function has errors of its own", inner.caller)
     return returned(inner)

@@ -242,7 +242,7 @@ class Loop:
         block = self.frame.builder.current
         report = self.frame.report
         for _ in range(MAX_ATTEMPTS):
-            length, errors = len(block.operations), len(report.errors)
+            length, mark = len(block.operations), report.mark()
             weak = self.weak
             report.held += weak
             try:
@@ -254,14 +254,14 @@ class Loop:
                 made = FAULTY
             finally:
                 report.held -= weak
-            failed = made is FAULTY or len(report.errors) > errors
+            failed = made is FAULTY or report.mark() != mark
             if made is not None and not failed:
                 return made
             if failed and made is not None and not (weak and self._guess(block, turn)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
                 return None
-            report.drop(errors)
+            report.drop(mark)
             del block.operations[length:]
             self.reset()
         self.frame.type_error("the types of this loop's variables do not settle", self.node)
@@ -285,7 +285,7 @@ class Loop:
         """Let the numbers be numbers for one turn, to see what they become; whether that tells anything new."""
         self._guessed = True
         report = self.frame.report
-        length, errors = len(block.operations), len(report.errors)
+        length, mark = len(block.operations), report.mark()
         self.reset()
         report.held += 1
         learnt = False
@@ -307,7 +307,7 @@ class Loop:
             pass
         finally:
             report.held -= 1
-            report.drop(errors)
+            report.drop(mark)
             del block.operations[length:]
             self.reset()
         return learnt

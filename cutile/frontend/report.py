@@ -22,19 +22,29 @@ class Report:
     """Every error so far."""
 
     errors: list[KernelError] = field(default_factory=list[KernelError])
+    found: int = 0
+    """How many errors there were, those included that came again."""
     held: int = 0
     """How many guesses are under way whose errors will be dropped."""
 
     def add(self, error: KernelError) -> None:
         """Remember an error, unless it tells of one that was reported, or of the same again."""
-        if isinstance(error, Suppressed) or any(_same(error, each) for each in self.errors):
+        if isinstance(error, Suppressed):
+            return
+        self.found += 1
+        if any(_same(error, each) for each in self.errors):
             return
         self.errors.append(error)
         if len(self.errors) >= MAX_ERRORS and not self.held:
             raise TooMany
 
-    def drop(self, count: int) -> None:
-        """Forget all but the first `count`."""
+    def mark(self) -> tuple[int, int]:
+        """What `drop` goes back to."""
+        return len(self.errors), self.found
+
+    def drop(self, mark: tuple[int, int]) -> None:
+        """Forget what came after a mark."""
+        count, self.found = mark
         del self.errors[count:]
 
 

@@ -145,6 +145,26 @@ def test_a_kernel_may_return_early(backend: str) -> None:
 
 
 @ct.entry
+def by_a_step(y: Mut, step: i32):
+    count = 0
+    for _ in range(0, 7 * step, step):  # pyright: ignore
+        count += 1
+    for i in range(0, 7, step):  # pyright: ignore
+        count += 100
+        if i > 100:
+            break
+    y.store(ct.broadcast(count, y.shape))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_of_0_gives_no_turns(backend: str) -> None:
+    for step, wanted in ((0, 0), (2, 7 + 400), (-2, 7)):
+        y = np.ones(4, np.int32)
+        launch(by_a_step, (y, (4,)), step, backend=backend)
+        assert (y == wanted).all(), (step, y)
+
+
+@ct.entry
 def relu_then_square(y: Mut, x: Tensor):
     y.store(square(relu(ct.load_tile_like(x, y))))
 

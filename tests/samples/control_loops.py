@@ -137,6 +137,22 @@ def f(x, n, m):
     return total + x
 """,
     ),
+    "for_number_becomes_tile_deep_inside": Sample(
+        """\
+def f(x, n, m):
+    total = 0
+    for i in range(2):
+        for j in range(m):
+            part = 0
+            for k in range(2):
+                for _ in range(n):
+                    total = total + x * k
+                    part = part + total
+                total = total + part
+    return total + x
+""",
+        calls=((1, 3), (2, 2)),
+    ),
     "for_number_becomes_tile_twice": Sample(
         """\
 def f(x, n, m):
