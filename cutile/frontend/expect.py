@@ -25,7 +25,10 @@ def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
                 remedy="Tile shapes are fixed when a kernel is compiled: use numbers, generics, or the shape of a Mut.",
             )
         if item < 1:
-            frame.type_error(f"{what}: the shape {value} has an extent below 1")
+            frame.type_error(
+                f"{what}: the shape {items} has an extent below 1",
+                remedy="Every extent of a tile is at least 1.",
+            )
     return tuple(items)
 
 
@@ -41,10 +44,15 @@ def constant_int(frame: Frame, value: Any, what: str) -> int:
 
 def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
     """A constant axis; negative ones count from the end."""
+    if isinstance(value, tuple):
+        frame.type_error(
+            f"{what} goes along one axis, got {describe(value)}",
+            remedy="One axis after the other, the last first; or reshape, so that they are one.",
+        )
     axis = constant_int(frame, value, f"{what}: the axis")
     if not -rank <= axis < rank:
         frame.type_error(
-            f"{what}: axis {axis} of something with {rank} axes",
+            f"{what}: there is no axis {axis}, the rank is {rank}",
             remedy=f"The axes are {-rank} to {rank - 1}." if rank else "A scalar has no axes.",
         )
     return axis % rank

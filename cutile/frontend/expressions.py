@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import enum
 import types
 from collections.abc import Callable
 from typing import Any
 
 from cutile.errors import KernelNameError
-from cutile.frontend import operators
+from cutile.frontend import elsewhere, operators
 from cutile.frontend.assign import assign
 from cutile.frontend.branches import if_expression
 from cutile.frontend.closures import lambda_expression
@@ -98,9 +97,9 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     """`owner.name`."""
     if isinstance(owner, types.ModuleType):
         if not hasattr(owner, name):
-            near = difflib.get_close_matches(name, dir(owner), n=1)
-            remedy = f"Did you mean {near[0]!r}?" if near else f"dir({owner.__name__}) lists what it has."
-            raise KernelNameError(f"module {owner.__name__!r} has no {name!r}", frame.locate(node), remedy)
+            raise KernelNameError(
+                f"module {owner.__name__!r} has no {name!r}", frame.locate(node), elsewhere.in_module(owner, name)
+            )
         return getattr(owner, name)
     if is_tile(owner) or isinstance(owner, TensorRef | MutRef | MappedRef | PartitionRef | PointerRef):
         return _fact(frame, owner, name, node)
@@ -148,8 +147,13 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return len(shape)
     if any((each, name) in METHODS for each in type(owner).__mro__):
         return Method(owner, name)
-    known = sorted({"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))})
-    frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, f"It has {', '.join(known)}.")
+    known = {"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))}
+    if isinstance(owner, TensorRef) and name in ("store", "load"):
+        remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
+        remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."
+    else:
+        remedy = elsewhere.of_tile(name, known) if is_tile(owner) else elsewhere.among(name, known)
+    frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, remedy)
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Any:
@@ -176,8 +180,20 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             remedy = f"Its indices are {-len(items)} to {len(items) - 1}." if items else "It is empty."
             frame.type_error(f"index {index} of a tuple of {len(items)}", node.slice, remedy)
         return items[index]
-    remedy = "Reduce it, or reshape and select." if is_tile(owner) else "Load a tile first."
-    frame.type_error(f"{describe(owner)} cannot be indexed with []", node, remedy)
+    frame.type_error(f"{describe(owner)} cannot be indexed with []", node, _in_place_of_brackets(owner))
+
+
+def _in_place_of_brackets(owner: Any) -> str:
+    if is_tile(owner):
+        return (
+            "ct.extract(tile, index, shape) cuts pieces out of it, ct.reduce_sum(tile, axis) and its kin reduce, "
+            "and tile.reshape(shape) adds axes of extent 1."
+        )
+    if isinstance(owner, TensorRef):
+        return "x.load_tile(shape, index) loads a tile, ct.gather(x, index) single elements."
+    if isinstance(owner, MutRef):
+        return "y.load() loads the block's own tile, ct.gather(y, index) single elements."
+    return "Load a tile first."
 
 
 def _walrus(frame: Frame, node: ast.NamedExpr) -> Any:

@@ -8,6 +8,7 @@ import math
 import types
 from typing import Any
 
+from cutile.frontend import elsewhere
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.closures import Closure
 from cutile.frontend.frame import Frame
@@ -51,7 +52,8 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
     frame.type_error(
         f"{name} ({describe(function)}) cannot be called in a kernel",
         node,
-        "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
+        elsewhere.for_function(function)
+        or "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
     )
 
 

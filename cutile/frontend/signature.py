@@ -159,7 +159,7 @@ class _Reader:
             raise KernelTypeError(
                 f"kernel {self._source.name!r}: parameter {node.arg!r} is annotated with {ast.unparse(annotation)}",
                 self._source.locate(node.annotation),
-                "Expected Mut, Tensor, Ptr, or a dtype such as f32.",
+                _instead_of(head),
             )
         if written and subscript is not None:
             inner = self._unquote(subscript)
@@ -266,3 +266,14 @@ def refuse_pointers(signature: Signature) -> None:
 def _is_tensor(annotation: object) -> bool:
     """Whether it means a tensor parameter: what callers hold, a subclass of what authors write, may stand for it."""
     return isinstance(annotation, type) and issubclass(annotation, Tensor)
+
+
+def _instead_of(annotation: object) -> str:
+    """The remedy for an annotation that means something else in Python, or stands in the wrong place here."""
+    if annotation is Const or annotation is Shape or annotation is DType:
+        return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
+    scalars: dict[object, str] = {int: "i32 or i64", float: "f32 or f64", bool: "bool_"}
+    remedy = "Expected Mut, Tensor, Ptr, or a dtype such as f32."
+    return (
+        f"{remedy} For a scalar say how many bits it has: {scalars[annotation]}." if annotation in scalars else remedy
+    )

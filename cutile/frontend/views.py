@@ -113,7 +113,10 @@ def load_tensor(
     items = items_of(index) if isinstance(index, tuple) else (index,)
     rank = pointers.value.tensor.rank
     if len(items) != rank:
-        frame.type_error(f"load_tensor: {pointers.value.name!r} has {rank} axes, got {len(items)} indices")
+        frame.type_error(
+            f"load_tensor: {pointers.value.name!r} has {rank} axes, got {len(items)} indices",
+            remedy="Give an integer for each axis, as a tuple.",
+        )
     one = PartitionRef(pointers.value, (1,) * rank)
     address = frame.emit(Reshape(x=load(frame, one, index, "load_tensor"), shape=()))
     return tensor_at(frame, address, dtype_of(frame, dtype, "load_tensor"), shape, strides, alignment, "load_tensor")

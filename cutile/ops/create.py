@@ -27,7 +27,7 @@ class Iota(Op, name="iota", spelled=("iota",)):
         if self.dtype.kind not in ("int", "uint"):
             raise KernelTypeError(
                 f"iota: the dtype must be an integer's, got {self.dtype}",
-                remedy="Convert it: ct.convert_tile(t, dtype).",
+                remedy="Convert what it makes: ct.convert_tile(ct.iota(shape), dtype).",
             )
         return (TileType(self.dtype, (self.length,)),)
 
