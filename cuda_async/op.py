@@ -37,6 +37,7 @@ from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, PlainUse, Use, end, lend, words_of
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Site, format_site, user_site
+from cuda_async.unrun import NotItsResult
 
 if TYPE_CHECKING:
     from cuda_async.context import ExecutionContext
@@ -62,7 +63,7 @@ class UnrunOperationWarning(RuntimeWarning):
     """An operation with effects was dropped without ever running."""
 
 
-class DeviceOp(ResultMethods, OldMethods, ABC, Generic[T_co]):
+class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
     """Work for a device that yields a `T_co`, to be run by `.sync()`, `await` or as part of another.
 
     Example:

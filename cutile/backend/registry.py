@@ -47,3 +47,18 @@ def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> T
     if (name == "cuda") != (kind == "cuda"):
         raise UnsupportedTargetError(f"the backend {name!r} cannot run on a device of kind {kind!r}")
     return backend(name).target(arch, units)
+
+
+def target_named(arch: str) -> Target:
+    """The target of an architecture, without a device: "sm_90a" and the like, or "cpu" or "reference".
+
+    Raises:
+        UnsupportedTargetError: nothing compiles for it.
+    """
+    if arch.startswith("sm_"):
+        return backend("cuda").target(arch, 0)
+    if arch in BACKENDS and arch != "cuda":
+        return backend(arch).target("", 0)
+    raise UnsupportedTargetError(
+        f"nothing compiles for {arch!r}; expected cpu, reference, or a GPU's architecture such as sm_80 or sm_90a"
+    )

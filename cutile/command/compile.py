@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cutile import config
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
-from cutile.backend.registry import BACKENDS, backend
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.backend.registry import target_named
 from cutile.command.arguments import EXAMPLE, read_facts
 from cutile.compile.driver import compile_kernel
 from cutile.entry import Kernel
@@ -82,19 +82,6 @@ def load_kernel(file: Path, name: str) -> Kernel:
     if name not in found:
         raise ArgumentError(f"{file} has no kernel {name!r}; it has {', '.join(found) or 'none'}")
     return found[name]
-
-
-def target_named(arch: str) -> Target:
-    """The target of an architecture: `sm_90a` and the like, or a backend's name.
-
-    Raises:
-        UnsupportedTargetError: nothing compiles for it.
-    """
-    if arch.startswith("sm_"):
-        return backend("cuda").target(arch, 0)
-    if arch in BACKENDS and arch != "cuda":
-        return backend(arch).target("", 0)
-    raise ArgumentError(f"--arch {arch}: expected cpu, reference, or a GPU's architecture such as sm_90a")
 
 
 def _pairs(items: Sequence[str], flag: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,10 @@ def run(options: argparse.Namespace) -> int:
     if options.name:
         entries = tuple(each for each in entries if options.name in (each.name, each.name.rpartition(".")[2]))
         if not entries:
-            raise ArgumentError(f"the language has no {options.name!r}; `python -m cutile ops` lists what it has")
+            known = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
+            near: list[str] = difflib.get_close_matches(options.name, known, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile ops` lists what it has"
+            raise ArgumentError(f"the language has no {options.name!r}; {remedy}")
     if options.json:
         print(json.dumps([dataclasses.asdict(each) for each in entries], indent=1))
     elif options.markdown:

@@ -37,6 +37,10 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     names = [generic.name for generic in signature.generics]
     given: dict[str, Any] = {}
     if flat is not None:
+        if not isinstance(flat, Sequence) or isinstance(flat, str):
+            raise GenericsError(
+                f"{signature.name}: .generics takes a list of values, in the order ({', '.join(names)}); got {flat!r}"
+            )
         given.update(zip(names, _by_generic(signature, flat), strict=True))
     for name, value in named.items():
         if name not in names:

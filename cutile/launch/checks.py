@@ -126,8 +126,9 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
         if low and (first := _value(low, names, checked, grid)) < 0:
             raise LaunchError(f"{kernel}: in line {line} a tile index goes down to {first}, and {there}")
         if high and (last := _value(high, names, checked, grid)) >= tiles:
+            reason = "" if str(high) == str(last) else f" ({high})"
             raise LaunchError(
-                f"{kernel}: in line {line} a tile index goes up to {last} ({high}), and {there}; the last one is "
+                f"{kernel}: in line {line} a tile index goes up to {last}{reason}, and {there}; the last one is "
                 f"{tiles - 1}"
             )
 

@@ -21,7 +21,7 @@ from cuda_async.lease import lend, words_of
 from cuda_async.site import site_of
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import Plan
-from cutile.errors import LaunchError, MissingGenericsError
+from cutile.errors import GenericsError, LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, give_back, is_op
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import verify
@@ -136,7 +136,14 @@ class KernelOp(DeviceOp[Any]):
             GenericsError: the number or kind of values is wrong, or they contradict the partitions.
         """
         with self._giving_back():
-            self._generics = self._form.kernel.generics(values, {})
+            listed = self._form.kernel.generics(values, {})
+            for name, value in self._generics.items():
+                if listed.get(name, value) != value:
+                    raise GenericsError(
+                        f"{self.label()}: generic {name!r} was set to {value!r} before, and .generics says "
+                        f"{listed[name]!r}; say it once"
+                    )
+            self._generics = listed
             self._check_known()
         return self
 

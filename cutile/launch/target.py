@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from cuda_async import Device
 from cutile import config
 from cutile.backend.interface import Target
-from cutile.backend.registry import target_for
+from cutile.backend.registry import target_for, target_named
 
 INTERPRET = "interpret"
 """In place of a backend's name: the kernel's function runs as plain Python."""
@@ -70,7 +70,7 @@ def target_of(device: Device, backend: str | None, arch: str | None = None) -> T
         UnsupportedTargetError: the backend cannot run on the device, or does not know the architecture.
     """
     if arch is not None:
-        return target_for("cuda" if arch.startswith("sm_") else "host", arch, 0)
+        return target_named(arch)
     found = _targets.setdefault(backend, {}).get(device) if backend else _targets[None].get(device)
     if found is None:
         found = target_for(device.kind, device.arch, device.multiprocessor_count, backend)

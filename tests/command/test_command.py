@@ -68,6 +68,8 @@ def test_one_operation_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("exp2(")
     assert "f32 2 ulp" in text
     assert main(["ops", "no_such"]) == 1
+    assert main(["ops", "mmma"]) == 1
+    assert "did you mean 'mma'?" in capsys.readouterr().err
 
 
 def test_the_page_of_the_language_is_what_the_definitions_say(pytestconfig: pytest.Config) -> None:

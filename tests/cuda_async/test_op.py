@@ -6,6 +6,7 @@ import threading
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cuda_async import (
@@ -296,3 +297,34 @@ def test_no_warning_without_effects_when_discarded_or_unwinding(device: Device) 
         except KeyError:
             Affine(storage, 2, 0)  # dropped while an exception is being handled
     assert Read(storage).sync().tolist() == [1]
+
+
+# -- operations taken for their results ------------------------------------------------------------
+
+
+def test_an_operation_taken_for_its_result_says_to_run_it(device: Device) -> None:
+    op: Any = value((1, 2))
+    line = rf"the operation value made at {__file__}:\d+ "
+    with pytest.raises(
+        AttributeError, match=rf"{line}has no attribute 'shape'.* run it .*\.map\(lambda result: result\.shape\)"
+    ):
+        op.shape  # noqa: B018
+    for wrong in (lambda: op[0], lambda: [*op]):
+        with pytest.raises(TypeError, match=rf"{line}has no items.* run it .*\.first\(\)"):
+            wrong()
+    with pytest.raises(TypeError, match=rf"{line}is no array.* run it .*to_numpy\(\)\.sync\(\)"):
+        np.asarray(op)
+    assert op.sync() == (1, 2)  # it is none the worse for it
+
+
+def test_an_operation_that_failed_to_build_is_dropped_in_silence(device: Device) -> None:
+    class Broken(DeviceOp[None]):
+        def __init__(self) -> None:
+            raise ValueError("before the base class")
+
+        def execute(self, context: ExecutionContext) -> None: ...
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="before the base class"):
+            Broken()

@@ -103,6 +103,21 @@ def test_generics_come_from_arguments_from_a_list_or_by_name() -> None:
         GEMM(parts((8, 8), (4, 4)), read(8, 8), read(8, 8), BK=2.5)
     with pytest.raises(ct.GenericsError, match="gemm has no generic 'BQ'; its generics are BK"):
         GEMM(parts((8, 8), (4, 4)), read(8, 8), read(8, 8), BQ=2)
+    for values in (4, "4"):
+        with pytest.raises(ct.GenericsError, match=r"takes a list of values, in the order \(BK\); got"):
+            GEMM(parts((8, 8), (4, 4)), read(8, 8), read(8, 8)).generics(values)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ct.GenericsError, match=r"'BK' was set to 4 before, and \.generics says 8"):
+        GEMM(parts((8, 8), (4, 4)), read(8, 8), read(8, 8), BK=4).generics([8])
+    GEMM(parts((8, 8), (4, 4)), read(8, 8), read(8, 8), BK=4).generics([4]).discard()
+
+
+def test_an_architecture_that_nothing_compiles_for_is_refused() -> None:
+    for arch in ("h100", "cuda", "host"):
+        with pytest.raises(ct.UnsupportedTargetError, match=f"nothing compiles for '{arch}'; expected cpu, reference"):
+            SAXPY.inspect(parts((8,), (4,)), 2.0, read(8), arch=arch)
+    with pytest.raises(ct.UnsupportedTargetError, match="sm_75 is too old"):
+        SAXPY.inspect(parts((8,), (4,)), 2.0, read(8), arch="sm_75")
+    assert SAXPY.inspect(parts((8,), (4,)), 2.0, read(8), arch="reference").startswith("func @saxpy")
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
