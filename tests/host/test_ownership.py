@@ -338,9 +338,11 @@ def test_a_dropped_handle_is_not_used(x: Tensor, use: Any) -> None:
 def test_in_flight_the_arguments_are_lent(sim: SimDriver, sim_device: Device) -> None:
     x, y = api.ones((64,)).sync(), api.zeros((64,)).sync()
     future = Overwrite(y.mut.partition((8,)), x).schedule(SingleStream(sim_device))
-    future.start()  # enqueued; nothing runs until somebody waits
+    sim.automatic = False
+    future.start()  # enqueued; nothing runs, whoever looks
     with pytest.raises(OwnershipError, match="has not finished"):
         y.dup()
+    sim.automatic = True
     assert values(x) == [1] * 64
     future.sync()
     assert values(y) == [1] * 64
