@@ -48,7 +48,7 @@ def column_major(dtype: DTypeLike = bf16) -> TensorType:
     return TensorType(dtype, (None, None), (1, None), 16)
 
 
-def types(tile: tuple[int, int] = (128, 128), **others: Type) -> dict[str, Type]:
+def types(tile: tuple[int, int] = (128, 128), /, **others: Type) -> dict[str, Type]:
     x = tensor(2, bf16)
     return {"z": mut(*tile, dtype=bf16), "x": x, "y": x, "n": scalar(i32)} | others
 
@@ -142,7 +142,7 @@ def test_operands_are_loaded_as_they_lie(
 
 
 def test_blocks_of_a_cluster_load_a_part_each() -> None:
-    boxes = {}
+    boxes: dict[int | None, tuple[int, ...]] = {}
     for y in (tensor(2, bf16), column_major()):
         made = source(written(GEMM, types((128, 256), y=y)), num_cta_in_cga=2)
         assert made.facts["cluster"] == 2
@@ -248,7 +248,7 @@ def fused_types() -> dict[str, Type]:
 def eights(x: DTypeLike, y: DTypeLike, sums: str) -> Function:
     """A product of 8-bit operands, both contiguous along K."""
     text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", f"ct.{sums}")
-    turned = {"x": tensor(2, x), "y": column_major(y)}
+    turned: dict[str, Type] = {"x": tensor(2, x), "y": column_major(y)}
     return written(text, types(**turned, z=mut(128, 256, dtype=i32 if sums == "i32" else bf16)))
 
 
@@ -285,7 +285,7 @@ def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "instruction"), [(i8, "IGMMA.64"), (u8, "IGMMA.64")], ids=str)
 def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str, tmp_path: Path) -> None:
     text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", "ct.i32")
-    turned = {"x": tensor(2, dtype), "y": column_major(dtype), "z": mut(128, 256, dtype=i32)}
+    turned: dict[str, Type] = {"x": tensor(2, dtype), "y": column_major(dtype), "z": mut(128, 256, dtype=i32)}
     function = written(text, types(**turned))
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
