@@ -16,6 +16,7 @@ from cutile.ir.core import Op
 from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType
 from cutile.ops import OPS
+from cutile.ops.atomic import takes
 from cutile.ops.registry import family
 from cutile.tile import Tile
 
@@ -125,7 +126,10 @@ def _dtypes(op: type[Op]) -> tuple[DTypeLike, ...]:
 
 
 def _takes(name: str, dtype: DTypeLike) -> bool:
-    """Whether a function by its name, `addf` or `addi`, takes this kind of number where its operation takes both."""
+    """Whether a function by its name, `addf` or `atomic_and`, takes this dtype, where its operation takes more."""
+    update = re.fullmatch(r"atomic_(add|and|or|xor|max|min|xchg)", name)
+    if update is not None:
+        return takes(update[1], dtype) or (update[1] == "add" and takes("addf", dtype))
     kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])", name)
     return kind is None or (dtype.format is not None) == (kind[1] == "f")
 

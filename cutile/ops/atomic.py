@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import KernelTypeError
 from cutile.ir.core import ANY_TILE, BOOL_TILE, Op, Value, attribute, operand
 from cutile.ir.effects import Effect
@@ -94,6 +94,11 @@ class AtomicRmw(
     scope: str = attribute("device")
     ordered: bool = attribute(False)
 
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the elements, by any kind of update."""
+        return tuple(dtype for dtype in DTYPES if any(takes(kind, dtype) for kind in _MEANING))
+
     def infer(self) -> tuple[Type, ...]:
         check_lanes(self, self.pointers, value=self.value, mask=self.mask)
         check_words(self, self.order, ORDERS, self.scope)
@@ -125,6 +130,11 @@ class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"),
     order: str = attribute("relaxed")
     scope: str = attribute("device")
     ordered: bool = attribute(False)
+
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the elements."""
+        return tuple(dtype for dtype in DTYPES if dtype.bits in (32, 64))
 
     def infer(self) -> tuple[Type, ...]:
         check_lanes(self, self.pointers, expected=self.expected, value=self.value, mask=self.mask)

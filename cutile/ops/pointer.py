@@ -8,7 +8,7 @@ whichever thread made that.
 
 from __future__ import annotations
 
-from cutile.dtypes import i64, u64
+from cutile.dtypes import EVERY_DTYPE, DTypeLike, i64, u64
 from cutile.errors import KernelTypeError
 from cutile.ir.core import ANY_TENSOR, ANY_TILE, BOOL_TILE, Constraint, Op, Value, attribute, operand
 from cutile.ir.effects import Effect
@@ -100,6 +100,11 @@ class LoadPointer(
     ordered: bool = attribute(False)
     constant: bool = attribute(False)
 
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the elements, not of their addresses."""
+        return EVERY_DTYPE
+
     @property
     def effect(self) -> Effect:
         return Effect.READ if self.constant else Effect.OUTSIDE
@@ -129,6 +134,11 @@ class StorePointer(Op, name="store_pointer", spelled=("scatter", "store_ptr_tko"
     order: str = attribute("weak")
     scope: str = attribute("device")
     ordered: bool = attribute(False)
+
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the elements, not of their addresses."""
+        return EVERY_DTYPE
 
     def infer(self) -> tuple[Type, ...]:
         check_lanes(self, self.pointers, value=self.value, mask=self.mask)

@@ -141,3 +141,13 @@ def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "cutile", "ops", "exp2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert "exp2" in done.stdout
+
+
+def test_dtypes_are_those_of_elements_not_of_addresses() -> None:
+    listed = {entry.name: set(entry.dtypes) for entry in catalogue()}
+    words = {"i32", "i64", "u32", "u64"}
+    assert listed["atomic_and"] == listed["atomic_max"] == words
+    assert listed["atomic_add"] == words | {"f16", "bf16", "f32", "f64"}
+    assert listed["atomic_xchg"] == listed["atomic_cas"] == words | {"f32", "f64"}
+    assert listed["load_ptr_tko"] == listed["store_ptr_tko"] == listed["scatter"] == listed["gather"]
+    assert {"bool", "i8", "f16"} <= listed["gather"]
