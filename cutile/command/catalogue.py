@@ -135,8 +135,8 @@ def _takes(name: str, dtype: DTypeLike) -> bool:
 
 
 def _signature(function: Any) -> str:
-    """How a function is called, without the quotes that stand around annotations."""
-    text = str(inspect.signature(function))
+    """How a function is called: no quotes around annotations, no underscores before names."""
+    text = re.sub(r"\b_(?=[A-Za-z]{2})", "", str(inspect.signature(function))).replace("= ''", '= ""')
     return text.replace("'", "").replace("(self, ", "(").replace("(self)", "()")
 
 

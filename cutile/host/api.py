@@ -175,6 +175,11 @@ def fill(tensor: W, value: Any) -> DeviceOp[W]:
     Raises:
         ArgumentTypeError, ArgumentError: the value is no number, or does not fit.
         OwnershipError: the tensor is held, read-only, or used by an operation that has not finished.
+
+    Example:
+        >>> from cutile.dtypes import f32
+        >>> fill(zeros((3,), f32).sync(), 7.0).to_numpy().sync().tolist()
+        [7.0, 7.0, 7.0]
     """
     view = _destination(tensor, "fill", "tensor")
     return fill_elements(view, as_element(value, view.dtype, "fill"), tensor)
@@ -206,7 +211,13 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 
 
 def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
-    """`copy_host_to_device` under the name that PyTorch has for it. It copies, on the CPU too."""
+    """`copy_host_to_device` under the name that PyTorch has for it. It copies, on the CPU too.
+
+    Example:
+        >>> import numpy as np
+        >>> from_numpy(np.eye(2, dtype=np.float32)).to_numpy().sync().tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
     return _from_host(array, dtype, "from_numpy")
 
 

@@ -28,19 +28,34 @@ def get_num_tile_blocks() -> tuple[int, int, int]:
 
 @operation
 def num_tiles(view: Partition | Mut, axis: int) -> int:
-    """How many tiles cover the tensor along a constant `axis`: the extent over the tile's, rounded up."""
+    """How many tiles cover the tensor along a constant `axis`: the extent over the tile's, rounded up.
+
+    Example:
+        >>> run(lambda x: x + ct.num_tiles(x_in.partition((2,)), 0).astype(ct.f32), [1.0, 2.0, 3.0])
+        [3.0, 4.0, 5.0]
+    """
     outside_kernel("num_tiles")
 
 
 @operation
 def ceil_div(a: int | Tile, b: int | Tile) -> int:
-    """`a / b` rounded up, for integers."""
+    """`a / b` rounded up, for integers.
+
+    Example:
+        >>> run(lambda x: x + ct.ceil_div(7, 2), [1.0])
+        [5.0]
+    """
     outside_kernel("ceil_div")
 
 
 @operation
 def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile:
-    """The tile of `shape` at a tile index of `x`; zeros past the edges."""
+    """The tile of `shape` at a tile index of `x`; zeros past the edges.
+
+    Example:
+        >>> run(lambda x: ct.load_tile(x_in, (2,), (0,)), [1.0, 2.0])
+        [1.0, 2.0]
+    """
     outside_kernel("load_tile")
 
 
@@ -49,6 +64,10 @@ def load_tile_like(x: Tensor, y: Mut) -> Tile:
     """The tile of `x` where this block's tile of `y` is: `y`'s tile shape at this block's index; zeros past the edges.
 
     `x` keeps its dtype and must have `y`'s rank.
+
+    Example:
+        >>> run(lambda x: x + ct.load_tile_like(x_in, result), [1.0, 2.0])
+        [2.0, 4.0]
     """
     outside_kernel("load_tile_like")
 
@@ -66,8 +85,13 @@ def store_tile(y: Mut, value: Tile | float) -> None:
 
 
 @operation
-def constant(value: complex | bool, shape: tuple[int, ...], dtype: DTypeLike) -> Tile:
-    """A tile whose elements are all a compile-time `value`."""
+def constant(value: float | bool, shape: tuple[int, ...], dtype: DTypeLike) -> Tile:
+    """A tile whose elements are all a compile-time `value`.
+
+    Example:
+        >>> run(lambda x: x + ct.constant(3, (2,), ct.f32), [1.0, 2.0])
+        [4.0, 5.0]
+    """
     outside_kernel("constant")
 
 
