@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         entries = tuple(each for each in entries if options.name in (each.name, each.name.rpartition(".")[2]))
         if not entries:
             known = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
-            near: list[str] = difflib.get_close_matches(options.name, known, n=1)
+            near = difflib.get_close_matches(str(options.name), known, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile ops` lists what it has"
             raise ArgumentError(f"the language has no {options.name!r}; {remedy}")
     if options.json:

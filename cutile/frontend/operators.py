@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -240,8 +240,7 @@ _METHOD: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
 
 def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`."""
-    kind_of_left: Any = type(left)
-    own = METHODS.get((kind_of_left, _METHOD.get(kind, "")))
+    own = METHODS.get((cast("type[Any]", type(left)), _METHOD.get(kind, "")))
     if own is not None:
         return own(frame, left, right)
     spelling = SPELLING[kind]

@@ -227,7 +227,7 @@ class Tensor(OldTensorMethods, language.Tensor):
             holder.dissolve()
         self._hold = None
 
-    def partition(self, shape: ShapeLike) -> Partition:
+    def partition(self, shape: ShapeLike) -> Partition:  # type: ignore[override]  # a kernel's tensor pads
         """Cut the tensor into tiles of `shape`, to be written by a kernel, one tile per tile block.
 
         The partition stands in the tensor's place until `unpartition()`, which returns this very object. To keep

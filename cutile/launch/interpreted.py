@@ -49,7 +49,7 @@ def run_interpreted(
     mirrors = {} if context.device.kind != "cuda" else {i: _Mirror(context, each) for i, each in views.items()}
     context.stream.synchronize()
     kernel = plan.interpreted()
-    numbers = [number_of(each)(checked, grid) for each in kernel.parameters]
+    numbers: list[Any] = [number_of(each)(checked, grid) for each in kernel.parameters]
     for position, parameter in enumerate(kernel.parameters):
         if parameter.kind == "pointer" and parameter.argument in mirrors:
             numbers[position] += mirrors[parameter.argument].shift

@@ -7,7 +7,7 @@ effect, in any order. See `pointer.py` for masks, orders and scopes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -147,5 +147,5 @@ class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"),
 
     def reference(self, old: Any, expected: Any, value: Any) -> Any:
         bits = f"u{old.dtype.itemsize}"
-        changed: Any = np.where(np.asarray(old).view(bits) == np.asarray(expected).view(bits), value, old)
-        return changed
+        same: Any = np.asarray(old).view(bits) == np.asarray(expected).view(bits)
+        return cast("Any", np.where(same, value, old))

@@ -89,7 +89,7 @@ Place = tuple[str, str, int, str]
 """The kernel, its file, the line's number and its text."""
 
 
-def failure_text(message: str, where: Place, block: Sequence[int]) -> str:
+def failure_text(message: str, where: Place, block: Sequence[int | str]) -> str:
     """What a failed assertion says.
 
     Example:

@@ -189,7 +189,7 @@ class RoleLowering(Lowering):
             self._builder.location = self._plan.product.location
             nbytes = self._plan.left.panels.nbytes + self._plan.right.panels.nbytes
             slots = self._plan.slots
-            ring = {"slots": slots, "offset": self._barriers, "limited": self._plan.limited}
+            ring: dict[str, Any] = {"slots": slots, "offset": self._barriers, "limited": self._plan.limited}
             self._builder.add(RingAcquire(turn=turn, nbytes=nbytes, **ring))
             self._load_operand(self._plan.left, turn, self._slots_at)
             self._load_operand(self._plan.right, turn, self._slots_at + self._plan.left.panels.place_bytes)

@@ -100,7 +100,7 @@ _cas = define("atomic_cas", _exchange)
 @intrinsic
 def atomic_cas(_context: Any, address: Any, mask: Any, expected: Any, value: Any) -> Any:
     """`atomic_cas(address, mask, expected, value)`: write `value` where the element has the bits of `expected`."""
-    given = tuple(map(types.unliteral, (address, mask, expected, value)))
+    given: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, expected, value)))
     if given[:2] != (types.uint64, types.boolean) or given[2] != given[3]:
         return None
 

@@ -10,7 +10,7 @@ from cutile.backend.cpu.intrinsics._seam import intrinsic, ir, types
 @intrinsic
 def notify(_context: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """`notify(function, a, b, c, d)`: call the C function at an address."""
-    given = tuple(map(types.unliteral, (function, a, b, c, d)))
+    given: tuple[Any, ...] = tuple(map(types.unliteral, (function, a, b, c, d)))
     if not all(isinstance(each, types.Integer) for each in given):
         return None
 

@@ -66,7 +66,7 @@ def _store(builder: Any, values: list[Any], atomic: bool) -> None:
 
 def _storing(atomic: bool) -> Any:
     def typing(_context: Any, address: Any, mask: Any, value: Any) -> Any:
-        given = tuple(map(types.unliteral, (address, mask, value)))
+        given: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, value)))
         if given[:2] != (types.uint64, types.boolean):
             return None
 

@@ -6,6 +6,7 @@ import json
 import keyword
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 WIDTH = 88
 INDENT = "    "
@@ -30,7 +31,7 @@ def quoted(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
-        items = [quoted(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        items = [quoted(each) for each in cast("tuple[object, ...]", value)]
         return f"({', '.join(items)}{',' * (len(items) == 1)})"
     return repr(value)
 

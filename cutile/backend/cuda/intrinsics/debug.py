@@ -151,15 +151,15 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     """
 
     def generate(b: Any, operands: list[Any]) -> None:
-        form, arguments = _escaped(pieces[0]), []
+        form = _escaped(pieces[0])
+        arguments: list[tuple[str, DTypeLike, Any]] = []
         busy = fence
 
         def flush() -> None:
             nonlocal form, arguments
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-                ready = [(spec, dtype, value) for spec, dtype, value in arguments]
                 parts = form.split("\0")
-                made = [_argument(b, *each) for each in ready]
+                made = [_argument(b, *each) for each in arguments]
                 joined = parts[0] + "".join(spec + part for (spec, _), part in zip(made, parts[1:], strict=True))
                 _say(b, joined, [value for _, value in made])
             form, arguments = "", []
