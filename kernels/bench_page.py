@@ -11,7 +11,8 @@ Written by `make bench` from the JSON files in this folder, which also hold the 
 machine and every version. Each figure is the median of interleaved runs on random inputs, of a result that was compared
 with float64 first. A ratio above 1 means faster than the peer. NumPy and torch use preallocated outputs and their own
 threads; `copy` is a plain copy that reads and writes as many bytes. NumPy runs on the CPU of the same machine. How time
-is taken: [testing.md](../testing.md).
+is taken: [testing.md](../testing.md). Products of 16 and 8 bits on GPUs, pair by pair beside cuBLAS:
+[products/](products/README.md).
 """
 PEERS = ("numpy", "torch", "copy")
 

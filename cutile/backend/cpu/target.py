@@ -17,9 +17,14 @@ llvm: Any = _binding
 
 @cache
 def features() -> str:
-    """LLVM's feature list of this machine, sorted, such as `"+avx2,+fma,..."`."""
+    """LLVM's feature list of this machine, sorted, such as `"+avx2,+fma,..."`.
+
+    Without AVX512DQ: with it, LLVM 22 makes scalar code of `maximumnum` and `minimumnum` that returns NaN where it
+    knows the other operand to be a number. Only products of 64-bit integers, and their conversions to floats, are the
+    slower.
+    """
     found: str = llvm.get_host_cpu_features().flatten(sort=True)
-    return found
+    return found.replace("+avx512dq", "-avx512dq")
 
 
 @cache

@@ -48,11 +48,7 @@ larger = _pick(">")
 
 
 def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
-    """The larger (">") or smaller ("<") float; of a number and NaN the number; -0 is below +0.
-
-    LLVM 22 has operations for that, `maximumnum` and `minimumnum`, but where it knows one operand to be a number it
-    makes code for x86 that returns the other's NaN.
-    """
+    """The larger (">") or smaller ("<") float; of a number and NaN the number; -0 is below +0."""
     bits = ir.IntType(32 if x.type == ir.FloatType() else 64)
     first, second = builder.bitcast(x, bits), builder.bitcast(y, bits)
     # Equal floats differ in nothing but the sign of zero, which AND makes + and OR makes -.
@@ -62,15 +58,12 @@ def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
     return builder.select(builder.fcmp_ordered("==", x, y), equal, chosen)
 
 
-def _extreme(operator: str, signed_name: str, unsigned_name: str) -> Any:
-    """`fmin` or `fmax`: of a number and NaN the number."""
+def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
+    """`fmin` or `fmax`: of a number and NaN the number. LLVM's own: it vectorises loops that fold by them."""
 
     def typing(name_of_int: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
-            if _is_float(arguments[0]):
-                x, y = arguments
-                return _float_extreme(builder, x, y, operator)
-            return llvm(builder, name_of_int, *arguments)
+            return llvm(builder, float_name if _is_float(arguments[0]) else name_of_int, *arguments)
 
         return emit
 
@@ -93,9 +86,9 @@ minimum_or_nan = _propagating("<")
 """The smaller of two floats; NaN where either is; -0 is below +0."""
 maximum_or_nan = _propagating(">")
 """The larger of two floats; NaN where either is; -0 is below +0."""
-minimum, minimum_unsigned = _extreme("<", "smin", "umin")
+minimum, minimum_unsigned = _extreme("minimumnum", "smin", "umin")
 """The smaller of two values of one type; NaN is dropped where the other is a number."""
-maximum, maximum_unsigned = _extreme(">", "smax", "umax")
+maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
 """The larger of two values of one type; NaN is dropped where the other is a number."""
 
 
