@@ -11,7 +11,9 @@ import pytest
 from cutile.backend.cpu.build import assembly
 from cutile.backend.cpu.target import features
 from cutile.backend.interface import Source
+from tests.backend.cpu.programs import source
 from tests.backend.cpu.run import Array, map_all
+from tests.support.programs import mut, tensor
 
 COUNT = 1 << 16
 FLOATS = (np.float32, np.float64)
@@ -128,6 +130,19 @@ def test_loops_use_vectors(name: str) -> None:
     )
     made = assembly(Source(text, "map_all", (), facts={"signature": ("f32*", "f32*", "i64"), "noalias": True}))
     assert "ymm" in made or "zmm" in made
+
+
+@pytest.mark.skipif("+avx2" not in features(), reason="looks for the vector registers of AVX2 and later")
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_folds_by_extremes_use_vectors(name: str) -> None:
+    text = f"""
+        def fold(out: Mut, x: Tensor):
+            t = x.load_tile((1, 4096), (ct.get_tile_block_id()[0], 0))
+            out.store(ct.reduce_{name}(t, 1))
+    """
+    made = assembly(source(text, {"out": mut(1), "x": tensor(2)}))
+    wide = [line for line in made.splitlines() if f"v{name}ps" in line and ("ymm" in line or "zmm" in line)]
+    assert wide
 
 
 def test_f32_sine_and_cosine_of_huge_arguments() -> None:
