@@ -145,8 +145,10 @@ class RoleLowering(Lowering):
         number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
         with builder.block(number, turn) as body:
             self._turn = turn
+            self._loops += 1  # what one tile block left in shared memory, other warps may still read in the next
             self._tile_indices(number)
             one()
+            self._loops -= 1
             builder.location = None
             assert self._turn is not None
             builder.yield_(self._turn)

@@ -227,6 +227,15 @@ def test_what_mixes_columns_is_not_cut() -> None:
     assert not any(isinstance(op, Part) for op in made.walk())
 
 
+def test_warps_wait_for_each_other_before_an_exchange_in_the_next_tile_block() -> None:
+    """A thread block goes through many tile blocks, and warps may be some turns apart."""
+    text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 0).reshape((1, z.shape[1]))\n    z.store(")
+    made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))
+    exchanges = [op.attributes for op in made.walk() if "fence" in op.attributes]
+    assert exchanges
+    assert all(each["fence"] for each in exchanges)
+
+
 def test_what_threads_store_is_cut_too() -> None:
     made = lowered(written(FUSED, {"z": mut(128, 192, dtype=f32), **fused_types()}))
     stores = [op for op in made.walk() if isinstance(op, Store)]

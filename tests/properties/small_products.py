@@ -1,0 +1,211 @@
+"""Small matrix products, one or two for each way in which the CUDA backend makes them: what `sanitize.py` looks at.
+
+    python -m tests.properties.small_products --device cuda      # runs and checks all
+    python -m tests.properties.small_products --list
+
+They are small because the tools that watch every access slow kernels down a hundredfold, and odd because mistakes are
+at edges. Each says which plan it is meant to have on sm_90a, so that none is watched in place of another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cutile as ct
+from cuda_async import Device
+from cutile import CompileOptions, Const, Mut, Tensor, api, bf16, f8e4m3fn, f16, f32, f64, i8, i32
+from cutile.dtypes import DTypeLike
+from kernels.example import TOLERANCE, relative_error
+from kernels.gemm import gemm
+from kernels.gemm_fused import gemm_fused
+from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32
+from tests.properties.products import Layout, operand
+
+Array = np.ndarray[Any, Any]
+ROWS, COLUMNS, ODD = Layout(False, "whole"), Layout(True, "whole"), Layout(False, "odd")
+WIDE, WIDE_COLUMNS = Layout(False, "wide"), Layout(True, "wide")
+
+SPECIALISED, RING, PLAIN = "specialised", "ring", "plain"
+"""The plans: warps that load and warps that multiply; one group with a ring of copies; operands through registers."""
+
+
+@ct.entry
+def gemm_centred(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
+    """z = x @ y less the largest element of each of a tile's columns: what follows goes between the warps."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc - ct.reduce_max(acc, 0).reshape((1, BN)), z.dtype))
+
+
+@ct.entry
+def gemm_f64(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 16):
+    """z = x @ y in f64."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f64)
+    for k in range(ct.num_tiles(x.partition((BM, BK)), 1)):
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(y, (BK, BN), (k, j)), acc)
+    z.store(acc)
+
+
+@dataclass(frozen=True)
+class Small:
+    """A product.
+
+    Attributes:
+        name: what is special about it.
+        shape: (m, n, k); with a batch before them, a product for each.
+        tile: rows, columns, depth.
+        dtype: of the operands.
+        out: of the result.
+        x, y: how the operands lie in memory.
+        plan: what it is meant to have on sm_90a.
+        cluster: thread blocks that share what they load.
+        make: the launch, from the partition of the result and the operands.
+        wanted: the result from operands in float64, where it is not their product.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    tile: tuple[int, int, int]
+    dtype: DTypeLike = bf16
+    out: DTypeLike | None = None
+    x: Layout = ROWS
+    y: Layout = ROWS
+    plan: str = SPECIALISED
+    cluster: int = 1
+    make: Callable[..., ct.KernelOp] = gemm
+    wanted: Callable[[Array, Array], Array] = np.matmul
+
+    def run(self, seed: int = 0) -> None:
+        """Compute it on the default device and compare it with float64.
+
+        Raises:
+            AssertionError: it is wrong.
+        """
+        x, y = self._operands(np.random.default_rng(seed))
+        result = self._op(x, y).sync()[0].unpartition().to_numpy().sync()
+        wanted = self.wanted(x.astype(np.float64), y.astype(np.float64))
+        error = relative_error(result, wanted)
+        out = self.out or self.dtype
+        allowed = 0.0 if out is i32 else 2e-3 if self.make is gemm_tf32 else 2 * TOLERANCE[out]
+        assert error <= allowed, f"{self.name}: error {error:.2e}, {allowed:.2e} allowed"
+
+    def lowered(self, arch: str) -> str:
+        """What the CUDA backend makes of it, as text; needs no GPU."""
+        op = self._op(*self._operands(np.random.default_rng(0)))
+        text = op.render("lowered", arch)
+        op.discard()
+        return text
+
+    def _operands(self, random: np.random.Generator) -> tuple[Array, Array]:
+        *batch, m, n, k = self.shape
+        return self._draw(random, *batch, m, k), self._draw(random, *batch, k, n)
+
+    def _op(self, x: Array, y: Array) -> ct.KernelOp:
+        random = np.random.default_rng(1)
+        *batch, m, n, _ = self.shape
+        out = self.out or self.dtype
+        poison = np.full((*batch, m, n), -1 if out is i32 else np.nan).astype(out.numpy)
+        on_device = [
+            api.from_numpy(each).sync() if batch else operand(each, layout, random)
+            for each, layout in ((x, self.x), (y, self.y))
+        ]
+        rows, columns, depth = self.tile
+        z = api.from_numpy(poison).sync().partition((*[1] * len(batch), rows, columns))
+        return self.make(z, *on_device, BK=depth).compile_options(CompileOptions(num_cta_in_cga=self.cluster))
+
+    def _draw(self, random: np.random.Generator, *shape: int) -> Array:
+        if self.dtype is i8:
+            return random.integers(-128, 128, shape).astype(np.int8)
+        return random.standard_normal(shape).astype(self.dtype.numpy)
+
+
+def _fused(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
+    """With a bias of ones, relu, and a residual of twos."""
+    shape = z.tensor_shape
+    bias, residual = api.ones(shape[1:], bf16).sync(), api.full(2, shape, bf16).sync()
+    return gemm_fused(z, x, y, bias, residual, BK=BK, BIAS=1, RESIDUAL=1, ACTIVATION=1)
+
+
+def _centred(tall: int) -> Callable[[Array, Array], Array]:
+    """The meaning of `gemm_centred` for tiles so tall."""
+
+    def meaning(x: Array, y: Array) -> Array:
+        z = x @ y
+        for row in range(0, z.shape[0], tall):
+            part = z[row : row + tall]
+            # Rows of the tile past the edge are zeros, and take part.
+            floor = 0.0 if part.shape[0] < tall else -np.inf
+            z[row : row + tall] = part - np.maximum(part.max(axis=0, keepdims=True), floor)
+        return z
+
+    return meaning
+
+
+CASES = (
+    Small("bf16", (256, 512, 256), (128, 256, 64)),
+    Small("f16, edges", (200, 300, 136), (128, 128, 64), f16, x=WIDE, y=WIDE),
+    Small("both transposed", (136, 264, 200), (128, 256, 64), f16, x=COLUMNS, y=COLUMNS),
+    Small("right by columns, wide rows", (129, 250, 72), (128, 192, 64), x=WIDE, y=WIDE_COLUMNS),
+    Small("one warp group", (100, 200, 100), (64, 128, 64), x=WIDE, y=WIDE),
+    Small("a tile of 208 columns", (130, 400, 96), (128, 208, 32)),
+    Small("less than a tile", (3, 8, 16), (128, 256, 64)),
+    Small("more tiles than multiprocessors", (832, 896, 192), (64, 64, 64), f16),
+    Small("cluster, shared right", (300, 520, 320), (128, 256, 64), cluster=2),
+    Small("cluster, shared left", (300, 304, 320), (256, 128, 64), cluster=2),
+    Small("cluster, right by columns", (640, 264, 136), (128, 256, 64), y=COLUMNS, cluster=2),
+    Small("cluster, more tiles", (2100, 1104, 64), (128, 64, 64), cluster=2),
+    Small("fused", (200, 304, 128), (128, 256, 64), make=_fused, wanted=lambda x, y: np.maximum(x @ y + 1, 0) + 2),
+    Small("exchange between warps", (300, 200, 64), (128, 128, 64), make=gemm_centred, wanted=_centred(128)),
+    Small("exchange, more tiles", (1600, 1704, 64), (128, 128, 64), f16, make=gemm_centred, wanted=_centred(128)),
+    Small("stored by threads", (200, 136, 128), (128, 128, 64), out=f32),
+    Small("tf32, along K", (200, 264, 100), (128, 128, 32), f32, y=COLUMNS, make=gemm_tf32),
+    Small("tf32, by rows", (130, 72, 96), (64, 64, 32), f32, make=gemm_tf32, plan=RING),
+    Small("fp8, along K", (200, 264, 272), (128, 256, 128), f8e4m3fn, bf16, y=COLUMNS),
+    Small("fp8, by rows", (70, 96, 144), (64, 64, 64), f8e4m3fn, bf16, plan=PLAIN),
+    Small("int8, along K", (200, 264, 272), (128, 256, 128), i8, i32, y=COLUMNS, make=gemm_integers),
+    Small("int8, by rows", (70, 96, 144), (64, 64, 64), i8, i32, make=gemm_integers, plan=PLAIN),
+    Small("unaligned", (77, 100, 33), (64, 64, 32), plan=PLAIN),
+    Small("unaligned, in wider rows", (77, 100, 133), (128, 128, 64), f16, x=ODD, y=ODD, plan=PLAIN),
+    Small("rows that are no 64", (200, 176, 96), (96, 80, 48), plan=RING),
+    Small("few rows", (5, 264, 512), (16, 64, 64), plan=RING),
+    Small("f32", (100, 130, 70), (64, 64, 32), f32, plan=PLAIN),
+    Small("f32, wide", (256, 256, 64), (128, 128, 32), f32, plan=RING),
+    Small("f64", (70, 72, 40), (64, 64, 16), f64, make=gemm_f64, plan=RING),
+    Small("batched", (3, 70, 96, 80), (64, 64, 32), make=gemm_batched, plan=PLAIN),
+)
+"""Every plan, and what it can meet."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and check products; print each."""
+    parser = argparse.ArgumentParser(prog="python -m tests.properties.small_products", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
+    parser.add_argument("--only", default="", help="those whose name has this in it")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    options = parser.parse_args(arguments)
+    chosen = [case for case in CASES if options.only in case.name]
+    if options.list:
+        print("\n".join(case.name for case in chosen))
+        return 0
+    with Device.parse(options.device):
+        for case in chosen:
+            case.run()
+            print(f"right: {case.name}", flush=True)
+    print(f"{len(chosen)} products are right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
