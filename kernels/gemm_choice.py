@@ -87,6 +87,8 @@ BYTES = Choice(128, 128, 64)
 ALONG_K = (i8, u8, f8e4m3fn, f8e5m2, tf32)
 """What warp groups multiply only where both operands are contiguous along K."""
 
+EIGHTS = (f8e4m3fn, f8e5m2)
+
 
 def choose(
     m: int,
@@ -119,6 +121,8 @@ def choose(
     if dtype in (f16, bf16):
         return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held)
     if dtype in ALONG_K and hopper and along_k:
+        if dtype in EIGHTS:
+            held = max(held, 2)  # products of some steps are added up apart from the sums
         return best(m, n, k, HOPPER, units, batch=batch, held=held, bits=dtype.bits)
     return BYTES if dtype.bits == 8 else PLAIN
 

@@ -259,11 +259,13 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     """Begin to add the product of the operands in the slot of a turn to `acc`, by warp groups (`wgmma`).
 
     The result may be read after a `GroupWait` alone, and the slot be given up likewise. With `promoted`, so many
-    columns at a time are multiplied apart from the sums, waited for, and added in f32.
+    columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
+    whether `acc` is added to; else the product takes its place.
     """
 
     acc: Value = operand(NUMBER_TILE)
     turn: Value = operand(SCALAR_INT)
+    added: tuple[Value, ...] = operands(SCALAR_BOOL)
     left: DTypeLike = attribute()
     right: DTypeLike = attribute()
     depth: int = attribute()
@@ -294,6 +296,16 @@ class RingRelease(Op, name="cuda.ring_release", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return ()
+
+
+class Blank(Op, name="cuda.blank", effect=Effect.WRITE):
+    """A tile of registers with anything in them: sums that the first product replaces."""
+
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.dtype, self.shape),)
 
 
 class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):

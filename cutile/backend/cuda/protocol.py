@@ -29,7 +29,7 @@ from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ops.arith import Add, FloorDiv, Mul, Sub
+from cutile.ops.arith import Add, FloorDiv, Min, Mul, Sub
 from cutile.ops.compare import Lt, Ne
 from cutile.ops.grid import NumTileBlocks
 
@@ -110,6 +110,8 @@ class _Walk:
             self._known[op.result] = self._blocks if op.axis == 0 else 1
         elif type(op) in _FOLDED and all(value in self._known for value in op.operands):
             self._known[op.result] = _FOLDED[type(op)](*map(self._number, op.operands))
+        elif isinstance(op, Min):
+            self._known[op.result] = min(self._number(op.x), self._number(op.y))
         elif isinstance(op, Lt):
             self._known[op.result] = self._number(op.x) < self._number(op.y)
         elif isinstance(op, If):

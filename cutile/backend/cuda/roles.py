@@ -21,6 +21,7 @@ from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import (
+    Blank,
     BulkDrain,
     BulkLoad,
     BulkPrefetch,
@@ -49,7 +50,7 @@ from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import TensorMap
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
-from cutile.ops.arith import Add, FloorDiv, Mul, Sub
+from cutile.ops.arith import Add, FloorDiv, Min, Mul, Sub
 from cutile.ops.compare import Lt, Ne
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import StoreMut
@@ -260,23 +261,55 @@ class RoleLowering(Lowering):
             super()._operation(op)
 
     def _multiply(self, loop: For) -> None:
-        """The loop of products. A slot is given up once the product after its own has begun."""
-        builder, plan, product = self._builder, self._plan, self._plan.product
+        """The loop of products."""
+        builder, plan = self._builder, self._plan
         builder.location = loop.location
-        layout = self._name(plan.accumulator)
         sums = self._converted(self._map[loop.carried[0]], self._placement[loop.results[0]], plan.accumulator)
-        sums = self._add(Opaque(x=sums), layout=layout).result
+        sums = self._add(Opaque(x=sums), layout=self._name(plan.accumulator)).result
         sums.name = loop.results[0].name
-        turn = Value(self._current_turn.type, "turn")
-        acc = self._copy(loop.body.arguments[1])
+        bounds = [self._map[value] for value in (loop.start, loop.stop, loop.step)]
+        done = self._promoted_turns(sums, bounds) if plan.together else self._turns(sums, bounds)
+        self._place(loop.results[0], done, plan.accumulator)
+
+    def _promoted_turns(self, sums: Value, bounds: list[Value]) -> Value:
+        """Some turns at a time, whose products the tensor cores add up apart from the sums."""
+        builder, plan = self._builder, self._plan
+        start, stop, step = bounds
+        layout = self._name(plan.accumulator)
+        many = builder.value(Mul(x=step, y=builder.constant(plan.together)))
+        before = self._current_turn
+        first, acc, turn = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "turn")
+        self._turn = turn
+        with builder.block(first, acc, turn) as body:
+            beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
+            apart = self._add(Blank(dtype=sums.tile.dtype, shape=sums.tile.shape), layout=layout).result
+            apart = self._turns(apart, [first, beyond, step], fresh=True)
+            added = self._add(Add(x=acc, y=apart), layout=layout).result
+            builder.yield_(added, self._current_turn)
+        builder.location = plan.loop.location
+        made = self._add(For(start=start, stop=stop, step=many, carried=(sums, before), body=body))
+        self._turn = made.results[1]
+        return made.results[0]
+
+    def _turns(self, sums: Value, bounds: list[Value], *, fresh: bool = False) -> Value:
+        """Products added to sums, or to nothing where they are `fresh`; and all of them finished.
+
+        A slot is given up once the product after its own has begun.
+        """
+        builder, plan, product, loop = self._builder, self._plan, self._plan.product, self._plan.loop
+        layout = self._name(plan.accumulator)
+        start, stop, step = bounds
+        turn, acc = Value(self._current_turn.type, "turn"), Value(sums.type, sums.name)
         ring = {"slots": plan.slots, "offset": self._barriers}
         given = {**ring, "cluster": plan.cluster}
-        with builder.block(self._copy(loop.induction), acc, turn) as body:
+        with builder.block(Value(start.type, loop.induction.name), acc, turn) as body:
             builder.location = product.location
+            later = builder.value(Ne(x=body.arguments[0], y=start))
             builder.add(RingWait(turn=turn, limited=plan.limited, **ring))
             made = GroupMma(
                 acc=acc,
                 turn=turn,
+                added=(later,) if fresh else (),
                 left=product.a.tile.dtype,
                 right=product.b.tile.dtype,
                 depth=product.a.tile.shape[1],
@@ -291,18 +324,15 @@ class RoleLowering(Lowering):
                 place=self._slots_at,
             )
             waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
-            later = builder.value(Ne(x=self._map[loop.induction], y=self._map[loop.start]))
             builder.add(RingRelease(turn=self._after(turn, -1), condition=later, **given))
             builder.yield_(waited, self._after(turn, 1))
         builder.location = loop.location
-        start, stop, step = (self._map[value] for value in (loop.start, loop.stop, loop.step))
-        carried = (sums, self._current_turn)
-        made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
+        made = self._add(For(start=start, stop=stop, step=step, carried=(sums, self._current_turn), body=body))
         self._turn = made.results[1]
         done = self._add(GroupWait(acc=made.results[0], pending=0), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         builder.add(RingRelease(turn=self._after(self._turn, -1), condition=ran, **given))
-        self._place(loop.results[0], done, plan.accumulator)
+        return done
 
     def _part(self, op: Part) -> None:
         layouts = {"source": self._name(self._plan.accumulator), "layout": self._name(self._placement[op.result])}

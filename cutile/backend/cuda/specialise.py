@@ -38,6 +38,10 @@ from cutile.passes.reorder import why_linear
 
 MOST_APART = 64
 """Registers of a thread for products that are yet to be added to its sums."""
+MOST_TWICE = 96
+"""Sums of a thread beside which it has registers for as many again."""
+TOGETHER = 512
+"""Products of 8-bit floats that the tensor cores add up before they are added in f32."""
 MOST_SLOTS = 8
 GOOD_SLOTS = 4
 """Slots of a ring for which a store makes do with fewer places."""
@@ -99,6 +103,7 @@ class Specialised:
         needed: the scalar operations that the loading warps need.
         limited: whether waits that last too long end the kernel.
         promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
+        together: turns whose products the tensor cores add up before they are added in f32; 0 for all of them.
     """
 
     loop: For
@@ -114,6 +119,7 @@ class Specialised:
     buffers: int
     needed: frozenset[Op]
     promoted: int = 0
+    together: int = 0
     limited: bool = False
 
     @property
@@ -212,7 +218,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 store,
                 buffers,
                 frozenset(needed),
-                _promoted(rows, columns, groups) if form.promoted else 0,
+                *(_promoted(rows, columns, depth, groups) if form.promoted else (0, 0)),
                 options.limit_waits,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
@@ -328,10 +334,12 @@ def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop
     return needed
 
 
-def _promoted(rows: int, columns: int, groups: int) -> int:
-    """Columns that are multiplied apart from the sums at a time: the most for which a thread has registers."""
+def _promoted(rows: int, columns: int, depth: int, groups: int) -> tuple[int, int]:
+    """Columns that are multiplied apart from the sums at a time, or turns: as much as a thread has registers for."""
+    if rows * columns // (GROUP * groups) <= MOST_TWICE:
+        return 0, max(1, TOGETHER // depth)
     tall = rows // (ROWS * groups)
-    return max(each for each in range(8, columns + 1, 8) if columns % each == 0 and tall * each // 2 <= MOST_APART)
+    return max(each for each in range(8, columns + 1, 8) if columns % each == 0 and tall * each // 2 <= MOST_APART), 0
 
 
 def _buffers(pieces: int) -> list[int]:

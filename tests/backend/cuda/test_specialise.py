@@ -23,10 +23,12 @@ from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_function, check_stores
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
+from cutile.ir.control import For
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
 from cutile.ir.verify import verify
+from cutile.ops.arith import Mul
 from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
 from tests.support.programs import mut, scalar, tensor
 
@@ -254,11 +256,11 @@ def fused_types() -> dict[str, Type]:
     return {"x": x, "y": x, "bias": x, "more": x}
 
 
-def eights(x: DTypeLike, y: DTypeLike, sums: str) -> Function:
+def eights(x: DTypeLike, y: DTypeLike, sums: str, columns: int = 256) -> Function:
     """A product of 8-bit operands, both contiguous along K."""
     text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", f"ct.{sums}")
     turned: dict[str, Type] = {"x": tensor(2, x), "y": column_major(y)}
-    return written(text, types(**turned, z=mut(128, 256, dtype=i32 if sums == "i32" else bf16)))
+    return written(text, types(**turned, z=mut(128, columns, dtype=i32 if sums == "i32" else bf16)))
 
 
 @pytest.mark.parametrize(
@@ -277,6 +279,23 @@ def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: 
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
+
+
+def test_sums_of_8_bit_floats_go_to_f32_every_few_steps(tmp_path: Path) -> None:
+    function = eights(f8e4m3fn, f8e4m3fn, "f32", 192)
+    made = lowered(function)
+    assert check_function(made) > 10
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    loops = [op for op in made.walk() if isinstance(op, For)]
+    (turns,) = (each for each in loops if product in each.body.operations)
+    (steps,) = (each for each in loops if turns in each.body.operations)
+    assert len(product.added) == 1
+    step = next(op for op in made.walk() if op.results and op.results[0] is steps.step)
+    assert isinstance(step, Mul)
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    found = instructions(built, tmp_path)
+    assert found["FADD"] == 96
 
 
 def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:

@@ -103,8 +103,9 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
         *(kernel.panels(Panels(*each)) for each in op.attributes["panels"]),
         *_numbers(op, "depth", "slots", "slot_bytes", "place"),
         *([f"promoted={op.promoted}"] if op.promoted else []),
+        *(["replaces=True"] if op.added else []),
     )
-    return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
+    return Call(made, (kernel.use(op.acc), kernel.use(op.turn), *map(kernel.use, op.added)))
 
 
 def group_wait(op: ops.GroupWait, kernel: Kernel) -> Call:
@@ -124,6 +125,11 @@ def opaque(op: ops.Opaque, kernel: Kernel) -> Call:
     """`opaque(x)`."""
     made = kernel.bind("opaque", "group.opaque", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
     return Call(made, (kernel.use(op.x),))
+
+
+def blank(op: ops.Blank, kernel: Kernel) -> Call:
+    """`blank()`."""
+    return Call(kernel.bind("blank", "group.blank", kernel.dtype(op.dtype), str(kernel.count(op))), ())
 
 
 def bulk_store(op: ops.BulkStore, kernel: Kernel) -> Call:
@@ -166,6 +172,7 @@ EMITTERS = {
     ops.GroupMma: multiply,
     ops.GroupWait: group_wait,
     ops.RingRelease: release,
+    ops.Blank: blank,
     ops.Opaque: opaque,
     ops.BulkStore: bulk_store,
     ops.Part: part,

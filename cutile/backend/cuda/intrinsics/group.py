@@ -15,7 +15,7 @@ from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, asm, call, 
 from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
-from cutile.dtypes import DTypeLike, i32
+from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF
 """Of an address in shared memory, in units of 16 bytes; above them is the block's number in its cluster."""
@@ -62,19 +62,23 @@ class _Instruction:
         """Elements along K that one instruction takes."""
         return STEP_BYTES // (dtype.bits // 8)
 
-    def add(self, b: Any, sums: list[Any], x: Any, y: Any) -> list[Any]:
-        """Begin to add a product to sums."""
-        return tied(b, self._text(2 * self._count, 1), sums, x, y, constraints="l,l")
+    def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
+        """Begin to add a product to sums; or to replace them, where `added` is a flag that does not hold."""
+        first = 2 * self._count
+        if added is None:
+            return tied(b, self._text(first, "1"), sums, x, y, constraints="l,l")
+        text = f"{{ .reg .pred p; setp.ne.b32 p, ${first + 2}, 0; {self._text(first, 'p')} }}"
+        return tied(b, text, sums, x, y, b.zext(added, I32), constraints="l,l,r")
 
     def begin(self, b: Any, x: Any, y: Any) -> list[Any]:
         """Begin a product in registers of its own."""
         letter = "r" if self._sums is I32 else "f"
         constraints = ",".join([f"={letter}"] * self._count + ["l", "l"])
         kind = ir.LiteralStructType([self._sums] * self._count)
-        made = asm(b, kind, [x, y], self._text(self._count, 0), constraints, effect=True)
+        made = asm(b, kind, [x, y], self._text(self._count, "0"), constraints, effect=True)
         return [b.extract_value(made, i) for i in range(self._count)]
 
-    def _text(self, first: int, added: int) -> str:
+    def _text(self, first: int, added: str) -> str:
         sums = ", ".join(f"${i}" for i in range(self._count))
         operands = f"${first}, ${first + 1}, {added}{self._flags}"
         return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands};"
@@ -102,6 +106,7 @@ def multiply(
     slot_bytes: int,
     place: int,
     promoted: int = 0,
+    replaces: bool = False,
 ) -> Any:
     """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn.
 
@@ -117,6 +122,7 @@ def multiply(
         slot_bytes: from slot to slot.
         place: where the ring is in shared memory, in bytes.
         promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
+        replaces: `f(acc, turn, added)`: the product takes the place of the sums where `added` does not hold.
     """
     rows, columns = layout.shape
     groups = layout.warps // 4
@@ -147,7 +153,8 @@ def multiply(
                 for m in tall:
                     at = part(len(elements), m, column)
                     if not promoted:
-                        elements[at] = instruction.add(b, elements[at], *operands(m, column, k))
+                        added = values[2] if replaces and k == 0 else None
+                        elements[at] = instruction.add(b, elements[at], *operands(m, column, k), added)
                     elif k == 0:
                         apart[m] = instruction.begin(b, *operands(m, column, k))
                     else:
@@ -162,7 +169,7 @@ def multiply(
         return pack(b, elements, layout.registers)
 
     kind = frag(acc, layout.registers)
-    return intrinsic("multiply", kind, [kind, INTEGER], generate)
+    return intrinsic("multiply", kind, [kind, INTEGER, *[frag(bool_, 0)] * replaces], generate)
 
 
 @cache
@@ -178,6 +185,19 @@ def wait(acc: DTypeLike, n: int, pending: int) -> Any:
         return pack(b, tied(b, text, unpack(b, values[0], n)), n)
 
     return intrinsic("wait", kind, [kind], generate)
+
+
+@cache
+def blank(dtype: DTypeLike, n: int) -> Any:
+    """`f()`: registers with anything in them, without an instruction that sets them."""
+
+    def generate(b: Any, _: list[Any]) -> Any:
+        kind = ir.LiteralStructType([I32 if dtype is i32 else F32] * n)
+        letter = "r" if dtype is i32 else "f"
+        made = asm(b, kind, [], "", ",".join([f"={letter}"] * n), effect=True)
+        return pack(b, [b.extract_value(made, i) for i in range(n)], n)
+
+    return intrinsic("blank", frag(dtype, n), [], generate)
 
 
 @cache
