@@ -32,7 +32,7 @@ from cutile.frontend import (
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
-from cutile.frontend.values import Method, describe, is_tile
+from cutile.frontend.values import Method, describe, is_tile, plain
 from cutile.ir.core import Value
 from cutile.ops.cast import Convert
 
@@ -99,7 +99,11 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
 
 
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a handler; arguments that do not fit its signature are the user's error."""
+    """Call a handler; arguments that do not fit its signature are the user's error.
+
+    A component of an index is an integer to all of them; what takes it for an index gets it in a tuple.
+    """
+    args, kwargs = [plain(each) for each in args], {key: plain(each) for key, each in kwargs.items()}
     signature = _signature(handler)
     try:
         signature.bind(*args, **kwargs)

@@ -13,7 +13,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, operation
 from cutile.frontend.tokens import is_ordered
-from cutile.frontend.values import TOKEN, PointerRef, describe, is_tile, items_of
+from cutile.frontend.values import TOKEN, PointerRef, describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.ops import compare
 from cutile.ops.cast import Convert
@@ -43,6 +43,7 @@ def _constant(text: str) -> Text:
 
 def _text(frame: Frame, value: Any, spec: str = "") -> Text:
     """A value as text."""
+    value = plain(value)
     if isinstance(value, Text) and not spec:
         return value
     if is_tile(value):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from cutile.dtypes import DTypeMeta, as_dtype, i32
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
-from cutile.frontend.values import IndexComponent, describe, is_tile, items_of
+from cutile.frontend.values import describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.language.markers import Marker
 from cutile.ops.cast import Convert
@@ -60,8 +60,7 @@ def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
 
 def index_scalar(frame: Frame, value: Any, what: str) -> Value:
     """One index: an i32 scalar."""
-    if isinstance(value, IndexComponent):
-        return value.value
+    value = plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return materialize(frame, value, i32)
     if is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint"):

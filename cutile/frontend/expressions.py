@@ -107,8 +107,8 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return Method(owner, name)
     if isinstance(owner, DeviceVariable):
         return owner.dtype if name == "dtype" else Method(owner, name)
-    if isinstance(owner, IndexComponent) and name == "value":
-        return owner.value
+    if isinstance(owner, IndexComponent):
+        return owner.value if name == "value" else attribute_of(frame, owner.value, name, node)
     if isinstance(owner, tuple | Record):
         return attribute(frame, owner, name, node)
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):

@@ -18,7 +18,7 @@ from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
-from cutile.frontend.values import describe, is_tile
+from cutile.frontend.values import describe, is_tile, plain
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
 from cutile.ops import arith, compare, math
@@ -240,6 +240,7 @@ _METHOD: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
 
 def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`."""
+    left, right = plain(left), plain(right)
     own = METHODS.get((cast("type[Any]", type(left)), _METHOD.get(kind, "")))
     if own is not None:
         return own(frame, left, right)
@@ -292,6 +293,7 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
 
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     """`<op> value`."""
+    value = plain(value)
     if not is_tile(value):
         return _fold(frame, kind, value)
     require_computed(frame, SPELLING[kind], value)
@@ -313,6 +315,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
 
 def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`, a bool or a tile of bool."""
+    left, right = plain(left), plain(right)
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):
@@ -326,6 +329,7 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
 
 def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
     """`value` as a condition: a Python bool, or a bool scalar."""
+    value = plain(value)
     if not isinstance(value, Value):
         if is_number(value) or isinstance(value, str | tuple | type(None)):
             return bool(value)  # pyright: ignore[reportUnknownArgumentType]

@@ -158,6 +158,11 @@ def items_of(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def plain(value: Any) -> Any:
+    """A component of an index as the integer that it is; anything else as it is."""
+    return value.value if isinstance(value, IndexComponent) else value
+
+
 def is_tile(value: Any) -> TypeGuard[Value]:
     """Whether `value` is a tile (or scalar) known only when the kernel runs."""
     return isinstance(value, Value) and isinstance(value.type, TileType)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutile.frontend.values import Method, Range, describe
+from cutile.frontend.values import Method, Range, describe, plain
 from cutile.interpreter.eager import EagerValue
 from cutile.ir.types import TileType
 from cutile.tile import Tile
@@ -24,7 +24,12 @@ Array = np.ndarray[Any, Any]
 
 
 class LiveObject:
-    """A tensor, a partition, a token...: anything of the language that is not a tile."""
+    """A tensor, a partition, pointers, a token...: anything of the language that is not a tile.
+
+    Operators ask the front end, too: pointers move by `+`, a component of an index is an integer.
+    """
+
+    __hash__ = object.__hash__
 
     def __init__(self, session: Session, meaning: Any) -> None:
         self._session = session
@@ -40,6 +45,16 @@ class LiveObject:
 
     def __iter__(self) -> Iterator[Any]:
         yield from self._session.iterate(self._meaning)
+
+    def __bool__(self) -> bool:
+        return self._session.truth(self._meaning)
+
+    def __format__(self, spec: str) -> str:
+        number = plain(self._meaning)
+        return repr(self) if number is self._meaning else format(to_live(self._session, number), spec)
+
+    def __str__(self) -> str:
+        return format(self, "")
 
     def __repr__(self) -> str:
         return f"<{describe(self._meaning)}>"
@@ -100,23 +115,23 @@ class LiveTile(Tile):
     __hash__ = object.__hash__
 
 
-def _forward(kind: type[ast.AST], reflected: bool) -> Callable[[LiveTile, Any], Any]:
-    def operator(self: LiveTile, other: Any) -> Any:
+def _forward(kind: type[ast.AST], reflected: bool) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
         session = self._session  # pyright: ignore[reportPrivateUsage]
         return session.binary(kind, other, self) if reflected else session.binary(kind, self, other)
 
     return operator
 
 
-def _compare(kind: type[ast.AST]) -> Callable[[LiveTile, Any], Any]:
-    def operator(self: LiveTile, other: Any) -> Any:
+def _compare(kind: type[ast.AST]) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
         return self._session.comparison(kind, self, other)  # pyright: ignore[reportPrivateUsage]
 
     return operator
 
 
-def _prefix(kind: type[ast.AST]) -> Callable[[LiveTile], Any]:
-    def operator(self: LiveTile) -> Any:
+def _prefix(kind: type[ast.AST]) -> Callable[[Any], Any]:
+    def operator(self: Any) -> Any:
         return self._session.unary(kind, self)  # pyright: ignore[reportPrivateUsage]
 
     return operator
@@ -130,13 +145,14 @@ _BINARY = {
 _COMPARE = {"eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE}
 _PREFIX = {"neg": ast.USub, "pos": ast.UAdd, "invert": ast.Invert}
 
-for _name, _kind in _BINARY.items():
-    setattr(LiveTile, f"__{_name}__", _forward(_kind, reflected=False))
-    setattr(LiveTile, f"__r{_name}__", _forward(_kind, reflected=True))
-for _name, _kind in _COMPARE.items():
-    setattr(LiveTile, f"__{_name}__", _compare(_kind))
-for _name, _kind in _PREFIX.items():
-    setattr(LiveTile, f"__{_name}__", _prefix(_kind))
+for _live in (LiveTile, LiveObject):
+    for _name, _kind in _BINARY.items():
+        setattr(_live, f"__{_name}__", _forward(_kind, reflected=False))
+        setattr(_live, f"__r{_name}__", _forward(_kind, reflected=True))
+    for _name, _kind in _COMPARE.items():
+        setattr(_live, f"__{_name}__", _compare(_kind))
+    for _name, _kind in _PREFIX.items():
+        setattr(_live, f"__{_name}__", _prefix(_kind))
 
 
 def to_live(session: Session, meaning: Any) -> Any:

@@ -246,6 +246,33 @@ def test_an_owned_axis_belongs_to_the_item(backend: str) -> None:
         np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
 
 
+COMPUTES = """
+def number(z: ct.MappedPartitionMut):
+    for index in z.iter_indices():
+        row, columns = index.components()
+        for column in columns:
+            below = 0 * row
+            for i in range(row):
+                below += i
+            sign = -1 if row == 0 and column > 0 else 1
+            found = sign * (row + 10 * column).astype(ct.i32) + below - (-column) + max(row, column)
+            z.store(ct.broadcast(found, z.shape), (row, column))
+            print(f"{row} {column}")
+"""
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
+def test_a_component_is_an_integer(backend: str) -> None:
+    row, column = np.indices((4, 3))
+    sign = np.where((row == 0) & (column > 0), -1, 1)
+    wanted = sign * (row + 10 * column) + row * (row - 1) // 2 + column + np.maximum(row, column)
+    with on("reference" if backend == "interpret" else backend):
+        z = api.zeros((4, 3), ct.i32).sync()
+        op = compiled(COMPUTES)(z.mut.partition((1, 1)).map((1, ct.OWNED), 2))
+        (op.interpret() if backend == "interpret" else op).sync()
+        np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
+
+
 def test_a_tile_past_an_owned_axis_is_refused_at_the_launch() -> None:
     text = (
         "def rows(z: ct.MappedPartitionMut):\n"

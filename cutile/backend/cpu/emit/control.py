@@ -67,9 +67,10 @@ def _for(printer: Printer, op: For) -> None:
         return
     # Numba's range has two integer types; the loop variable has its own dtype all the same.
     counter = printer.name(Value(op.induction.type, f"{op.induction.name or 'i'}_counter"))
+    variable = printer.name(op.induction)  # named out here: what is named in a block may be named again after it
     printer.line(f"for {counter} in range({', '.join(bounds)}):", op)
     with printer.indented():
-        printer.line(f"{printer.name(op.induction)} = {call(printer, dtype.name, counter).text}")
+        printer.line(f"{variable} = {call(printer, dtype.name, counter).text}")
     _body(printer, op.body, names)
 
 
