@@ -45,17 +45,32 @@ class Tile:
 
     @property
     def dtype(self) -> Any:
-        """The element type, as a class such as `cutile.f32`."""
+        """The element type, as a class such as `cutile.f32`.
+
+        Example:
+            >>> run(lambda x: x + ct.constant(1, x.shape, x.dtype), [1.0, 2.0])
+            [2.0, 3.0]
+        """
         outside_kernel("Tile.dtype")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents, constants at compile time."""
+        """The extents, constants at compile time.
+
+        Example:
+            >>> run(lambda x: x + ct.iota(x.shape), [1, 1], dtype="i32")
+            [1, 2]
+        """
         outside_kernel("Tile.shape")
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        Example:
+            >>> run(lambda x: x * x.ndim + x.reshape((1, 2)).ndim, [1.0, 2.0])
+            [3.0, 4.0]
+        """
         outside_kernel("Tile.ndim")
 
     def reshape(self, shape: tuple[int, ...]) -> Tile:
@@ -67,7 +82,12 @@ class Tile:
         outside_kernel("Tile.broadcast")
 
     def transpose(self) -> Tile:
-        """The transpose of a tile of rank 2; see `cutile.transpose`."""
+        """The transpose of a tile of rank 2; see `cutile.transpose`.
+
+        Example:
+            >>> run(lambda x: x.reshape((2, 2)).transpose().reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+            [1.0, 3.0, 2.0, 4.0]
+        """
         outside_kernel("Tile.transpose")
 
     def pack(self, shape: tuple[int, ...] | None = None) -> Tile:

@@ -20,6 +20,11 @@ from cutile.ops.atomic import takes
 from cutile.ops.registry import family
 from cutile.tile import Tile
 
+OF_INDICES = ("check_tile", "check_index", "assume_within")
+"""Operations on indices: they say nothing of elements, and touch none."""
+
+VIEWS = ("Partition", "PartitionMut", "GatherScatterView", "tuple[int, ...]")
+
 OWNERS: tuple[type, ...] = (Tile, *(each for each in vars(language).values() if inspect.isclass(each)))
 
 
@@ -74,11 +79,12 @@ def _methods() -> Iterator[Entry]:
             if name.startswith("_") or not inspect.isfunction(function) or f"{owner.__name__}.{name}" in seen:
                 continue
             seen.add(f"{owner.__name__}.{name}")
-            yield _entry(f"{owner.__name__}.{name}", function, _spelled(f".{name}"), isinstance(member, property))
+            full = f"{owner.__name__}.{name}"
+            yield _entry(full, function, _spelled(full), isinstance(member, property))
 
 
 def _operators() -> Iterator[Entry]:
-    written = {form: op for op in OPS.values() for form in op.spelled if not form.lstrip(".").isidentifier()}
+    written = {form: op for op in OPS.values() for form in op.spelled if not form.replace(".", "").isidentifier()}
     for form, op in sorted(written.items()):
         yield _entry(form, op, (op,), plain=True)
 
@@ -90,9 +96,8 @@ def _spelled(form: str) -> tuple[type[Op], ...]:
 def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = False) -> Entry:
     text, example = _split(inspect.getdoc(documented) or "")
     if not example:
-        written = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b") if name.isidentifier() else re.compile("")
         examples = (_split(inspect.getdoc(op) or "")[1] for op in ops)
-        example = next((each for each in examples if each and written.search(each)), "")
+        example = next((each for each in examples if each and shows(name, each)), "")
     dtypes: dict[DTypeLike, None] = {}
     for op in ops:
         dtypes.update(dict.fromkeys(each for each in _dtypes(op) if _takes(name, each)))
@@ -101,7 +106,8 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
         for dtype in dtypes
         if any(op.accuracy.of(dtype.name) for op in ops)
     }
-    effect = max((op.effect_of for op in ops), default=Effect.NONE)
+    effects = (op.effect_of for op in ops if op.name not in OF_INDICES)
+    effect = Effect.NONE if _gives_view(documented) else max(effects, default=Effect.NONE)
     return Entry(
         name=name,
         family=family(ops[0]) if ops else "language",
@@ -117,8 +123,21 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
     )
 
 
+def shows(name: str, example: str) -> bool:
+    """Whether an example uses what the name stands for: the word; of operators, that is anyone's example of theirs."""
+    word = name.rpartition(".")[2]
+    return not word.isidentifier() or re.search(rf"\b{word}\b", example) is not None
+
+
+def _gives_view(documented: Any) -> bool:
+    """Whether it only says how memory is seen, and touches none."""
+    return not isinstance(documented, type) and inspect.signature(documented).return_annotation in VIEWS
+
+
 def _dtypes(op: type[Op]) -> tuple[DTypeLike, ...]:
     """The element types that an operation works on: a tensor's, where it has one, rather than an index's."""
+    if op.name in OF_INDICES:
+        return ()
     constraints = [each.constraint for each in op.fields.values() if each.kind == "operand"]
     if any(each is not None and each.accepts(TensorType(f32, (None,), (None,), 4)) for each in constraints):
         return DTYPES if family(op) == "atomic" else EVERY_DTYPE
@@ -130,8 +149,12 @@ def _takes(name: str, dtype: DTypeLike) -> bool:
     update = re.fullmatch(r"atomic_(add|and|or|xor|max|min|xchg)", name)
     if update is not None:
         return takes(update[1], dtype) or (update[1] == "add" and takes("addf", dtype))
-    kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])", name)
-    return kind is None or (dtype.format is not None) == (kind[1] == "f")
+    kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])|([fi])to[fi]|(ext|trunc)i", name)
+    if kind is None:
+        return True
+    if (kind[1] or kind[2]) == "f":
+        return dtype.format is not None
+    return dtype.kind in ("int", "uint") or (dtype.kind == "bool" and kind[3] == "ext")
 
 
 def _signature(function: Any) -> str:

@@ -11,7 +11,8 @@ HEAD = """# The kernel language
 
 Written from the definitions by `python -m cutile ops --markdown`; a test keeps it so. Every operation works on every
 backend, `reference`, `cpu` and `cuda`, unless its row says otherwise, and means what its example shows. In examples
-`run(f, x, ...)` computes `f` on tiles with these elements.
+`run(f, x, ...)` computes `f` on tiles with these elements; `x_in` is the tensor that `x` was loaded from, `x_at` a
+pointer to its first element (the kernel then says `@entry(unsafe=True)`), and `result` the `Mut` that takes the value.
 
 Errors are in units in the last place of the dtype, against the exact value; f16 and bf16 are computed in f32 and
 rounded once. Where no error is given, nothing rounds, or it rounds correctly (0.5).

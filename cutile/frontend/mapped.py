@@ -37,7 +37,7 @@ from cutile.frontend.values import (
     items_of,
 )
 from cutile.ir.core import Value
-from cutile.language.annotations import OWNED
+from cutile.language.mapped import OWNED
 from cutile.ops.bound import AssumeWithin, CheckIndex
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import StoreView

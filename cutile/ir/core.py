@@ -174,7 +174,7 @@ class Op:
 
     Attributes:
         name: in the IR.
-        spelled: how kernels write it: names of functions of `cutile`, methods as ".name", and operators as "x + y".
+        spelled: how kernels write it: functions of `cutile` by name, methods as "Owner.name", operators as "x + y".
         accuracy: how far floats may be from the exact result.
         effect_of: what it does to memory.
         isolated: whether its nested blocks read nothing from outside.

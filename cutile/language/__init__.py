@@ -4,18 +4,7 @@ Nothing here computes: a kernel is compiled from its source text, in which these
 they refer to. Type checkers and readers see the signatures.
 """
 
-from cutile.language.annotations import (
-    OWNED,
-    Const,
-    Dyn,
-    MappedPartitionMut,
-    Mut,
-    Partition,
-    PartitionIndex,
-    PartitionMut,
-    Shape,
-    Tensor,
-)
+from cutile.language.annotations import Const, Dyn, Mut, Shape, Tensor
 from cutile.language.arithmetic import (
     absf,
     absi,
@@ -77,6 +66,13 @@ from cutile.language.debug import (
     cuda_tile_print,
     print_tko,
 )
+from cutile.language.elements import (
+    GatherScatterView,
+    gather,
+    load_gather_scatter_view_tko,
+    make_gather_scatter_view,
+    scatter,
+)
 from cutile.language.functions import (
     broadcast,
     ceil_div,
@@ -96,6 +92,7 @@ from cutile.language.functions import (
     store_tile,
     transpose,
 )
+from cutile.language.mapped import OWNED, MappedPartitionMut, PartitionIndex
 from cutile.language.markers import (
     Latency,
     atomic,
@@ -130,22 +127,18 @@ from cutile.language.mathematics import (
     tan,
     tanh,
 )
+from cutile.language.partitions import Partition, PartitionMut
 from cutile.language.pointers import (
-    GatherScatterView,
     Ptr,
     addptr,
     addptr_tile,
     broadcast_ptr,
-    gather,
     int_to_ptr,
-    load_gather_scatter_view_tko,
     load_ptr_tko,
-    make_gather_scatter_view,
     pointer_to_tile,
     ptr_to_int,
     ptr_to_ptr,
     reshape_ptr,
-    scatter,
     store_ptr_tko,
     tile_to_pointer,
 )

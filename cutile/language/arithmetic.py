@@ -16,19 +16,34 @@ from cutile.tile import Tile, outside_kernel
 
 @operation
 def addi(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x + y` of integers; wraps. `overflow` promises that it does not."""
+    """`x + y` of integers; wraps. `overflow` promises that it does not.
+
+    Example:
+        >>> run(lambda x, y: ct.addi(x, y), [1, 2**31 - 1], [2, 1], dtype="i32")
+        [3, -2147483648]
+    """
     outside_kernel("addi")
 
 
 @operation
 def subi(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x - y` of integers; wraps. `overflow` promises that it does not."""
+    """`x - y` of integers; wraps. `overflow` promises that it does not.
+
+    Example:
+        >>> run(lambda x, y: ct.subi(x, y), [1, -(2**31)], [2, 1], dtype="i32")
+        [-1, 2147483647]
+    """
     outside_kernel("subi")
 
 
 @operation
 def muli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x * y` of integers; wraps. `overflow` promises that it does not."""
+    """`x * y` of integers; wraps. `overflow` promises that it does not.
+
+    Example:
+        >>> run(lambda x, y: ct.muli(x, y), [3, 2**30], [5, 5], dtype="i32")
+        [15, 1073741824]
+    """
     outside_kernel("muli")
 
 
@@ -46,13 +61,23 @@ def remi(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation
 def negi(x: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`-x` of integers; wraps. `overflow` promises that it does not."""
+    """`-x` of integers; wraps. `overflow` promises that it does not.
+
+    Example:
+        >>> run(lambda x: ct.negi(x), [5, -(2**31)], dtype="i32")
+        [-5, -2147483648]
+    """
     outside_kernel("negi")
 
 
 @operation
 def absi(x: Tile | int) -> Tile:
-    """The absolute value of integers; the smallest one stays itself."""
+    """The absolute value of integers; the smallest one stays itself.
+
+    Example:
+        >>> run(lambda x: ct.absi(x), [-7, -(2**31)], dtype="i32")
+        [7, -2147483648]
+    """
     outside_kernel("absi")
 
 
@@ -64,13 +89,23 @@ def mulhii(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation
 def maxi(x: Tile | int, y: Tile | int) -> Tile:
-    """The larger integer."""
+    """The larger integer.
+
+    Example:
+        >>> run(lambda x, y: ct.maxi(x, y), [1, 255], [2, 3], dtype="u8")
+        [2, 255]
+    """
     outside_kernel("maxi")
 
 
 @operation
 def mini(x: Tile | int, y: Tile | int) -> Tile:
-    """The smaller integer."""
+    """The smaller integer.
+
+    Example:
+        >>> run(lambda x, y: ct.mini(x, y), [1, -1], [2, 3], dtype="i8")
+        [1, -1]
+    """
     outside_kernel("mini")
 
 
@@ -112,13 +147,23 @@ def remf(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation
 def negf(x: Tile | float) -> Tile:
-    """`-x` of floats: the sign bit flipped, also of zeros."""
+    """`-x` of floats: the sign bit flipped, also of zeros.
+
+    Example:
+        >>> run(lambda x: ct.negf(x), [1.5, 0.0])
+        [-1.5, -0.0]
+    """
     outside_kernel("negf")
 
 
 @operation
 def absf(x: Tile | float) -> Tile:
-    """The absolute value of floats."""
+    """The absolute value of floats.
+
+    Example:
+        >>> run(lambda x: ct.absf(x), [-1.5, -0.0])
+        [1.5, 0.0]
+    """
     outside_kernel("absf")
 
 
@@ -160,35 +205,67 @@ def max_tile(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation
 def andi(x: Tile | int, y: Tile | int) -> Tile:
-    """`x & y`: bits of integers, or bools."""
+    """`x & y`: bits of integers, or bools.
+
+    Example:
+        >>> run(lambda x, y: ct.andi(x, y), [6, 3], [3, 1], dtype="i32")
+        [2, 1]
+    """
     outside_kernel("andi")
 
 
 @operation
 def ori(x: Tile | int, y: Tile | int) -> Tile:
-    """`x | y`: bits of integers, or bools."""
+    """`x | y`: bits of integers, or bools.
+
+    Example:
+        >>> run(lambda x, y: ct.ori(x, y), [6, 3], [3, 1], dtype="i32")
+        [7, 3]
+    """
     outside_kernel("ori")
 
 
 @operation
 def xori(x: Tile | int, y: Tile | int) -> Tile:
-    """`x ^ y`: bits of integers, or bools."""
+    """`x ^ y`: bits of integers, or bools.
+
+    Example:
+        >>> run(lambda x, y: ct.xori(x, y), [6, 3], [3, 1], dtype="i32")
+        [5, 2]
+    """
     outside_kernel("xori")
 
 
 @operation
 def noti(x: Tile | int) -> Tile:
-    """`~x`: bits of integers, or bools."""
+    """`~x`: bits of integers, or bools.
+
+    Example:
+        >>> run(lambda x: ct.noti(x), [0, 5], dtype="i32")
+        [-1, -6]
+    """
     outside_kernel("noti")
 
 
 @operation
 def shli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x << y`; 0 for a count of at least the width. `overflow` promises that nothing is shifted out."""
+    """`x << y`; 0 for a count of at least the width. `overflow` promises that nothing is shifted out.
+
+    Example:
+        >>> run(lambda x, y: ct.shli(x, y), [1, 3], [4, 1], dtype="i32")
+        [16, 6]
+    """
     outside_kernel("shli")
 
 
 @operation
 def shri(x: Tile | int, y: Tile | int) -> Tile:
-    """`x >> y`: the sign is kept where the dtype has one."""
+    """`x >> y`: the sign is kept where the dtype has one.
+
+    Example:
+        >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [2, 2], dtype="i8")
+        [-4, 4]
+        >>> run(lambda x, y: ct.shri(x, y), [240], [2], dtype="u8")
+        [60]
+    """
     outside_kernel("shri")

@@ -61,7 +61,16 @@ def atomic_and(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y &= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits."""
+    """`y &= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_and(flags, 0, ~(1 << ct.get_tile_block_id()[0]))
+        >>> flags = ct.api.full(15, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [8, 15, 15]
+    """
     outside_kernel("atomic_and")
 
 
@@ -75,7 +84,16 @@ def atomic_or(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits."""
+    """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_or(flags, 0, 1 << ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(8, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [15, 8, 8]
+    """
     outside_kernel("atomic_or")
 
 
@@ -89,7 +107,16 @@ def atomic_xor(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits."""
+    """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_xor(flags, 0, 1 << ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(1, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [6, 1, 1]
+    """
     outside_kernel("atomic_xor")
 
 
@@ -103,7 +130,16 @@ def atomic_max(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y = max(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits."""
+    """`y = max(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_max(flags, 0, 10 * ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(1, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [20, 1, 1]
+    """
     outside_kernel("atomic_max")
 
 
@@ -117,7 +153,16 @@ def atomic_min(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y = min(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits."""
+    """`y = min(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_min(flags, 0, -10 * ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(1, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [-20, 1, 1]
+    """
     outside_kernel("atomic_min")
 
 
@@ -131,7 +176,16 @@ def atomic_xchg(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits."""
+    """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def replace(y: ct.Mut):
+        ...     before = ct.atomic_xchg(y, 1, 7.0)
+        ...     y.store(ct.broadcast(before, y.shape) + y.load())
+        >>> replace(ct.api.ones((2,)).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [2.0, 8.0]
+    """
     outside_kernel("atomic_xchg")
 
 
@@ -181,6 +235,15 @@ def atomic_rmw_tko(
         scope: among whom.
         mask: bools; where it is false nothing happens.
         token: happen after the accesses that this stands for.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def histogram(counts: ct.Ptr[ct.i32], x: ct.Tensor):
+        ...     ct.atomic_rmw_tko(counts.offset(x.load_tile((4,), (0,))), 1, ct.atomic.ADD)
+        >>> counts, x = ct.api.zeros((3,), ct.i32).sync(), ct.api.full(2, (4,), ct.i32).sync()
+        >>> _ = histogram(counts.device_pointer(), x).grid((1,)).sync()
+        >>> counts.to_numpy().sync().tolist()
+        [0, 0, 4]
     """
     outside_kernel("atomic_rmw_tko")
 
@@ -198,6 +261,16 @@ def atomic_cas_tko(
     """Write `value` where the element pointed to has the bits of `expected`; what was there before, and a token.
 
     Elements of 32 or 64 bits; the other arguments as for `atomic_rmw_tko`.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def claim(y: ct.Mut, owner: ct.Ptr[ct.i32]):
+        ...     before, _ = ct.atomic_cas_tko(owner, -1, ct.get_tile_block_id()[0])
+        ...     y.store(ct.broadcast((before == -1).astype(ct.i32), y.shape))      # 1 for the block that came first
+        >>> owner = ct.api.full(-1, (1,), ct.i32).sync()
+        >>> out = claim(ct.api.zeros((3,), ct.i32).partition((1,)), owner.device_pointer()).first().unpartition().sync()
+        >>> int(out.to_numpy().sync().sum())
+        1
     """
     outside_kernel("atomic_cas_tko")
 

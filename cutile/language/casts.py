@@ -15,37 +15,67 @@ from cutile.tile import Tile, outside_kernel
 
 @operation
 def convert_scalar(x: Tile | float, dtype: Any) -> Tile:
-    """A scalar as another dtype, by the rules of `convert_tile`."""
+    """A scalar as another dtype, by the rules of `convert_tile`.
+
+    Example:
+        >>> run(lambda x: x + ct.convert_scalar(ct.get_num_tile_blocks()[0], ct.f32), [1.5])
+        [2.5]
+    """
     outside_kernel("convert_scalar")
 
 
 @operation
 def ftof(x: Tile | float, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN) -> Tile:
-    """Floats as another type of float, also those that are only stored."""
+    """Floats as another type of float, also those that are only stored.
+
+    Example:
+        >>> run(lambda x: ct.ftof(ct.ftof(x, ct.f16), ct.f32), [0.1])
+        [0.0999755859375]
+    """
     outside_kernel("ftof")
 
 
 @operation
 def ftoi(x: Tile | float, dtype: Any, rounding: _rounding = _rounding.ZERO) -> Tile:
-    """Floats as integers: rounded, saturated, and 0 for NaN."""
+    """Floats as integers: rounded, saturated, and 0 for NaN.
+
+    Example:
+        >>> run(lambda x: ct.ftoi(x, ct.i8).astype(ct.f32), [-1.75, 1000.0, float("nan")])
+        [-1.0, 127.0, 0.0]
+    """
     outside_kernel("ftoi")
 
 
 @operation
 def itof(x: Tile | int, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN) -> Tile:
-    """Integers as floats, rounded once."""
+    """Integers as floats, rounded once.
+
+    Example:
+        >>> run(lambda x: ct.itof(x, ct.f16).astype(ct.i32), [2048, 2049, 2051], dtype="i32")
+        [2048, 2048, 2052]
+    """
     outside_kernel("itof")
 
 
 @operation
 def exti(x: Tile | int, dtype: Any) -> Tile:
-    """Integers as wider ones: the sign of signed ones is extended, zeros before unsigned ones and bools."""
+    """Integers as wider ones: the sign of signed ones is extended, zeros before unsigned ones and bools.
+
+    Example:
+        >>> run(lambda x, y: ((ct.exti(x, ct.i16) + ct.exti(y, ct.i16)) // 2).astype(ct.i8), [100], [50], dtype="i8")
+        [75]
+    """
     outside_kernel("exti")
 
 
 @operation
 def trunci(x: Tile | int, dtype: Any, overflow: _overflow = _overflow.NONE) -> Tile:
-    """Integers as narrower ones: the low bits."""
+    """Integers as narrower ones: the low bits.
+
+    Example:
+        >>> run(lambda x: ct.trunci(x, ct.i8).astype(ct.i32), [5, 300, -129], dtype="i32")
+        [5, 44, 127]
+    """
     outside_kernel("trunci")
 
 

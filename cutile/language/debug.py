@@ -35,11 +35,32 @@ def cuda_tile_print(format: str, *values: Tile | float) -> None:
 
 @operation
 def print_tko(format: str, *values: Tile | float, token: Token | None = None) -> Token:
-    """`cuda_tile_print`, after the accesses that `token` stands for; a token."""
+    """`cuda_tile_print`, after the accesses that `token` stands for; a token.
+
+    Example:
+        >>> @ct.entry
+        ... def tell(y: ct.Mut):
+        ...     ct.print_tko("{}: {:.2f}\\n", ct.get_tile_block_id()[0], y.load(), token=ct.get_tensor_token(y))
+        >>> _ = tell(ct.api.ones((4,)).sync().partition((2,))).sync()
+        0: [1.00, 1.00]
+        1: [1.00, 1.00]
+    """
     outside_kernel("print_tko")
 
 
 @operation
 def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
-    """`assert condition, message`. Of a tile every element must hold."""
+    """`assert condition, message`. Of a tile every element must hold.
+
+    Example:
+        >>> @ct.entry
+        ... def root(y: ct.Mut):
+        ...     x = y.load()
+        ...     ct.cuda_tile_assert(x >= 0.0, "no root of a negative number")
+        ...     y.store(ct.sqrt(x))
+        >>> y = ct.api.full(-1.0, (2,)).sync()
+        >>> root(y.mut.partition((2,))).sync()
+        Traceback (most recent call last):
+        cutile.errors.KernelAssertionError: root: no root of a negative number...
+    """
     outside_kernel("cuda_tile_assert")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import DTypeLike, i32
-from cutile.language.annotations import Mut, Partition, Tensor
+from cutile.language.annotations import Mut, Tensor
 from cutile.language.mark import operation
+from cutile.language.partitions import Partition
 from cutile.tile import Tile, outside_kernel
 
 
@@ -74,13 +75,29 @@ def load_tile_like(x: Tensor, y: Mut) -> Tile:
 
 @operation
 def load_tile_mut(y: Mut) -> Tile:
-    """`y.load()`: this block's tile; zeros past the edges of the tensor."""
+    """`y.load()`: this block's tile; zeros past the edges of the tensor.
+
+    Example:
+        >>> @ct.entry
+        ... def increment(y: ct.Mut):
+        ...     ct.store_tile(y, ct.load_tile_mut(y) + 1.0)
+        >>> increment(ct.api.arange(3, ct.f32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [1.0, 2.0, 3.0]
+    """
     outside_kernel("load_tile_mut")
 
 
 @operation
 def store_tile(y: Mut, value: Tile | float) -> None:
-    """`y.store(value)`: write this block's tile; what lies past the edges of the tensor is dropped."""
+    """`y.store(value)`: write this block's tile; what lies past the edges of the tensor is dropped.
+
+    Example:
+        >>> @ct.entry
+        ... def number(y: ct.Mut):
+        ...     ct.store_tile(y, ct.broadcast(ct.get_tile_block_id()[0], y.shape))
+        >>> number(ct.api.zeros((5,), ct.i32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [0, 0, 1, 1, 2]
+    """
     outside_kernel("store_tile")
 
 
@@ -121,7 +138,12 @@ def permute(x: Tile, axes: tuple[int, ...]) -> Tile:
 
 @operation
 def transpose(x: Tile) -> Tile:
-    """The transpose of a tile of rank 2."""
+    """The transpose of a tile of rank 2.
+
+    Example:
+        >>> run(lambda x: ct.transpose(x.reshape((2, 2))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 3.0, 2.0, 4.0]
+    """
     outside_kernel("transpose")
 
 
@@ -136,7 +158,17 @@ def convert_tile(x: Tile | float, dtype: Any) -> Tile:
 
 @operation
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """`range` over constants whose loop is unrolled: the loop variable is a constant in each copy of the body."""
+    """`range` over constants whose loop is unrolled: the loop variable is a constant in each copy of the body.
+
+    Example:
+        >>> @ct.entry
+        ... def fill(y: ct.Mut):
+        ...     part = y.partition_mut((1,))
+        ...     for i in ct.static_range(3):                  # i is a constant here
+        ...         part.store(ct.constant(i * i, (1,), y.dtype), i)
+        >>> fill(ct.api.zeros((3,)).partition((3,))).first().unpartition().to_numpy().sync().tolist()
+        [0.0, 1.0, 4.0]
+    """
     outside_kernel("static_range")
 
 

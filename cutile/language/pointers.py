@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import DTypeLike
-from cutile.language.annotations import Mut, Partition, Subscriptable, Tensor
+from cutile.language.facts import Subscriptable
 from cutile.language.mark import operation
 from cutile.language.markers import Latency, ordering, scope
 from cutile.language.tokens import Token
@@ -42,33 +42,68 @@ class Ptr(Subscriptable):
 
     @property
     def dtype(self) -> Any:
-        """The element type of what is pointed to."""
+        """The element type of what is pointed to.
+
+        Example:
+            >>> run(lambda x: x + ct.constant(1, (2,), x_at.dtype), [1.0, 2.0])
+            [2.0, 3.0]
+        """
         outside_kernel("Ptr.dtype")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents of a tile of pointers; `()` for one pointer."""
+        """The extents of a tile of pointers; `()` for one pointer.
+
+        Example:
+            >>> run(lambda x: ct.broadcast(7.0, x_at.offset(ct.iota((2,))).shape), [1.0, 2.0])
+            [7.0, 7.0]
+        """
         outside_kernel("Ptr.shape")
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        Example:
+            >>> run(lambda x: x + x_at.ndim, [1.0, 2.0])
+            [1.0, 2.0]
+        """
         outside_kernel("Ptr.ndim")
 
     def offset(self, count: Tile | int) -> Ptr:
-        """The pointers `count` elements further on; see `cutile.addptr`, `cutile.addptr_tile`."""
+        """The pointers `count` elements further on; see `cutile.addptr`, `cutile.addptr_tile`.
+
+        Example:
+            >>> run(lambda x: x + x_at.offset(1).load(), [1.0, 5.0])
+            [6.0, 10.0]
+        """
         outside_kernel("Ptr.offset")
 
     def offset_tile(self, counts: Tile) -> Ptr:
-        """The pointers `counts` elements further on, lane by lane; see `cutile.addptr_tile`."""
+        """The pointers `counts` elements further on, lane by lane; see `cutile.addptr_tile`.
+
+        Example:
+            >>> run(lambda x: x_at.offset_tile(1 - ct.iota((2,))).load(), [1.0, 5.0])
+            [5.0, 1.0]
+        """
         outside_kernel("Ptr.offset_tile")
 
     def broadcast(self, shape: tuple[int, ...]) -> Ptr:
-        """One pointer, or axes of size 1, repeated to `shape`; see `cutile.broadcast_ptr`."""
+        """One pointer, or axes of size 1, repeated to `shape`; see `cutile.broadcast_ptr`.
+
+        Example:
+            >>> run(lambda x: x_at.broadcast((2,)).load(), [7.0, 8.0])
+            [7.0, 7.0]
+        """
         outside_kernel("Ptr.broadcast")
 
     def reshape(self, shape: tuple[int, ...]) -> Ptr:
-        """The same pointers under another shape; see `cutile.reshape_ptr`."""
+        """The same pointers under another shape; see `cutile.reshape_ptr`.
+
+        Example:
+            >>> run(lambda x: x_at.offset(ct.iota((2,))).reshape((2, 1)).load().reshape((2,)), [1.0, 2.0])
+            [1.0, 2.0]
+        """
         outside_kernel("Ptr.reshape")
 
     def __add__(self, count: Tile | int) -> Ptr:
@@ -80,65 +115,126 @@ class Ptr(Subscriptable):
         outside_kernel("Ptr -")
 
     def load(self, *, mask: Tile | None = None, pad: Tile | float | None = None) -> Tile:
-        """The elements pointed to, in program order; `pad` (zero) where `mask` is false."""
+        """The elements pointed to, in program order; `pad` (zero) where `mask` is false.
+
+        Example:
+            >>> run(lambda x: x_at.offset(ct.iota((3,))).load(mask=x > 1.0, pad=-1.0), [1.0, 2.0, 3.0])
+            [-1.0, 2.0, 3.0]
+        """
         outside_kernel("Ptr.load")
 
     def store(self, value: Tile | float, *, mask: Tile | None = None) -> None:
-        """Write the elements pointed to, in program order; nothing where `mask` is false."""
+        """Write the elements pointed to, in program order; nothing where `mask` is false.
+
+        Example:
+            >>> @ct.entry(unsafe=True)
+            ... def number(p: ct.Ptr[ct.i32], n: ct.i32):
+            ...     lanes = ct.iota((4,))
+            ...     p.offset(lanes).store(lanes * lanes, mask=lanes < n)
+            >>> x = ct.api.zeros((3,), ct.i32).sync()
+            >>> _ = number(x.device_pointer(), 3).grid((1,)).sync()
+            >>> x.to_numpy().sync().tolist()
+            [0, 1, 4]
+        """
         outside_kernel("Ptr.store")
 
 
 @operation
 def pointer_to_tile(pointer: Ptr) -> Ptr:
-    """A pointer as a tile of shape `()`: the same, since a scalar is such a tile here."""
+    """A pointer as a tile of shape `()`: the same, since a scalar is such a tile here.
+
+    Example:
+        >>> run(lambda x: ct.pointer_to_tile(x_at).reshape((1,)).load(), [3.0])
+        [3.0]
+    """
     outside_kernel("pointer_to_tile")
 
 
 @operation
 def tile_to_pointer(pointers: Ptr) -> Ptr:
-    """The pointer in a tile of shape `()`."""
+    """The pointer in a tile of shape `()`.
+
+    Example:
+        >>> run(lambda x: x + ct.tile_to_pointer(x_at.reshape((1,)).reshape(())).load(), [3.0])
+        [6.0]
+    """
     outside_kernel("tile_to_pointer")
 
 
 @operation
 def addptr(pointers: Ptr, count: Tile | int) -> Ptr:
-    """Every pointer `count` elements further on; `count` is an integer scalar."""
+    """Every pointer `count` elements further on; `count` is an integer scalar.
+
+    Example:
+        >>> run(lambda x: x + ct.addptr(x_at, 1).load(), [1.0, 5.0])
+        [6.0, 10.0]
+    """
     outside_kernel("addptr")
 
 
 @operation
 def addptr_tile(pointers: Ptr, counts: Tile) -> Ptr:
-    """Pointers `counts` elements further on, lane by lane; the two broadcast."""
+    """Pointers `counts` elements further on, lane by lane; the two broadcast.
+
+    Example:
+        >>> run(lambda x: ct.addptr_tile(x_at, 1 - ct.iota((2,))).load(), [1.0, 5.0])
+        [5.0, 1.0]
+    """
     outside_kernel("addptr_tile")
 
 
 @operation
 def broadcast_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
-    """One pointer, or axes of size 1, repeated to `shape`."""
+    """One pointer, or axes of size 1, repeated to `shape`.
+
+    Example:
+        >>> run(lambda x: ct.broadcast_ptr(x_at, (2,)).load(), [7.0, 8.0])
+        [7.0, 7.0]
+    """
     outside_kernel("broadcast_ptr")
 
 
 @operation
 def reshape_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
-    """The same pointers, in row-major order, under another shape."""
+    """The same pointers, in row-major order, under another shape.
+
+    Example:
+        >>> run(lambda x: x * ct.reduce_sum(ct.reshape_ptr(x_at.offset(ct.iota((2,))), (2, 1)).load(), 0), [1.0, 2.0])
+        [3.0, 6.0]
+    """
     outside_kernel("reshape_ptr")
 
 
 @operation
 def int_to_ptr(addresses: Tile | int, dtype: DTypeLike) -> Ptr:
-    """Addresses in bytes (i64 or u64) as pointers to elements of `dtype`."""
+    """Addresses in bytes (i64 or u64) as pointers to elements of `dtype`.
+
+    Example:
+        >>> run(lambda x: x + ct.int_to_ptr(ct.ptr_to_int(x_at) + 4, ct.f32).load(), [1.0, 5.0])
+        [6.0, 10.0]
+    """
     outside_kernel("int_to_ptr")
 
 
 @operation
 def ptr_to_int(pointers: Ptr) -> Tile:
-    """The addresses in bytes, as a tile of i64."""
+    """The addresses in bytes, as a tile of i64.
+
+    Example:
+        >>> run(lambda x: x + (ct.ptr_to_int(x_at.offset(3)) - ct.ptr_to_int(x_at)), [0], dtype="i64")
+        [24]
+    """
     outside_kernel("ptr_to_int")
 
 
 @operation
 def ptr_to_ptr(pointers: Ptr, dtype: DTypeLike) -> Ptr:
-    """The same addresses as pointers to elements of another dtype."""
+    """The same addresses as pointers to elements of another dtype.
+
+    Example:
+        >>> run(lambda x: x + (ct.ptr_to_ptr(x_at, ct.u32).load() >> 23).astype(ct.f32), [1.0])  # the exponent's bits
+        [128.0]
+    """
     outside_kernel("ptr_to_ptr")
 
 
@@ -162,6 +258,10 @@ def load_ptr_tko(
         pad: what the result has there; zero by default.
         token: happen after the accesses that this stands for.
         latency: a hint.
+
+    Example:
+        >>> run(lambda x: ct.load_ptr_tko(x_at.offset(ct.iota((3,))), mask=x > 1.0, pad=-1.0)[0], [1.0, 2.0, 3.0])
+        [-1.0, 2.0, 3.0]
     """
     outside_kernel("load_ptr_tko")
 
@@ -186,99 +286,15 @@ def store_ptr_tko(
         mask: bools; where it is false nothing is written.
         token: happen after the accesses that this stands for.
         latency: a hint.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def number(p: ct.Ptr[ct.i32], n: ct.i32):
+        ...     lanes = ct.iota((4,)) + 4 * ct.get_tile_block_id()[0]
+        ...     ct.store_ptr_tko(p.offset(lanes), lanes, mask=lanes < n)
+        >>> x = ct.api.zeros((6,), ct.i32).sync()
+        >>> _ = number(x.device_pointer(), 6).grid((2,)).sync()
+        >>> x.to_numpy().sync().tolist()
+        [0, 1, 2, 3, 4, 5]
     """
     outside_kernel("store_ptr_tko")
-
-
-@operation
-def gather(
-    x: Tensor | Mut | Partition,
-    index: Tile | int | tuple[Tile | int, ...],
-    *,
-    mask: Tile | None = None,
-    padding_value: Tile | float = 0,
-) -> Tile:
-    """The elements of a tensor at any indices: lane by lane, in elements, counted from the tensor's start.
-
-    Args:
-        x: a tensor, a partition or a `Mut` (the whole of it, not this block's tile alone).
-        index: one tile or scalar of integers per axis; they broadcast, and the result has their shape.
-        mask: where it is false nothing is read.
-        padding_value: what the result has there, and where an index is not in the tensor (negative ones count from
-            nowhere: they are not in it).
-
-    Example:
-        >>> @ct.entry
-        ... def flip(y: ct.Mut, x: ct.Tensor):
-        ...     y.store(ct.gather(x, x.shape[0] - 1 - ct.iota(y.shape)))
-        >>> x = ct.api.arange(4, ct.f32).sync()
-        >>> out = flip(ct.api.zeros((4,)).partition((4,)), x).first().unpartition().sync()
-        >>> out.to_numpy().sync()
-        array([3., 2., 1., 0.], dtype=float32)
-    """
-    outside_kernel("gather")
-
-
-@operation
-def scatter(
-    y: Mut, index: Tile | int | tuple[Tile | int, ...], value: Tile | float, *, mask: Tile | None = None
-) -> None:
-    """Write elements of a `Mut` at any indices, counted as in `gather`; what is not in the tensor is dropped.
-
-    Where two lanes, or two tile blocks, write one element, one of them wins. The tile blocks of a kernel that scatters
-    are started in linear order.
-
-    Args:
-        y: a `Mut`; the whole tensor can be reached, not this block's tile alone.
-        index: one tile or scalar of integers per axis; they broadcast.
-        value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing is written.
-    """
-    outside_kernel("scatter")
-
-
-class GatherScatterView:
-    """A tensor seen as tiles whose places along one axis are chosen one by one. Made by `make_gather_scatter_view`."""
-
-
-@operation
-def make_gather_scatter_view(x: Tensor, shape: tuple[int, ...], axis: int = 0) -> GatherScatterView:
-    """A view of `x` in tiles of `shape`, whose places along `axis` are given by an index tile at each load.
-
-    Example:
-        >>> @ct.entry
-        ... def rows(y: ct.Mut, x: ct.Tensor, order: ct.Tensor):
-        ...     view = ct.make_gather_scatter_view(x, y.shape, axis=0)
-        ...     chosen = ct.load_tile(order, (y.shape[0],), (0,))
-        ...     tile, _ = ct.load_gather_scatter_view_tko(view, (chosen, 0))
-        ...     y.store(tile)
-        >>> x = ct.api.arange(6, ct.i32).reshape((3, 2)).sync()
-        >>> import numpy as np
-        >>> order = ct.api.from_numpy(np.array([2, 0], np.int32)).sync()
-        >>> out = rows(ct.api.zeros((2, 2), ct.i32).partition((2, 2)), x, order).first().unpartition().sync()
-        >>> out.to_numpy().sync().tolist()
-        [[4, 5], [0, 1]]
-    """
-    outside_kernel("make_gather_scatter_view")
-
-
-@operation
-def load_gather_scatter_view_tko(
-    view: GatherScatterView,
-    index: tuple[Tile | int, ...],
-    ordering: ordering = ordering.WEAK,
-    scope: scope | None = None,
-    token: Token | None = None,
-    latency: Latency | None = None,
-) -> tuple[Tile, Token]:
-    """A tile of a gather view, and a token; zeros where an index is not in the tensor.
-
-    Args:
-        view: what `make_gather_scatter_view` made.
-        index: along the view's axis a tile of i32, one element index for each place of the tile; along the others a
-            tile index.
-        ordering: WEAK: nothing writes the tensor meanwhile.
-        scope, latency: hints.
-        token: happen after the accesses that this stands for.
-    """
-    outside_kernel("load_gather_scatter_view_tko")

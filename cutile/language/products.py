@@ -19,7 +19,13 @@ def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
 
 @operation
 def mmaf(a: Tile, b: Tile, acc: Tile) -> Tile:
-    """`mma` of floats."""
+    """`mma` of floats.
+
+    Example:
+        >>> run(lambda x: ct.mmaf(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
+        ...     [1.0, 2.0, 3.0, 4.0])
+        [7.0, 10.0, 15.0, 22.0]
+    """
     outside_kernel("mmaf")
 
 

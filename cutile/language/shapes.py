@@ -16,37 +16,67 @@ T = TypeVar("T")
 
 @operation
 def broadcast_scalar(x: Tile | float, shape: tuple[int, ...]) -> Tile:
-    """A scalar repeated to `shape`."""
+    """A scalar repeated to `shape`.
+
+    Example:
+        >>> run(lambda x: ct.broadcast_scalar(ct.reduce_max(x, 0), (3,)), [1.0, 5.0, 2.0])
+        [5.0, 5.0, 5.0]
+    """
     outside_kernel("broadcast_scalar")
 
 
 @operation
 def scalar_to_tile(x: Tile | float) -> Tile:
-    """A scalar as a tile of shape `()`, which a scalar is."""
+    """A scalar as a tile of shape `()`, which a scalar is.
+
+    Example:
+        >>> run(lambda x: x + ct.scalar_to_tile(ct.num_tiles(x_in.partition((2,)), 0)), [1, 2, 3], dtype="i32")
+        [3, 4, 5]
+    """
     outside_kernel("scalar_to_tile")
 
 
 @operation
 def tile_to_scalar(x: Tile) -> Tile:
-    """A tile of shape `()` as a scalar, which such a tile is."""
+    """A tile of shape `()` as a scalar, which such a tile is.
+
+    Example:
+        >>> run(lambda x: x / ct.tile_to_scalar(ct.reduce_sum(x, 0)), [1.0, 3.0])
+        [0.25, 0.75]
+    """
     outside_kernel("tile_to_scalar")
 
 
 @operation
 def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]:
-    """A tuple of indices in another order: entry `k` of the result is `values[axes[k]]`."""
+    """A tuple of indices in another order: entry `k` of the result is `values[axes[k]]`.
+
+    Example:
+        >>> run(lambda x: x.reshape(ct.permute_array((1, 4), (1, 0))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 2.0, 3.0, 4.0]
+    """
     outside_kernel("permute_array")
 
 
 @operation
 def get_tensor_shape(x: Tensor | Mut) -> tuple[int, ...]:
-    """The extents of a whole tensor, also of one that is cut into tiles."""
+    """The extents of a whole tensor, also of one that is cut into tiles.
+
+    Example:
+        >>> run(lambda x: x + ct.get_tensor_shape(x_in)[0], [1, 2, 3], dtype="i32")
+        [4, 5, 6]
+    """
     outside_kernel("get_tensor_shape")
 
 
 @operation
 def get_shape_dim(shape: tuple[int, ...], axis: int) -> int:
-    """One extent of a shape: `shape[axis]`."""
+    """One extent of a shape: `shape[axis]`.
+
+    Example:
+        >>> run(lambda x: x + ct.get_shape_dim(x_in.shape, 0), [1, 2, 3], dtype="i32")
+        [4, 5, 6]
+    """
     outside_kernel("get_shape_dim")
 
 

@@ -14,7 +14,7 @@ from cutile.ir.effects import Effect
 from cutile.ir.types import Type
 
 
-class CheckTile(Op, name="check_tile", spelled=(".load", ".store"), effect=Effect.WRITE):
+class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.store"), effect=Effect.WRITE):
     """`index` names a tile of `x`: it is not negative, and less than the tiles along `axis`, one at each `step`.
 
     Examples:
@@ -38,7 +38,7 @@ class CheckTile(Op, name="check_tile", spelled=(".load", ".store"), effect=Effec
         return ()
 
 
-class CheckIndex(Op, name="check_index", spelled=(".partition_mut",), effect=Effect.WRITE):
+class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=Effect.WRITE):
     """`0 <= index < count`; `what` says of what, for the error.
 
     Examples:
@@ -97,8 +97,9 @@ class AssumeWithin(
     Assumption,
     name="assume_within",
     spelled=(
-        ".iter_indices", ".iter_indices_with", ".iter_indices_within", ".iter_indices_within_with",
-        ".coords", ".components",
+        "MappedPartitionMut.iter_indices", "MappedPartitionMut.iter_indices_with",
+        "MappedPartitionMut.iter_indices_within", "MappedPartitionMut.iter_indices_within_with",
+        "PartitionIndex.coords", "PartitionIndex.components",
     ),
 ):  # fmt: skip
     """`low <= x < high`: what a minted index is known to be. With `reached`, both ends are among its values.

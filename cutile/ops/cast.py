@@ -13,7 +13,9 @@ from cutile.ir.types import Type
 
 
 class Convert(
-    Op, name="convert", spelled=("convert_tile", ".astype", "convert_scalar", "ftof", "ftoi", "itof", "exti", "trunci")
+    Op,
+    name="convert",
+    spelled=("convert_tile", "Tile.astype", "convert_scalar", "ftof", "ftoi", "itof", "exti", "trunci"),
 ):
     """The elements as another dtype.
 
@@ -56,7 +58,7 @@ class Convert(
         return converted(x, self.x.tile.dtype, self.dtype, self.rounding)
 
 
-class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", ".pack", ".unpack")):
+class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", "Tile.pack", "Tile.unpack")):
     """The same bits as another dtype of the same width. Bits that mean nothing (the last 13 of a tf32, the upper
     4 of an f4e2m1fn) are 0, and a NaN of 16 bits may become another NaN.
 

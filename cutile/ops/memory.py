@@ -31,8 +31,14 @@ class TensorDim(Op, name="tensor_dim", spelled=("num_tiles", "get_tensor_shape")
 
 
 class LoadTile(
-    Op, name="load_tile", spelled=("load_tile", "load_tile_like", ".load", ".load_tile"), effect=Effect.READ
-):
+    Op,
+    name="load_tile",
+    spelled=(
+        "load_tile", "load_tile_like", "load_tensor", "Tensor.load_tile", "Partition.load", "Partition.load_index",
+        "MappedPartitionMut.load",
+    ),
+    effect=Effect.READ,
+):  # fmt: skip
     """The tile of `shape` at the tile index `index` (one i32 scalar per axis); zeros past the edges, at any index.
 
     Examples:
@@ -54,7 +60,7 @@ class LoadTile(
         return (TileType(self.x.tensor.dtype, self.shape),)
 
 
-class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", ".load"), effect=Effect.READ):
+class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", "Mut.load"), effect=Effect.READ):
     """This block's own tile; zeros past the edges.
 
     Examples:
@@ -68,7 +74,7 @@ class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", ".load"), effect=Ef
         return (self.x.mut.tile_type,)
 
 
-class StoreMut(Op, name="store_mut", spelled=("store_tile", ".store"), effect=Effect.WRITE):
+class StoreMut(Op, name="store_mut", spelled=("store_tile", "Mut.store"), effect=Effect.WRITE):
     """Write this block's own tile; what lies past the edges is dropped.
 
     Examples:

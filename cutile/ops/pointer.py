@@ -81,7 +81,8 @@ class TensorStride(Op, name="tensor_stride", spelled=("gather", "scatter")):
 class LoadPointer(
     Op,
     name="load_pointer",
-    spelled=("gather", "load_ptr_tko", "make_gather_scatter_view", "load_gather_scatter_view_tko", ".load"),
+    spelled=("gather", "load_ptr_tko", "make_gather_scatter_view", "load_gather_scatter_view_tko", "Ptr.load"),
+    effect=Effect.READ,
 ):
     """The elements at `pointers` where `mask` holds, `pad` elsewhere. Nothing is read where it does not.
 
@@ -115,7 +116,7 @@ class LoadPointer(
         return (self.pad.type,)
 
 
-class StorePointer(Op, name="store_pointer", spelled=("scatter", "store_ptr_tko", ".store"), effect=Effect.OUTSIDE):
+class StorePointer(Op, name="store_pointer", spelled=("scatter", "store_ptr_tko", "Ptr.store"), effect=Effect.OUTSIDE):
     """Write `value` to the elements at `pointers` where `mask` holds. Of lanes with one address, any one wins.
 
     Examples:

@@ -12,7 +12,7 @@ from cutile.ir.core import ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, 
 from cutile.ir.types import Type
 
 
-class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", ".broadcast")):
+class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", "Tile.broadcast")):
     """A scalar, or axes of size 1, repeated to `shape`. The ranks are equal unless `x` is a scalar.
 
     Examples:
@@ -37,7 +37,7 @@ class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", 
         return np.broadcast_to(x, self.shape)
 
 
-class Reshape(Op, name="reshape", spelled=("reshape", ".reshape")):
+class Reshape(Op, name="reshape", spelled=("reshape", "Tile.reshape")):
     """The same elements, in row-major order, under another shape.
 
     Examples:
@@ -61,7 +61,7 @@ class Reshape(Op, name="reshape", spelled=("reshape", ".reshape")):
         return np.reshape(x, self.shape)
 
 
-class Permute(Op, name="permute", spelled=("permute", "transpose", ".transpose")):
+class Permute(Op, name="permute", spelled=("permute", "transpose", "Tile.transpose")):
     """The axes in another order: axis `k` of the result is axis `axes[k]` of `x`.
 
     Examples:

@@ -7,7 +7,7 @@ divide it, ends where the next block's begins. A tile that begins before element
 
 from __future__ import annotations
 
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import EVERY_DTYPE, DTypeLike
 from cutile.errors import KernelTypeError
 from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
@@ -36,7 +36,8 @@ class LoadView(
     name="load_view",
     spelled=(
         "load_view_tko", "load_strided_view_tko", "make_partition_view", "make_strided_view", "get_index_space_shape",
-        ".partition", ".partition_permuted", ".load", ".load_pipelined", ".load_unchecked", ".load_index",
+        "Tensor.partition", "Tensor.partition_permuted", "Partition.load", "Partition.load_pipelined",
+        "Partition.load_unchecked", "Partition.load_index",
     ),
     effect=Effect.READ,
 ):  # fmt: skip
@@ -99,7 +100,8 @@ class StoreView(
     name="store_view",
     spelled=(
         "store_view_tko", "make_partition_view_mut",
-        ".partition_mut", ".partition_full_mut", ".store", ".store_unchecked", ".store_index",
+        "Mut.partition_mut", "Mut.partition_full_mut", "PartitionMut.store", "PartitionMut.store_unchecked",
+        "PartitionMut.store_index", "MappedPartitionMut.store",
     ),
     effect=Effect.WRITE,
 ):  # fmt: skip
@@ -165,6 +167,11 @@ class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tens
     shape: tuple[int | None, ...] = attribute()
     strides: tuple[int | None, ...] = attribute()
     alignment: int = attribute()
+
+    @classmethod
+    def dtypes(cls) -> tuple[DTypeLike, ...]:
+        """Of the elements, not of their address."""
+        return EVERY_DTYPE
 
     @property
     def extents(self) -> tuple[Value | int, ...]:

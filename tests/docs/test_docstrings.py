@@ -5,6 +5,7 @@ import importlib
 
 import pytest
 
+from cutile.command.catalogue import Entry, catalogue, shows
 from tests.architecture.sources import PACKAGES, ROOT, Module, modules
 
 WITH_EXAMPLES = [
@@ -27,6 +28,19 @@ def test_the_examples_of_a_module(module: Module) -> None:
     )
     assert tried > 0
     assert failed == 0
+
+
+@pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)
+def test_an_operation_has_an_example_that_uses_it(entry: Entry) -> None:
+    """It is a docstring's of a module above, so that it runs."""
+    assert entry.example, f"{entry.name} has no example in its docstring"
+    assert shows(entry.name, entry.example), f"the example of {entry.name} does not use it:\n{entry.example}"
+
+
+def test_an_example_of_something_else_is_noticed() -> None:
+    assert shows("Mut.load", ">>> y.load()")
+    assert not shows("Mut.load", ">>> ct.load_tile(x, (2,), (0,))")
+    assert not shows("exp", ">>> ct.exp2(x)")
 
 
 def test_a_wrong_example_is_noticed() -> None:

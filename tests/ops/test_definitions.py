@@ -36,8 +36,10 @@ def test_every_operation_says_how_it_is_written() -> None:
 
 @pytest.mark.parametrize(("name", "spelling"), list(spellings()))
 def test_a_spelling_means_something(name: str, spelling: str) -> None:
-    if spelling.startswith("."):
-        assert any(method == spelling[1:] for _, method in METHODS), f"{name}: no tile or tensor has {spelling}"
+    owner, _, method = spelling.rpartition(".")
+    if owner.isidentifier():
+        assert hasattr(getattr(ct, owner), method), f"{name}: there is no {spelling}"
+        assert any(method == known for _, known in METHODS), f"{name}: the front end has no {spelling}"
     elif spelling.isidentifier():
         assert spelling in ct.__all__
         assert handler_of(getattr(ct, spelling)) is not None
