@@ -260,7 +260,8 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
 
     The result may be read after a `GroupWait` alone, and the slot be given up likewise. With `promoted`, so many
     columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
-    whether `acc` is added to; else the product takes its place.
+    whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
+    `acc`, so that its rows are the columns of the instructions.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -270,6 +271,7 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     right: DTypeLike = attribute()
     depth: int = attribute()
     promoted: int = attribute(0)
+    exchanged: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)

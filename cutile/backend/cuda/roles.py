@@ -60,7 +60,7 @@ class RoleLowering(Lowering):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        function = cut(function, plan.loop)
+        function = function if plan.exchanged else cut(function, plan.loop)  # few rows have few sums
         parts = [(op, _part_layout(op, plan.groups)) for op in function.walk() if isinstance(op, Part)]
         super().__init__(function, 4 * plan.groups, arch, ((plan.product, plan.accumulator), *parts))
         self._plan = plan
@@ -310,10 +310,11 @@ class RoleLowering(Lowering):
                 acc=acc,
                 turn=turn,
                 added=(later,) if fresh else (),
-                left=product.a.tile.dtype,
-                right=product.b.tile.dtype,
+                left=(product.b if plan.exchanged else product.a).tile.dtype,
+                right=(product.a if plan.exchanged else product.b).tile.dtype,
                 depth=product.a.tile.shape[1],
                 promoted=plan.promoted,
+                exchanged=plan.exchanged,
             )
             self._add(
                 made,

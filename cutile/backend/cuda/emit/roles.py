@@ -104,6 +104,7 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
         *_numbers(op, "depth", "slots", "slot_bytes", "place"),
         *([f"promoted={op.promoted}"] if op.promoted else []),
         *(["replaces=True"] if op.added else []),
+        *(["exchanged=True"] if op.exchanged else []),
     )
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn), *map(kernel.use, op.added)))
 

@@ -179,11 +179,18 @@ def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability
     near = rounding in (None, NEAREST_EVEN)
     halves = {f16, bf16, f32}
     eights = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in halves)
-    return near and capability >= FP8_SINCE and eights
+    return near and ((dtype is f32 and target in (f16, bf16)) or (capability >= FP8_SINCE and eights))
 
 
 def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
-    """Two elements at once, to or from a float of 8 bits."""
+    """Two elements at once: to or from a float of 8 bits, or from f32 to one of 16.
+
+    The linker would make pairs of single conversions to 16 bits as well, but where they read a warp group's sums it
+    then takes them to do so while products are under way, and lets no two products run at once (C7514).
+    """
+    if target in (f16, bf16):
+        pair = asm(b, I32, [high, low], f"cvt.rn.{target.name}x2.f32 $0, $1, $2;", "=r,f,f")
+        return b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
     if target in FP8:
         text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
         pair = asm(b, I16, [widen(b, source, high), widen(b, source, low)], text, "=h,f,f")

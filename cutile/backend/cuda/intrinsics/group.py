@@ -107,6 +107,7 @@ def multiply(
     place: int,
     promoted: int = 0,
     replaces: bool = False,
+    exchanged: bool = False,
 ) -> Any:
     """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn.
 
@@ -123,8 +124,9 @@ def multiply(
         place: where the ring is in shared memory, in bytes.
         promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         replaces: `f(acc, turn, added)`: the product takes the place of the sums where `added` does not hold.
+        exchanged: the sums are those of the transpose: their rows are the instruction's columns.
     """
-    rows, columns = layout.shape
+    rows, columns = reversed(layout.cover) if exchanged else layout.cover
     groups = layout.warps // 4
     wide = promoted or columns
     instruction = _Instruction(dtype, other, wide, left, right)
