@@ -31,6 +31,7 @@ Lies = Literal["whole", "wide", "odd"]
 """How rows lie: one behind the other; in wider rows that begin at multiples of 16 bytes; or anywhere."""
 
 TILES = ((128, 256, 64), (128, 192, 64), (128, 128, 64), (128, 96, 64), (64, 256, 64), (64, 128, 64), (64, 64, 64))
+TILES_OF_FEW_ROWS = ((16, 64, 64), (8, 64, 128), (1, 64, 64), (20, 128, 64), (48, 256, 64), (96, 128, 64))
 TILES_OF_WARPS = ((128, 128, 32), (64, 64, 32), (96, 80, 48), (32, 32, 16), (16, 16, 16))
 
 
@@ -72,7 +73,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
         st.sampled_from([bf16, f16, f32]),
         layout,
         layout,
-        st.one_of(st.none(), st.sampled_from(TILES), st.sampled_from(TILES_OF_WARPS)),
+        st.one_of(st.none(), *map(st.sampled_from, (TILES, TILES_OF_FEW_ROWS, TILES_OF_WARPS))),
         plain,
         plain,
         st.one_of(st.just("none"), st.sampled_from(tuple(ACTIVATIONS))),

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cutile.backend.cuda.exchange import exchanged, sums_of, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
@@ -104,7 +105,7 @@ class Specialised:
         promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
         limited: whether waits that last too long end the kernel.
         together: turns whose products the tensor cores add up before they are added in f32; 0 for all of them.
-        exchanged: whether the operands have changed places.
+        exchanged: whether the operands have changed places (`exchange.py`): `left` is the kernel's right one.
     """
 
     loop: For
@@ -169,8 +170,8 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     if form is None:
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise _Refused(f"products of {of} that add up in {acc} keep to a warp")
-    exchanged = _exchanged(rows, columns)
-    tall, wide = (columns, _whole(rows)) if exchanged else (rows, columns)
+    swapped = exchanged(rows, columns)
+    tall, wide = (columns, whole(rows)) if swapped else (rows, columns)
     groups = _groups(tall, wide, form)
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
     _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
@@ -184,11 +185,11 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = _operand(product.a, 1, loop, definitions, uses)
     right = _operand(product.b, 0, loop, definitions, uses)
-    if exchanged:
+    if swapped:
         left, right = right, left
     bounds = (loop.start, loop.stop, loop.step)
     axes = {each: _block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
-    cluster, along, left, right = _cluster(left, right, axes, options, exchanged)
+    cluster, along, left, right = _cluster(left, right, axes, options, swapped)
     for operand in (left, right):
         stored = form.any_major or operand.panels.k_major
         _require(stored, f"{dtype} operands must be contiguous along K: transpose {operand.load.x.name} in memory")
@@ -203,12 +204,8 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     _require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
     wanted = [loop.start, loop.stop, loop.step, *left.load.index, *right.load.index]
     needed = _scalar_slice(wanted, definitions, loop)
-    accumulator = (
-        group_accumulator((columns, rows), groups).permute((1, 0))
-        if exchanged
-        else group_accumulator((rows, columns), groups)
-    )
-    store = None if exchanged else _bulk_store(function)
+    accumulator = sums_of(rows, columns, groups) if swapped else group_accumulator((rows, columns), groups)
+    store = None if swapped else _bulk_store(function)
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
     for buffers in _buffers(rows // (ROWS * groups) * piece.count) if piece is not None else [0]:
@@ -230,7 +227,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 frozenset(needed),
                 *(_promoted(tall, wide, depth, groups) if form.promoted else (0, 0)),
                 options.limit_waits,
-                exchanged,
+                swapped,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -242,17 +239,6 @@ def _loop_of_products(function: Function) -> tuple[For, Mma]:
     loops = [op for op in function.body.operations if isinstance(op, For) and product in op.body.operations]
     _require(len(loops) == 1, "the product is not in a loop of the kernel's own")
     return loops[0], product
-
-
-def _exchanged(rows: int, columns: int) -> bool:
-    """Whether the operands change places: where the rows of a tile are no whole number of an instruction's 64, and its
-    columns are."""
-    return rows % ROWS != 0 and columns % ROWS == 0
-
-
-def _whole(rows: int) -> int:
-    """The columns of an instruction that rows become: more of x is loaded, and multiplied, than the tile has."""
-    return -(-rows // 8) * 8
 
 
 def _groups(rows: int, columns: int, form: Form) -> int:
@@ -286,7 +272,7 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
     _require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
     width, length = load.shape[axis], load.shape[1 - axis]
     if k_axis == 1 and axis == 1 and length % ROWS:
-        length = _whole(length)
+        length = whole(length)
     size = tensor.dtype.bits // 8
     _require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
     return Operand(load, Panels(width, length, size, axis == k_axis), axis, conversion)
@@ -314,7 +300,7 @@ def _cluster(
     right: Operand,
     axes: Mapping[Operand, frozenset[int]],
     options: CompileOptions,
-    exchanged: bool,
+    swapped: bool,
 ) -> tuple[int, int, Operand, Operand]:
     """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared.
 
@@ -327,10 +313,10 @@ def _cluster(
         left, right: the operands.
         axes: of the grid, along which an operand's tiles, or their number, differ.
         options: what is asked for.
-        exchanged: whether `left` is what the kernel calls the right operand.
+        swapped: whether `left` is what the kernel calls the right operand.
     """
     right_is_larger = right.panels.nbytes >= left.panels.nbytes
-    larger, along = (right, int(exchanged)) if right_is_larger else (left, int(not exchanged))
+    larger, along = (right, int(swapped)) if right_is_larger else (left, int(not swapped))
     blocks = options.num_cta_in_cga or 1
     _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
     if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:

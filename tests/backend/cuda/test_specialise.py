@@ -67,7 +67,7 @@ def refusal(function: Function, **options: Any) -> str:
         ("the left operand is used twice", GEMM.replace("acc)\n", f"acc) + {SUM_OF_A}\n", 1), {}),
         ("the left operand is not loaded in the loop", GEMM.replace("mma(a", "mma(a + a"), {}),
         ("rows of the left operand's tensor do not begin at multiples of 16 bytes", GEMM, {"x": tensor(2, bf16, 8)}),
-        ("a tile of 96 rows is no whole number of 64", GEMM, {"z": mut(96, 128, dtype=bf16)}),
+        ("a tile of 96 rows is no whole number of 64", GEMM, {"z": mut(96, 80, dtype=bf16)}),
         ("100 columns: a multiple of 8 up to 256 is wanted", GEMM, {"z": mut(128, 100, dtype=bf16)}),
         ("a thread would hold 192 sums", GEMM, {"z": mut(256, 192, dtype=bf16)}),
         (
@@ -102,7 +102,7 @@ def test_options_that_contradict_the_plan_are_obeyed() -> None:
 
 def test_the_reason_is_in_the_dump() -> None:
     assert "refused = [['specialised warps', 'a tile of 96 rows" in print_function(
-        lowered(gemm_program(bf16, (96, 128), 64))
+        lowered(gemm_program(bf16, (96, 80), 64))
     )
 
 
