@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.dtypes import i64
-from cutile.frontend.expect import axis_of, constant_int, index_scalar, marker_of, shape_of
+from cutile.frontend.expect import axis_of, constant_int, index_scalar, latency_of, marker_of, shape_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize
 from cutile.frontend.pointers import Shape, advance, load_lanes, mask_of, scope_of, store_lanes, wide
@@ -158,8 +158,8 @@ def load_gather_scatter_view_tko(
     token: Any = None,
     latency: Any = None,
 ) -> Any:
-    del latency  # a hint
     what = "load_gather_scatter_view_tko"
+    latency_of(frame, latency, what)
     if not isinstance(view, GatherRef):
         frame.type_error(
             f"{what}: expected what make_gather_scatter_view made, got {describe(view)}",

@@ -9,7 +9,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.values import describe, is_tile, items_of, plain
 from cutile.ir.core import Value
-from cutile.language.markers import Marker
+from cutile.language.markers import Latency, Marker
 from cutile.ops.cast import Convert
 
 M = TypeVar("M", bound=Marker)
@@ -102,3 +102,16 @@ def marker_of(frame: Frame, value: Any, kind: type[M], what: str) -> M:
         f"{what}: {kind.__name__} must be one of ct.{kind.__name__}'s members, got {describe(value)}",
         remedy=f"There are {choices}.",
     )
+
+
+def latency_of(frame: Frame, value: Any, what: str) -> int:
+    """How many turns ahead a load may be begun; 0 where nothing is said."""
+    if value is None:
+        return 0
+    turns = constant_int(frame, int(value) if isinstance(value, Latency) else value, f"{what}: the latency")
+    if turns < 1:
+        frame.type_error(
+            f"{what}: the latency is a number of turns, at least 1, got {turns}",
+            remedy="Leave it out to let the compiler choose.",
+        )
+    return turns

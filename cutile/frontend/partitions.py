@@ -6,14 +6,14 @@ import ast
 import math
 from typing import Any
 
-from cutile.frontend.expect import axis_of, constant_int, index_scalar, marker_of, shape_of, tile_of
+from cutile.frontend.expect import axis_of, index_scalar, latency_of, marker_of, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
 from cutile.frontend.registry import method, operation
 from cutile.frontend.tensors import extent, tiles_along
 from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
 from cutile.ir.core import Value
-from cutile.language.markers import Latency, padding
+from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadTile
@@ -132,7 +132,7 @@ def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str)
         frame.builder.add(CheckTile(x=part.value, index=each, axis=axis, step=step))
 
 
-class _Place:
+class Place:
     """Where a tile lies: everything in the order of the tensor's axes."""
 
     def __init__(self, frame: Frame, part: PartitionRef, index: tuple[Value, ...]) -> None:
@@ -164,15 +164,30 @@ class _Place:
         return (*self.index, *self.limits.values())
 
 
-def load(frame: Frame, part: PartitionRef, index: Any, what: str, *, checked: bool = True) -> Value:
-    """The tile at an index."""
+def place_of(frame: Frame, part: PartitionRef, index: Any, what: str, *, checked: bool = True) -> Place:
+    """Where the tile at an index lies."""
     scalars = indices_of(frame, part, index, what)
     if checked:
         check(frame, part, scalars, what)
-    place = _Place(frame, part, scalars)
+    return Place(frame, part, scalars)
+
+
+def load(
+    frame: Frame,
+    part: PartitionRef,
+    index: Any,
+    what: str,
+    *,
+    checked: bool = True,
+    latency: int = 0,
+    bulk: bool = True,
+) -> Value:
+    """The tile at an index. `latency` and `bulk` are hints, which plans for loops of products look at."""
+    place = place_of(frame, part, index, what, checked=checked)
     plain = place.steps == place.shape and not place.limits and part.padding in ("zero", "none")
     if plain:
-        tile = frame.emit(LoadTile(x=part.value, index=place.operands, shape=place.shape))
+        made = LoadTile(x=part.value, index=place.operands, shape=place.shape, latency=latency, bulk=bulk)
+        tile = frame.emit(made)
     else:
         made = LoadView(
             x=part.value,
@@ -188,21 +203,27 @@ def load(frame: Frame, part: PartitionRef, index: Any, what: str, *, checked: bo
 
 def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *, checked: bool = True) -> None:
     """Write the tile at an index."""
+    require_written(frame, part, what)
+    place = place_of(frame, part, index, what, checked=checked)
+    tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))
+    made = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
+    frame.builder.add(made)
+
+
+def require_written(frame: Frame, part: PartitionRef, what: str) -> None:
+    """Refuse a partition that is read only."""
     if not part.writes:
         frame.type_error(
             f"{what}: {part.value.name!r} is read only",
             remedy="Write to a Mut parameter: y.partition_mut(shape).store(tile, index).",
         )
-    scalars = indices_of(frame, part, index, what)
-    if checked:
-        check(frame, part, scalars, what)
-    tile = stored_tile(frame, part, value, what)
-    place = _Place(frame, part, scalars)
-    if part.order:
-        back = tuple(part.order.index(axis) for axis in range(len(part.order)))
-        tile = frame.emit(Permute(x=tile, axes=back))
-    made = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
-    frame.builder.add(made)
+
+
+def as_it_lies(frame: Frame, part: PartitionRef, tile: Value) -> Value:
+    """A tile of a partition, its axes in the order of the tensor's."""
+    if not part.order:
+        return tile
+    return frame.emit(Permute(x=tile, axes=tuple(part.order.index(axis) for axis in range(len(part.order)))))
 
 
 def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Value:
@@ -229,20 +250,10 @@ def _load(frame: Frame, self: PartitionRef, index: Any) -> Any:
     return load(frame, self, index, "load")
 
 
-def latency_of(frame: Frame, value: Any, what: str) -> None:
-    """Check a latency. Which loads run ahead, and how far, the backend decides; that changes no result."""
-    turns = int(value) if isinstance(value, Latency) else value
-    if turns is not None and constant_int(frame, turns, f"{what}: the latency") < 1:
-        frame.type_error(
-            f"{what}: the latency is a number of turns, at least 1, got {turns}",
-            remedy="Leave it out to let the compiler choose.",
-        )
-
-
 @method(PartitionRef, "load_pipelined")
-def _load_pipelined(frame: Frame, self: PartitionRef, index: Any, latency: Any = 1) -> Any:
-    latency_of(frame, latency, "load_pipelined")
-    return load(frame, self, index, "load_pipelined")
+def _load_pipelined(frame: Frame, self: PartitionRef, index: Any, latency: Any = None) -> Any:
+    turns = latency_of(frame, latency, "load_pipelined")
+    return load(frame, self, index, "load_pipelined", latency=turns)
 
 
 @method(PartitionRef, "load_unchecked")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import DTypeLike, bool_, i64, u64
-from cutile.frontend.expect import dtype_of, marker_of, shape_of
+from cutile.frontend.expect import dtype_of, latency_of, marker_of, shape_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
 from cutile.frontend.registry import METHODS, method, operation
@@ -224,8 +224,8 @@ def load_ptr_tko(
     token: Any = None,
     latency: Any = None,
 ) -> Any:
-    del latency  # a hint
     what = "load_ptr_tko"
+    latency_of(frame, latency, what)
     how = {
         "order": marker_of(frame, ordering, markers.ordering, what).value,
         "scope": scope_of(frame, scope, what),
@@ -245,8 +245,8 @@ def store_ptr_tko(
     token: Any = None,
     latency: Any = None,
 ) -> Any:
-    del latency  # a hint
     what = "store_ptr_tko"
+    latency_of(frame, latency, what)
     how = {
         "order": marker_of(frame, ordering, markers.ordering, what).value,
         "scope": scope_of(frame, scope, what),

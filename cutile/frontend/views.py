@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import i32, i64, u64
-from cutile.frontend.expect import constant_int, dtype_of, marker_of, shape_of, tile_of
+from cutile.frontend import ordered
+from cutile.frontend.expect import constant_int, dtype_of, latency_of, marker_of, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import materialize
-from cutile.frontend.partitions import latency_of, load, padding_of, partition_of, store
+from cutile.frontend.partitions import load, padding_of, partition_of, store
+from cutile.frontend.pointers import scope_of
 from cutile.frontend.registry import operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
+from cutile.language import markers
 from cutile.language.markers import ordering, padding, scope, tma
 from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeSame
 from cutile.ops.cast import Convert
@@ -175,17 +178,16 @@ def make_strided_view(
     return PartitionRef(part.value, part.shape, part.padding, part.order, steps)
 
 
-def _controls(frame: Frame, what: str, order: Any, among: Any, latency: Any, through: Any) -> None:
-    """Check the controls of an access. An ordering other than WEAK is for pointers, whose accesses are single."""
-    chosen = marker_of(frame, order, ordering, what)
-    marker_of(frame, among, scope, what)
-    marker_of(frame, through, tma, what)
-    latency_of(frame, latency, what)
-    if chosen is not ordering.WEAK:
-        frame.type_error(
-            f"{what}: the ordering must be ct.ordering.WEAK, got {chosen}",
-            remedy="Order accesses between tile blocks by pointer: ct.load_ptr_tko, ct.store_ptr_tko, or atomics.",
-        )
+def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any, latency: Any, through: Any) -> Any:
+    """One load with its controls. The hints are for loads that the compiler may move: WEAK ones."""
+    part = _partition(frame, view, what)
+    turns = latency_of(frame, latency, what)
+    bulk = marker_of(frame, through, tma, what) is tma.ENABLED
+    chosen = ordered.ordering_of(frame, order, what, stores=False)
+    scope_of(frame, scope, what)
+    if chosen == "weak":
+        return load(frame, part, index, what, latency=turns, bulk=bulk)
+    return ordered.load(frame, part, index, what, chosen, scope)
 
 
 def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
@@ -207,8 +209,7 @@ def load_view_tko(
     latency: Any = None,
     tma: Any = tma.ENABLED,
 ) -> Any:
-    _controls(frame, "load_view_tko", ordering, scope, latency, tma)
-    return load(frame, _partition(frame, view, "load_view_tko"), index, "load_view_tko")
+    return _load(frame, view, index, "load_view_tko", ordering, scope, latency, tma)
 
 
 @operation
@@ -221,8 +222,7 @@ def load_strided_view_tko(
     latency: Any = None,
     tma: Any = tma.ENABLED,
 ) -> Any:
-    _controls(frame, "load_strided_view_tko", ordering, scope, latency, tma)
-    return load(frame, _partition(frame, view, "load_strided_view_tko"), index, "load_strided_view_tko")
+    return _load(frame, view, index, "load_strided_view_tko", ordering, scope, latency, tma)
 
 
 @operation
@@ -236,8 +236,16 @@ def store_view_tko(
     latency: Any = None,
     tma: Any = tma.ENABLED,
 ) -> Any:
-    _controls(frame, "store_view_tko", ordering, scope, latency, tma)
-    store(frame, _partition(frame, view, "store_view_tko"), value, index, "store_view_tko")
+    what = "store_view_tko"
+    part = _partition(frame, view, what)
+    latency_of(frame, latency, what)
+    marker_of(frame, tma, markers.tma, what)
+    chosen = ordered.ordering_of(frame, ordering, what, stores=True)
+    scope_of(frame, scope, what)
+    if chosen == "weak":
+        store(frame, part, value, index, what)
+    else:
+        ordered.store(frame, part, value, index, what, chosen, scope)
     return TOKEN
 
 

@@ -97,8 +97,9 @@ def load_gather_scatter_view_tko(
         view: what `make_gather_scatter_view` made.
         index: along the view's axis a tile of i32, one element index for each place of the tile; along the others a
             tile index.
-        ordering: WEAK: nothing writes the tensor meanwhile.
-        scope, latency: hints.
+        ordering: WEAK, RELAXED or ACQUIRE.
+        scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
+        latency: accepted, and without effect: accesses by address do not run ahead.
         token: happen after the accesses that this stands for.
 
     Example:

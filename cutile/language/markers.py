@@ -141,14 +141,21 @@ class atomic(Marker):
 
 
 class tma(Marker):
-    """Whether an access may go through the tensor memory accelerator, where there is one. A hint."""
+    """Whether an access may go through the tensor memory accelerator, where there is one. A hint.
+
+    Only loads of plain partitions that feed a product in a loop ever do (sm_90a), and the store of a block's own tile,
+    `y.store`, which takes no hint; for other accesses it says nothing.
+    """
 
     ENABLED = "enabled"
     DISABLED = "disabled"
 
 
 class Latency(int):
-    """How many turns ahead a load may be begun: `ct.Latency(4)`. A hint, which changes no result.
+    """How many turns of its loop ahead a load may be begun: `ct.Latency(4)`. A hint, which changes no result.
+
+    On a GPU a product's operands go through a ring in shared memory, which gets a slot more than the larger latency of
+    the two, and no more than fit; without a hint it gets as many as fit. Other loads, and the CPU, have no ring.
 
     Raises:
         ValueError: below 1.

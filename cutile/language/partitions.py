@@ -66,8 +66,8 @@ class Partition:
         """
         outside_kernel("Partition.load_index")
 
-    def load_pipelined(self, index: tuple[int, ...] | int, latency: int = 1) -> Tile:
-        """`load`, with a hint: the load may be begun `latency` turns of the loop around ahead.
+    def load_pipelined(self, index: tuple[int, ...] | int, latency: int | None = None) -> Tile:
+        """`load`, with a hint: it may be begun `latency` turns of the loop around ahead; see `Latency`.
 
         Example:
             >>> @ct.entry

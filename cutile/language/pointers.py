@@ -257,7 +257,7 @@ def load_ptr_tko(
         mask: bools; where it is false nothing is read.
         pad: what the result has there; zero by default.
         token: happen after the accesses that this stands for.
-        latency: a hint.
+        latency: accepted, and without effect: accesses by address do not run ahead.
 
     Example:
         >>> run(lambda x: ct.load_ptr_tko(x_at.offset(ct.iota((3,))), mask=x > 1.0, pad=-1.0)[0], [1.0, 2.0, 3.0])
@@ -285,7 +285,7 @@ def store_ptr_tko(
         scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
         mask: bools; where it is false nothing is written.
         token: happen after the accesses that this stands for.
-        latency: a hint.
+        latency: accepted, and without effect: accesses by address do not run ahead.
 
     Example:
         >>> @ct.entry(unsafe=True)

@@ -138,7 +138,15 @@ def load_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Tile:
-    """`view.load(index)`, with its hints by name.
+    """`view.load(index)`, with all that may be chosen.
+
+    Args:
+        view: a partition, also one to write.
+        index: of the tile; checked.
+        ordering: WEAK, RELAXED or ACQUIRE. But for WEAK, each element is read on its own, and other tile blocks may
+            store to it meanwhile; the tile is no snapshot.
+        scope: among whom a RELAXED or ACQUIRE load is ordered.
+        latency, tma: hints, for a WEAK load of a product's operand; see `Latency`, `tma`.
 
     Example:
         >>> run(lambda x: ct.load_view_tko(x_in.partition((4,)), 0, latency=2), [1.0, 2.0, 3.0, 4.0])
@@ -156,7 +164,7 @@ def load_strided_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Tile:
-    """The window at an index of a strided view.
+    """The window at an index of a strided view. The other arguments are those of `load_view_tko`.
 
     Example:
         >>> run(lambda x: ct.load_strided_view_tko(ct.make_strided_view(x_in, (4,), (1,)), 1), [1.0, 2.0, 3.0, 4.0])
@@ -175,7 +183,16 @@ def store_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Token:
-    """`view.store(value, index)`, with its hints by name.
+    """`view.store(value, index)`, with all that may be chosen.
+
+    Args:
+        view: a partition to write.
+        value: a tile of its shape and dtype.
+        index: of the tile; checked.
+        ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
+            load it meanwhile; what this tile block did before a RELEASE store is seen by who ACQUIREs it.
+        scope: among whom a RELAXED or RELEASE store is ordered.
+        latency, tma: accepted, and without effect: stores are not waited for, and these do not use the copy engine.
 
     Example:
         >>> @ct.entry

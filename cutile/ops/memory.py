@@ -41,6 +41,9 @@ class LoadTile(
 ):  # fmt: skip
     """The tile of `shape` at the tile index `index` (one i32 scalar per axis); zeros past the edges, at any index.
 
+    Two hints, which change no result: `latency`, how many turns of a loop ahead it may be begun (0: as many as there is
+    room for), and `bulk`, whether a GPU's copy engine may do it.
+
     Examples:
         >>> run(lambda x: x + x, [1.0, 2.0])
         [2.0, 4.0]
@@ -49,6 +52,8 @@ class LoadTile(
     x: Value = operand(ANY_TENSOR)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     shape: tuple[int, ...] = attribute()
+    latency: int = attribute(default=0)
+    bulk: bool = attribute(default=True)
 
     def infer(self) -> tuple[Type, ...]:
         rank = self.x.tensor.rank

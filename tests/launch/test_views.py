@@ -130,12 +130,6 @@ def test_partitions_with_all_controls(backend: str) -> None:
     np.testing.assert_array_equal(y, padded.reshape(8, 3, 2).min(2))
 
 
-def test_ordered_accesses_are_the_pointers() -> None:
-    text = "def f(y: Mut, x: Tensor):\n    y.store(ct.load_view_tko(x.partition((4,)), (0,), ct.ordering.ACQUIRE))\n"
-    with pytest.raises(ct.KernelTypeError, match=r"must be ct\.ordering\.WEAK"):
-        launch(kernel(text), (np.zeros(4, np.float32), (4,)), np.zeros(4, np.float32))
-
-
 ASSUMING = """
 def assuming(y: Mut, x: Tensor, n: i32):
     n = ct.assume_bounds(n, 0, 100)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.placement import vector_width
 from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
@@ -88,8 +89,9 @@ def plan(
         return None
     size = product_bytes(dtype, accumulator, depth, swaps)
     words = accumulator.registers * product.acc.tile.dtype.bits // 32
+    most = slots_wanted(left, right, MOST_SLOTS)
     for blocks in (2, 1) if words <= 64 and not _crowded(product, swaps, arch) else (1,):
-        slots = min(MOST_SLOTS, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
+        slots = min(most, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
             return Ring(product, left, right, slots, size, blocks, swaps, tuple(filter(None, sources)))
     return None

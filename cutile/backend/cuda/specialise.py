@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.exchange import exchanged, sums_of, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
+from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
 from cutile.backend.cuda.target import Architecture
@@ -210,8 +211,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
     for buffers in _buffers(rows // (ROWS * groups) * piece.count) if piece is not None else [0]:
         staged = buffers * groups * piece.panel_bytes if piece is not None else 0
-        slots = min(MOST_SLOTS, (arch.shared_bytes - ALIGNMENT - staged) // slot_bytes)
-        if slots >= GOOD_SLOTS or (buffers <= 1 and slots >= 2):
+        most = slots_wanted(left.load, right.load, MOST_SLOTS)
+        slots = min(most, (arch.shared_bytes - ALIGNMENT - staged) // slot_bytes)
+        if slots >= min(GOOD_SLOTS, most) or (buffers <= 1 and slots >= 2):
             return Specialised(
                 loop,
                 product,
@@ -263,6 +265,7 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
         _require(uses[conversion.x] == 1, f"the {side} operand is used before it is converted")
     if not isinstance(load, LoadTile) or load not in loop.body.operations:
         raise _Refused(f"the {side} operand is not loaded in the loop")
+    _require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise _Refused(f"the {side} operand is a tensor that this launch writes")

@@ -154,6 +154,21 @@ def test_scopes_and_orders_reach_the_machine(tmp_path: Path) -> None:
     assert total(seen, "BAR.SYNC") == 2  # before the release, after the acquire
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_ordered_accesses_of_tiles_reach_the_machine(arch: str, tmp_path: Path) -> None:
+    text = (
+        "def k(y: Mut, x: Tensor):\n"
+        "    tile = ct.load_view_tko(x.partition((256,)), 0, ct.ordering.ACQUIRE, ct.scope.SYSTEM)\n"
+        "    ct.store_view_tko(y.partition_mut((256,)), tile, 0, ct.ordering.RELEASE)\n"
+    )
+    made = safe(text, y=mut(256), x=tensor(1))
+    seen = found(made, tmp_path, arch)
+    stores = total(seen, "ST", "STRONG", "GPU")
+    assert total(seen, "LD", "STRONG", "SYS") == stores == total(seen, "MEMBAR", "GPU") > 0
+    assert total(seen, "LDG") == total(seen, "LDG", "STRONG", "SYS")  # and no other
+    assert compiled(made, arch).facts["spills"] == 0
+
+
 SPEAK = """
 def k(y: Mut, n: i32):
     print("block", ct.get_tile_block_id()[0], y.load(), f"{n:5d}% {y.load() > 0.5}")

@@ -222,6 +222,45 @@ def test_bias_activation_and_residual_are_part_of_the_kernel(tmp_path: Path) -> 
     assert all(any(each.startswith(start) for each in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
 
 
+HINTED = """
+def f(z: Mut, x: Tensor, y: Tensor, n: i32):
+    part_x, part_y = x.partition((z.shape[0], 64)), y.partition((64, z.shape[1]))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, ct.f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        a = ct.load_view_tko(part_x, (i, k){left})
+        acc = ct.mma(a, part_y.load_pipelined((k, j){right}), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+def hinted(left: str = "", right: str = "") -> Function:
+    return written(HINTED.format(left=left, right=right), types())
+
+
+def ring_slots(function: Function) -> set[int]:
+    return {op.attributes["slots"] for op in function.walk() if isinstance(op, RingStart)}
+
+
+def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
+    assert refusal(hinted(", tma=ct.tma.ENABLED")) == ""
+    off = hinted(", tma=ct.tma.DISABLED")
+    assert refusal(off) == "the left operand's load keeps off the copy engine: it says ct.tma.DISABLED"
+    assert "bulk = False" in print_function(off)
+    assert not any(isinstance(op, BulkLoad) for op in lowered(off).walk())
+
+
+def test_a_latency_says_how_far_loads_run_ahead() -> None:
+    (most,) = ring_slots(lowered(hinted()))
+    assert most > 3
+    assert ring_slots(lowered(hinted(", latency=2", ", 1"))) == {3}  # the operands share a ring: the further
+    assert ring_slots(lowered(hinted("", ", ct.Latency(1)"))) == {2}
+    assert ring_slots(lowered(hinted(", latency=100"))) == {most}  # as many as fit
+    check_function(lowered(hinted(", latency=1")))
+    copied = lowered(hinted(", latency=1"), AMPERE)
+    assert {op.attributes["slots"] for op in copied.walk() if "slots" in op.attributes} == {2}
+
+
 def test_what_mixes_columns_is_not_cut() -> None:
     text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
     made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))

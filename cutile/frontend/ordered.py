@@ -1,0 +1,78 @@
+"""Accesses of whole tiles that are ordered with those of other tile blocks: element by element, by address.
+
+An ordering other than WEAK is one of single elements: whoever reads a tile finds each element as some store left it,
+not all of them as one store did. What an ACQUIRE load, or a RELEASE store, orders are the tile block's other accesses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import i64
+from cutile.frontend.elements import Elements, elements_of
+from cutile.frontend.expect import marker_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import broadcast_to, materialize
+from cutile.frontend.partitions import Place, as_it_lies, place_of, require_written, stored_tile
+from cutile.frontend.pointers import load_lanes, scope_of, store_lanes, wide
+from cutile.frontend.values import PartitionRef
+from cutile.ir.core import Value
+from cutile.language.markers import ordering, padding
+from cutile.ops import arith, compare
+from cutile.ops.create import Iota
+from cutile.ops.pointer import LOAD_ORDERS, STORE_ORDERS
+from cutile.ops.shape import Permute, Reshape
+
+
+def ordering_of(frame: Frame, value: Any, what: str, *, stores: bool) -> str:
+    """The word of an ordering that loads, or stores, may have."""
+    chosen: str = marker_of(frame, value, ordering, what).value
+    words = STORE_ORDERS if stores else LOAD_ORDERS
+    if chosen not in words:
+        choices = ", ".join(f"ct.ordering.{word.upper()}" for word in words)
+        other = "a load acquires" if stores else "a store releases"
+        frame.type_error(
+            f"{what}: a {'store' if stores else 'load'} cannot be ct.ordering.{chosen.upper()}",
+            remedy=f"It is one of {choices}; {other}, and an atomic update may do both.",
+        )
+    return chosen
+
+
+def load(frame: Frame, part: PartitionRef, index: Any, what: str, order: str, scope: Any) -> Value:
+    """The tile at an index, each element read as `order` says."""
+    place = place_of(frame, part, index, what)
+    where = _elements(frame, part, place, what)
+    how = {"order": order, "scope": scope_of(frame, scope, what), "ordered": True}
+    tile = load_lanes(frame, where.pointers, mask=where.mask, pad=padding(part.padding), what=what, **how)
+    return frame.emit(Permute(x=tile, axes=part.order)) if part.order else tile
+
+
+def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, order: str, scope: Any) -> None:
+    """Write the tile at an index, each element as `order` says."""
+    require_written(frame, part, what)
+    tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))
+    where = _elements(frame, part, place_of(frame, part, index, what), what)
+    how = {"order": order, "scope": scope_of(frame, scope, what), "ordered": True}
+    store_lanes(frame, where.pointers, tile, mask=where.mask, what=what, **how)
+
+
+def _elements(frame: Frame, part: PartitionRef, place: Place, what: str) -> Elements:
+    """The elements of a tile, in the order of the tensor's axes; those past its edges, or its limits, masked off."""
+    indices: list[Value] = []
+    mask: Value | None = None
+    for axis, (index, size, step) in enumerate(zip(place.index, place.shape, place.steps, strict=True)):
+        begin = frame.emit(arith.Mul(x=wide(frame, index, what), y=materialize(frame, step, i64)))
+        counted = frame.emit(Iota(length=size, dtype=i64))
+        along = frame.emit(arith.Add(x=broadcast_to(frame, begin, (size,)), y=counted))
+        alone = tuple(size if each == axis else 1 for each in range(len(place.shape)))
+        along = along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone))
+        indices.append(along)
+        if axis in place.limits:
+            limit = broadcast_to(frame, wide(frame, place.limits[axis], what), alone)
+            mask = _both(frame, mask, frame.emit(compare.Lt(x=along, y=limit)), place.shape)
+    return elements_of(frame, part.value, tuple(indices), mask, what)
+
+
+def _both(frame: Frame, x: Value | None, y: Value, shape: tuple[int, ...]) -> Value:
+    y = broadcast_to(frame, y, shape)
+    return y if x is None else frame.emit(arith.And(x=x, y=y))
