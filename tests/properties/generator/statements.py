@@ -1,0 +1,90 @@
+"""Statements: a new variable, and what loops and branches make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.properties.generator.drawer import Drawer
+
+
+def plain(d: Drawer, name: str, step: str) -> list[str]:
+    """Nothing more."""
+    return []
+
+
+def augmented(d: Drawer, name: str, step: str) -> list[str]:
+    """An assignment with an operator."""
+    return [f"{name} {d.pick(('+=', '-='))} {step}"]
+
+
+def for_loop(d: Drawer, name: str, step: str) -> list[str]:
+    """A loop over a range."""
+    bounds = d.pick(("n", "1, n", "n, 0, -1", "0, n, 2", "0, 4, n", "3"))
+    return [f"for i in range({bounds}):", f"    {name} = {step}"]
+
+
+def while_loop(d: Drawer, name: str, step: str) -> list[str]:
+    """A loop with a condition."""
+    count = f"c_{name}"
+    return [f"{count} = 0", f"while {count} < n:", f"    {name} = {step}", f"    {count} += 2"]
+
+
+def branch(d: Drawer, name: str, step: str) -> list[str]:
+    """A branch."""
+    return [f"if {d.scalar_condition()}:", f"    {name} = {step}"]
+
+
+def branches(d: Drawer, name: str, step: str) -> list[str]:
+    """Three branches."""
+    negative = f"{name} ^ 1" if d.dtype.kind == "uint" else f"-{name}"
+    return [
+        f"if {d.scalar_condition()}:", f"    {name} = {step}",
+        f"elif {d.scalar_condition()}:", f"    {name} = {d.tile_leaf()}",
+        "else:", f"    {name} = {negative}",
+    ]  # fmt: skip
+
+
+def nested(d: Drawer, name: str, step: str) -> list[str]:
+    """A branch in a loop in a loop."""
+    return [
+        "for i in range(2):",
+        f"    for j in range(i, {d.pick(('n', '2'))}):",
+        f"        if {d.scalar_condition()}:",
+        f"            {name} = {step}",
+        f"    {name} = {d.damped(f'{name} + t')}",
+    ]
+
+
+def jump(d: Drawer, name: str, step: str) -> list[str]:
+    """A loop that is left, or gone on with, early."""
+    at = d.pick(("i == 1", "i + 1 == n", "n > 3", d.scalar_condition()))
+    return [
+        f"for i in range({d.pick(('n', '4'))}):",
+        d.pick((f"    {name} = {step}", "    pass")),
+        f"    if {at}:", f"        {d.pick(('break', 'continue'))}",
+        f"    {name} = {d.damped(f'{name} + u')}",
+    ]  # fmt: skip
+
+
+def swap(d: Drawer, name: str, step: str) -> list[str]:
+    """Two variables exchanged."""
+    return [f"s_{name} = {step}", f"{name}, s_{name} = s_{name}, {name}"]
+
+
+def unrolled(d: Drawer, name: str, step: str) -> list[str]:
+    """A loop of constants."""
+    return ["for i in ct.static_range(2):", "    if i == 1:", f"        {name} = {step}"]
+
+
+Statement = Callable[[Drawer, str, str], list[str]]
+CONTROL: tuple[Statement, ...] = (
+    plain, plain, for_loop, while_loop, branch, branches, nested, jump, swap, unrolled, augmented,
+)  # fmt: skip
+
+
+def statement(d: Drawer, position: int, kinds: tuple[Statement, ...]) -> list[str]:
+    """A new variable, and what happens to it."""
+    name = f"v{position}"
+    lines = [f"{name} = {d.expression(d.number(1, 3))}"]
+    d.names = (*d.names, name)
+    return lines + d.pick(kinds)(d, name, d.damped(d.expression(1)))

@@ -1,0 +1,71 @@
+"""Expressions that compute: each takes a tile's text and gives one of the same dtype and shape."""
+
+from __future__ import annotations
+
+from tests.properties.generator.drawer import Drawer
+from tests.properties.generator.words import (
+    ACCUMULATORS,
+    FLOAT_BINARY,
+    FLOAT_UNARY,
+    INT_BINARY,
+    INT_UNARY,
+    UINT_UNARY,
+)
+
+
+def leaf(d: Drawer, tile: str, depth: int) -> str:
+    """The tile itself."""
+    return tile
+
+
+def binary(d: Drawer, tile: str, depth: int) -> str:
+    """An operator of two tiles, or of a tile and a number."""
+    other = d.leaf() if d.flip() else d.expression(depth - 1)
+    form = d.pick(FLOAT_BINARY if d.is_float else INT_BINARY)
+    return form.format(tile, other) if d.flip() else form.format(other, tile)
+
+
+def unary(d: Drawer, tile: str, depth: int) -> str:
+    """A function of one tile."""
+    return d.pick(FLOAT_UNARY if d.is_float else UINT_UNARY if d.dtype.kind == "uint" else INT_UNARY).format(tile)
+
+
+def select(d: Drawer, tile: str, depth: int) -> str:
+    """One of two, element by element."""
+    return f"ct.select({d.condition()}, {tile}, {d.expression(depth - 1)})"
+
+
+def choice(d: Drawer, tile: str, depth: int) -> str:
+    """One of two, the whole tile."""
+    return f"({tile} if {d.scalar_condition()} else {d.expression(depth - 1)})"
+
+
+def convert(d: Drawer, tile: str, depth: int) -> str:
+    """There and back, where no backend rounds differently: what was loaded, or integers."""
+    raw = d.pick(d.raw)
+    if d.is_float:
+        through = d.pick(("i32", "i16", "f64", "f32", "f8e4m3fn", "f8e5m2", "bf16", "f16"))
+        return f"(({tile} + ct.convert_tile(ct.convert_tile({raw}, ct.{through}), t.dtype)) * 0.5)"
+    through = d.pick(("i8", "u16", "i64", "u32", "f64"))
+    if through == "f64":  # holds what was loaded exactly
+        return f"({tile} + ct.convert_tile(ct.convert_tile({raw}, ct.f64), t.dtype))"
+    return f"({tile} ^ ct.convert_tile(ct.convert_tile({tile}, ct.{through}), t.dtype))"
+
+
+def iota(d: Drawer, tile: str, depth: int) -> str:
+    """The places along an axis."""
+    axis = d.axis()
+    places = f"ct.convert_tile(ct.iota({d.tile[axis]}), t.dtype).reshape({d.along(axis)})"
+    return f"({tile} + {places}{' * 0.125' if d.is_float else ''})"
+
+
+def product(d: Drawer, tile: str, depth: int) -> str:
+    """A product of two tiles as loaded."""
+    accumulator = ACCUMULATORS.get(d.dtype.name)
+    if accumulator is None or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
+        return tile
+    acc = f"ct.constant(0, ({d.tile[0]}, {d.tile[0]}), ct.{accumulator})"
+    made = f"ct.convert_tile(ct.mma({d.pick(d.raw)}, {d.pick(d.raw)}.transpose(), {acc}), t.dtype)"
+    if d.tile[0] != d.tile[1]:
+        made = f"ct.reduce_max({made}, 1).reshape((-1, 1))"
+    return f"({tile} + {made}{' * 0.03125' if d.is_float else ''})"

@@ -1,0 +1,146 @@
+"""One process of a search: it draws batches of kernels, compares backends, and says what it is at, kernel by kernel.
+
+What it says goes through a pipe, so that its parent knows which kernel was on when the process died or hung: a kernel
+that breaks a GPU's context takes its process along.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from cuda_async import DeviceLostError
+from tests.properties.generator import RandomKernel, kernels
+from tests.properties.running import check, compile_only, run
+
+SHRINKING = 60.0
+"""Seconds for making a failure small; what is smallest by then is shown."""
+AGAIN = 1_000_000
+"""Added to a batch's number for the rest of it after a failure."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Kernels to be drawn from one seed, and the backends to run each on."""
+
+    number: int
+    count: int
+    backends: tuple[str, ...]
+
+    def rest(self, done: int) -> Batch:
+        """As many kernels as are left, from another seed."""
+        return Batch(self.number + AGAIN, self.count - done, self.backends)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A kernel about to run."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """A kernel that every backend of the batch computed alike; the seconds that each took to compile it."""
+
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Disagreed:
+    """A kernel on which a backend fails, and what was wrong; the last one of a batch is the shortest."""
+
+    backend: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A batch was gone through, or as much of it as there is to find before its first failure."""
+
+
+Said = Tried | Agreed | Disagreed | Finished
+
+
+class Disagreement(Exception):
+    """One backend's failure, which Hypothesis makes small. The message is the kernel and what was wrong."""
+
+    def __init__(self, backend: str, case: RandomKernel, error: Exception) -> None:
+        super().__init__(f"{case}\n{type(error).__name__}: {error}")
+        self.backend = backend
+
+
+def compare(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
+    """Run a kernel on the reference and on each backend; the seconds that each took to compile it.
+
+    Raises:
+        Disagreement: one of them differs, or fails.
+        DeviceLostError: a GPU cannot be used in this process any more.
+    """
+    seconds: dict[str, float] = {}
+    at = "reference"
+    try:
+        wanted = run(case, at) if any(not each.startswith("sm_") for each in backends) else None
+        for at in backends:
+            if at.startswith("sm_"):
+                seconds[at] = compile_only(case, at)
+            elif wanted is not None:
+                got = run(case, at)
+                check(case, wanted.arrays, got.arrays)
+                seconds[at] = got.compile_seconds
+    except DeviceLostError:
+        raise
+    except Exception as error:
+        raise Disagreement(at, case, error) from None
+    return seconds
+
+
+def search(batch: Batch, say: Callable[[Said], None], shrinking: float = SHRINKING) -> None:
+    """Compare the kernels of a batch until one fails; make that one small."""
+    failed: dict[str, Disagreement] = {}
+    deadline = float("inf")
+
+    @seed(batch.number)
+    @settings(
+        max_examples=batch.count, database=None, deadline=None, print_blob=False, report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
+    )  # fmt: skip
+    @given(case=kernels())
+    def judge(case: RandomKernel) -> None:
+        nonlocal deadline
+        text = str(case)
+        if time.monotonic() < deadline:
+            say(Tried(text))
+            try:
+                seconds = compare(case, batch.backends)
+                if not failed:
+                    say(Agreed(seconds))
+            except Disagreement as error:
+                if not failed:
+                    say(Disagreed(error.backend, str(error)))
+                    deadline = time.monotonic() + shrinking
+                failed[text] = error
+        if text in failed:  # the one place that raises, so that Hypothesis takes all failures for one
+            raise failed[text]
+
+    try:
+        judge()
+    except Disagreement as error:
+        say(Disagreed(error.backend, str(error)))
+    say(Finished())
+
+
+def work(pipe: Connection) -> None:
+    """Search batch after batch, as the pipe brings them; None ends it. The body of a process."""
+    os.environ["CUTILE_DISK_CACHE"] = "0"  # no kernel comes twice
+    while (batch := pipe.recv()) is not None:
+        try:
+            search(batch, pipe.send)
+        except DeviceLostError as error:
+            pipe.send(Disagreed("cuda", f"the device is lost: {error}"))
+            os._exit(1)  # nothing on the device can be given back any more
