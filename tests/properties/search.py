@@ -40,8 +40,12 @@ def batches(backends: tuple[str, ...], first: int, count: int) -> Iterator[Batch
 
 def main(arguments: list[str] | None = None) -> int:
     """Search, print what was found, and write it as JSON where asked; 1 where backends disagree."""
-    parser = argparse.ArgumentParser(prog="python -m tests.properties.search", description=__doc__.partition("\n")[0])
-    parser.add_argument("--backend", default="cpu", help="cpu, cuda, interpret, or several as in cpu,cuda; sm_90a only compiles")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.properties.search", description="Search for random kernels on which backends disagree."
+    )
+    parser.add_argument(
+        "--backend", default="cpu", help="cpu, cuda, interpret, or several as in cpu,cuda; sm_90a only compiles"
+    )
     parser.add_argument("--count", type=int, default=1000, help="kernels")
     parser.add_argument("--seed", type=int, default=0, help="of the first batch")
     parser.add_argument("--processes", type=int, default=1)

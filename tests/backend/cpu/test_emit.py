@@ -91,6 +91,18 @@ def test_the_users_names_survive_beside_intrinsics() -> None:
     assert "y[at] = exp(sin_[at]) * floor_" in made.text
 
 
+def test_a_loop_variable_keeps_its_name() -> None:
+    text = (
+        "def k(y: Mut, x: Tensor):\n"
+        "    for at in range(3):\n"
+        "        part = y.partition_mut((5,))\n"
+        "        part.store(x.partition((5,)).load((at,)), (at,))\n"
+    )
+    made = source(text, {"y": mut(16), "x": tensor(1)})
+    assigned = [line.split()[0] for line in made.text.splitlines() if " = " in line and not line.startswith("#")]
+    assert assigned.count("at") == 1, made.text
+
+
 def test_the_list_of_intrinsics_is_what_there_is() -> None:
     from cutile.backend.cpu import intrinsics
 

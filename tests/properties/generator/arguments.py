@@ -16,7 +16,7 @@ from cutile.dtypes import DTypeLike
 NDArray = np.ndarray[Any, Any]
 Layout = Literal["rows", "columns", "inner", "odd", "step"]
 LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "inner", "odd", "step")
-"""How an array lies: whole; with its axes reversed; within a larger one, on 16 bytes or off them; every other element."""
+"""How an array lies: whole; axes reversed; within a larger one, on 16 bytes or off them; every other element of one."""
 
 
 def random_values(rng: np.random.Generator, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray:

@@ -1,6 +1,7 @@
 """`Drawer`: the choices drawn for one kernel, the names in scope, and the arguments that were asked for so far.
 
-In the kernel, `t`, `u` and `y` are tiles as loaded, `at` is the index of the tile that is computed, `a` a number and `n` 3.
+In the kernel, `t`, `u` and `y` are tiles as loaded, `at` is the index of the tile that is computed, `a` a number, and
+`n` is 3.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Drawer:
     names: tuple[str, ...] = ()
     extra: dict[str, Argument] = field(default_factory=dict[str, Argument])
     updates: str = ""
-    kinds: dict[str, Callable[[Drawer, str, int], str]] = field(default_factory=dict)
+    kinds: dict[str, Callable[[Drawer, str, int], str]] = field(
+        default_factory=dict[str, "Callable[[Drawer, str, int], str]"]
+    )
 
     @property
     def rank(self) -> int:

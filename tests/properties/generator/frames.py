@@ -94,9 +94,9 @@ def mapped(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
             "for index in out.iter_indices():",
             "    row, columns = index.components()",
             "    for column in columns:",
-            "        at = (row.value, column.value)",
+            "        at = (row, column)",
         )
-        return Frame(out, _grid((blocks,)), head, store="out.store({}, (row, column))", load="out.load((row, column))")
+        return Frame(out, _grid((blocks,)), head, store="out.store({}, at)", load="out.load(at)")
     part = ", ".join(draw(st.sampled_from(("(0, -1)", "(0, 1)", "(1, -1)"))) for _ in counts)
     stream = draw(st.sampled_from(("iter_indices()", f"iter_indices_within([{part}])")))
     head = (f"for index in out.{stream}:", "    at = index.coords()")
@@ -121,9 +121,7 @@ def nested(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
 
 def whole(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
     """Tiles of the whole tensor, from the last to the first."""
-    at = "".join(
-        f"ct.get_num_tile_blocks()[{k}] - 1 - ct.get_tile_block_id()[{k}], " for k in range(len(counts))
-    )
+    at = "".join(f"ct.get_num_tile_blocks()[{k}] - 1 - ct.get_tile_block_id()[{k}], " for k in range(len(counts)))
     head = (f"part = out.partition_full_mut({out.tile})", f"at = ({at})")
     return Frame(out, _grid(counts), head, store="part.store({}, at)", load="part.load(at)", unsafe=True)
 

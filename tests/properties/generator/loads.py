@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from cutile.dtypes import DTypeLike, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from hypothesis import strategies as st
+
+from cutile.dtypes import bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tests.properties.generator.arguments import LAYOUTS, Input, Pointer
 from tests.properties.generator.drawer import Drawer
 
@@ -43,13 +45,7 @@ def padding(d: Drawer) -> str:
 
 def permutation(d: Drawer) -> str:
     """An order of the axes."""
-    return str(tuple(d.draw(_permutations(d.rank))))
-
-
-def _permutations(rank: int):  # noqa: ANN202
-    from hypothesis import strategies as st
-
-    return st.permutations(range(rank))
+    return str(tuple(d.draw(st.permutations(range(d.rank)))))
 
 
 def partition(d: Drawer) -> str:
@@ -177,7 +173,7 @@ def by_address(d: Drawer) -> str:
 
 def tensor_by_address(d: Drawer) -> str:
     """A tile of a tensor made of a pointer."""
-    name, size = _pointer(d)
+    name, _ = _pointer(d)
     extents = tuple(max(1, each - d.number(0, 1)) for each in d.tile)
     strides = tuple(math.prod(d.tile[k + 1 :]) for k in range(d.rank))
     view = f"ct.make_tensor_view({name} + {d.number(0, 3)}, {extents}, {strides}).partition(t.shape, {padding(d)})"

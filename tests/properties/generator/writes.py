@@ -1,5 +1,7 @@
-"""Statements that read or write memory beside the kernel's result. What they leave does not depend on the order of blocks:
-each block writes its own places, or all update the same ones by an atomic operation whose order does not count.
+"""Statements that read or write memory beside the kernel's result.
+
+What they leave does not depend on the order of blocks: each block writes its own places, or all update the same ones by
+an atomic operation whose order does not count.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import math
 from cutile.dtypes import bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tests.properties.generator.arguments import LAYOUTS, Output, Pointer
 from tests.properties.generator.drawer import Drawer
-from tests.properties.generator.loads import indices, named, within
+from tests.properties.generator.loads import indices, within
 from tests.properties.generator.statements import Statement
 from tests.properties.generator.words import ACCUMULATORS
 
