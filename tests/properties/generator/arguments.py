@@ -152,4 +152,24 @@ class Pointer:
         return Place(array.device_pointer(), array)
 
 
-Argument = Scalar | Input | Output | Pointer
+@dataclass(frozen=True)
+class Tensors:
+    """A tensor of the addresses of tensors."""
+
+    name: str
+    dtype: DTypeLike
+    count: int
+    shape: tuple[int, ...]
+
+    @property
+    def annotation(self) -> str:
+        """What the kernel's signature says."""
+        return "Tensor"
+
+    def place(self, rng: np.random.Generator) -> Place:
+        """The tensors, and their addresses in memory."""
+        each = [api.from_numpy(random_values(rng, self.dtype, self.shape)).sync() for _ in range(self.count)]
+        return Place(api.device_vec(each).sync())
+
+
+Argument = Tensors | Scalar | Input | Output | Pointer

@@ -24,6 +24,9 @@ TILES = (
     (4, 8), (1, 16), (16, 1), (8, 8), (3, 5), (2, 33), (1, 1), (32, 32), (6, 4), (16, 16), (16, 32), (64, 64), (64, 32),
     (8,), (1,), (7,), (64,), (200,), (2, 3, 4), (1, 8, 4), (2, 1, 5), (1, 16, 16),
 )  # fmt: skip
+PRODUCTS = ((16, 16), (32, 32), (64, 64), (64, 32), (16, 64), (32, 16), (128, 64), (64, 128))
+MULTIPLIED = (f16, bf16, f32, f64, i8, u8)
+"""Of kernels that multiply matrices in a loop: one in eight."""
 MOST = 2**13
 """Elements of the result; more take time and show nothing else."""
 
@@ -134,8 +137,9 @@ FRAMES: tuple[Callable[[st.DrawFn, Output, tuple[int, ...]], Frame], ...] = (
 @st.composite
 def kernels(draw: st.DrawFn) -> RandomKernel:
     """A kernel with up to three statements."""
-    dtype = draw(st.sampled_from((*FLOATS, *INTEGERS)))
-    tile = draw(st.sampled_from(TILES))
+    multiplies = draw(st.integers(0, 7)) == 7
+    dtype = draw(st.sampled_from(MULTIPLIED if multiplies else (*FLOATS, *INTEGERS)))
+    tile = draw(st.sampled_from(PRODUCTS if multiplies else TILES))
     counts = [draw(st.integers(1, 4 if k < 2 else 2)) for k in range(len(tile))]
     while math.prod(counts) * math.prod(tile) > MOST:
         counts[counts.index(max(counts))] -= 1
@@ -157,7 +161,8 @@ def kernels(draw: st.DrawFn) -> RandomKernel:
         f"y = {frame.load}",
     ]
     for position in range(draw(st.integers(1, 3))):
-        lines += statement(d, position, (*CONTROL, *writes.MEMORY))
+        known = (writes.product_loop,) if multiplies and not position else (*CONTROL, *writes.MEMORY, *writes.MEMORY)
+        lines += statement(d, position, known)
     lines.append(frame.store.format(d.expression(2)))
     inner = " " * (4 + len(frame.head[-1]) - len(frame.head[-1].lstrip()))
     body = "".join(f"    {line}\n" for line in frame.head) + "".join(f"{inner}{line}\n" for line in lines)

@@ -11,7 +11,7 @@ import cutile as ct
 from cutile.dtypes import DTYPES, STORAGE_DTYPES, DTypeLike
 from cutile.entry import Kernel
 from cutile.launch.kernel_op import KernelOp
-from tests.properties.generator.arguments import Argument, Input, Output, Pointer, Scalar
+from tests.properties.generator.arguments import Argument, Input, Output, Pointer, Scalar, Tensors
 from tests.support.kernels import define
 
 HELPERS = """
@@ -80,6 +80,6 @@ def read(text: str) -> RandomKernel:
     """The kernel that was printed as `text`."""
     head, _, rest = text.strip().partition("\n")
     known: dict[str, Any] = {repr(each): each for each in (*DTYPES, *STORAGE_DTYPES)}
-    known |= {each.__name__: each for each in (Input, Output, Pointer, Scalar)}
+    known |= {each.__name__: each for each in (Input, Output, Pointer, Scalar, Tensors)}
     fields = eval(f"dict({head.removeprefix('#')})", known)
     return RandomKernel(body=rest.partition("def k(")[2].partition("\n")[2] + "\n", **fields)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from cutile.dtypes import bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from tests.properties.generator.arguments import LAYOUTS, Input, Pointer
+from tests.properties.generator.arguments import LAYOUTS, Input, Pointer, Tensors
 from tests.properties.generator.drawer import Drawer
 
 PADDINGS = ("ZERO", "NEG_ZERO", "POS_INF", "NEG_INF")
@@ -180,6 +180,16 @@ def tensor_by_address(d: Drawer) -> str:
     return f"{view}.load({named(d, view)})"
 
 
+def tensor_in_memory(d: Drawer) -> str:
+    """A tile of a tensor whose address is an element of another tensor."""
+    known = d.extra.setdefault("many", Tensors("many", d.dtype, 2, d.tile))
+    assert isinstance(known, Tensors)
+    d.unsafe = True
+    strides = tuple(math.prod(d.tile[k + 1 :]) for k in range(d.rank))
+    view = f"ct.load_tensor(many, {d.pick(('0', 'at[0] % 2', 'n % 2'))}, {d.tile}, {strides}, t.dtype)"
+    return f"{view}.partition(t.shape).load({(0,) * d.rank})"
+
+
 def no_check(d: Drawer) -> str:
     """A tile of a partition that need not be there."""
     d.unsafe = True
@@ -189,7 +199,7 @@ def no_check(d: Drawer) -> str:
 SAFE: tuple[Callable[[Drawer], str], ...] = (
     partition, permuted, controlled, windows, unchecked, turned, other_dtype, gather, chosen_rows,
 )  # fmt: skip
-UNSAFE: tuple[Callable[[Drawer], str], ...] = (*SAFE, by_address, tensor_by_address, no_check)
+UNSAFE: tuple[Callable[[Drawer], str], ...] = (*SAFE, by_address, tensor_by_address, tensor_in_memory, no_check)
 
 
 def memory(d: Drawer, tile: str, depth: int) -> str:

@@ -76,9 +76,42 @@ def unrolled(d: Drawer, name: str, step: str) -> list[str]:
     return ["for i in ct.static_range(2):", "    if i == 1:", f"        {name} = {step}"]
 
 
+def flags(d: Drawer, name: str, step: str) -> list[str]:
+    """A tile of bools, carried by a loop."""
+    flag = f"f_{name}"
+    return [
+        f"{flag} = {d.condition()}",
+        f"for i in range({d.pick(('n', '1, n', '2'))}):",
+        f"    {flag} = {d.pick((f'{flag} ^ {d.condition()}', f'~{flag} | {d.condition()}', f'{flag} & (t < y)'))}",
+        f"{name} = ct.select({flag}, {name}, {step})",
+    ]
+
+
+def scalars(d: Drawer, name: str, step: str) -> list[str]:
+    """Numbers that a loop carries, of data and of counts; a branch that asks for them."""
+    count, most = f"k_{name}", f"m_{name}"
+    largest = d.pick(d.raw)
+    for _ in d.tile:
+        largest = f"ct.reduce_max({largest}, 0)"
+    return [
+        f"{count}, {most} = n - 3, {largest}",
+        f"while {count} < {d.pick(('n', '4'))} and {most} > {d.pick(('0', '1'))}:",
+        f"    {name} = {step}",
+        f"    {count} += {d.pick(('1', '2', 'n'))}",
+        f"if {most} > {d.pick(('1', 'a'))}:",
+        f"    {name} = {d.damped(f'{name} + ct.convert_tile({count}, t.dtype)')}",
+    ]
+
+
+def asserted(d: Drawer, name: str, step: str) -> list[str]:
+    """An assertion that holds."""
+    return [f"assert {d.pick(('n == 3', 'n < 9 and at[0] >= 0'))}, 'never'", f"{name} = {step}"]
+
+
 Statement = Callable[[Drawer, str, str], list[str]]
 CONTROL: tuple[Statement, ...] = (
-    plain, plain, for_loop, while_loop, branch, branches, nested, jump, swap, unrolled, augmented,
+    plain, plain, for_loop, while_loop, branch, branches, nested, jump, swap, unrolled, augmented, flags,
+    scalars, asserted,
 )  # fmt: skip
 
 

@@ -60,12 +60,16 @@ def iota(d: Drawer, tile: str, depth: int) -> str:
 
 
 def product(d: Drawer, tile: str, depth: int) -> str:
-    """A product of two tiles as loaded."""
+    """A product of two tiles as loaded; of bytes, where 32 bits are computed with."""
     accumulator = ACCUMULATORS.get(d.dtype.name)
     if accumulator is None or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
         return tile
+    left, right = d.pick(d.raw), d.pick(d.raw)
+    if d.dtype.name == "i32":
+        through = d.pick(("i8", "u8"))
+        left, right = (f"ct.convert_tile({each}, ct.{through})" for each in (left, right))
     acc = f"ct.constant(0, ({d.tile[0]}, {d.tile[0]}), ct.{accumulator})"
-    made = f"ct.convert_tile(ct.mma({d.pick(d.raw)}, {d.pick(d.raw)}.transpose(), {acc}), t.dtype)"
+    made = f"ct.convert_tile(ct.mma({left}, {right}.transpose(), {acc}), t.dtype)"
     if d.tile[0] != d.tile[1]:
         made = f"ct.reduce_max({made}, 1).reshape((-1, 1))"
     return f"({tile} + {made}{' * 0.03125' if d.is_float else ''})"

@@ -45,5 +45,5 @@ FLOAT_UNARY = (
 INT_UNARY = ("(-{})", "(~{})", "({} >> 2)", "({} << 1)", "twice({})", "twice({}, by=3)")
 UINT_UNARY = ("({} ^ 1)", *INT_UNARY[1:])
 REDUCTIONS = ("sum", "max", "min")
-ACCUMULATORS = {"f32": "f32", "f64": "f64", "f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32"}
+ACCUMULATORS = {"f32": "f32", "f64": "f64", "f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32", "i32": "i32"}
 """What products of tiles of a dtype are added up in."""

@@ -39,7 +39,7 @@ def load_loop(d: Drawer, name: str, step: str) -> list[str]:
 def product_loop(d: Drawer, name: str, step: str) -> list[str]:
     """A matrix product along x's rows, its second operand read by rows or by columns."""
     accumulator = ACCUMULATORS.get(d.dtype.name)
-    if accumulator is None or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
+    if accumulator is None or d.dtype.name == "i32" or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
         return load_loop(d, name, step)
     (rows, columns), depth = d.tile, d.pick((16, 32, 64))
     left = f"x.partition(({rows}, {depth}))"
