@@ -23,11 +23,22 @@ class Found:
         count: kernels that were compared, those that failed among them.
         failures: a short kernel and what was wrong with it, for each.
         seconds: by backend, what each kernel took to compile.
+        slowest: by backend, the kernel that took longest.
     """
 
     count: int = 0
     failures: list[Disagreed] = field(default_factory=list[Disagreed])
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    slowest: dict[str, str] = field(default_factory=dict[str, str])
+
+    def agreed(self, text: str, seconds: dict[str, float]) -> None:
+        """Count a kernel on which there is no failure."""
+        self.count += 1
+        for backend, each in seconds.items():
+            known = self.seconds.setdefault(backend, [])
+            if not known or each > max(known):
+                self.slowest[backend] = text
+            known.append(each)
 
 
 @dataclass
@@ -102,9 +113,7 @@ class Crew:
                 member.text = said.text
             case Agreed():
                 member.done += 1
-                self.found.count += 1
-                for backend, seconds in said.seconds.items():
-                    self.found.seconds.setdefault(backend, []).append(seconds)
+                self.found.agreed(member.text, said.seconds)
             case Disagreed():
                 member.failure = said
             case Finished():

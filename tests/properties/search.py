@@ -110,6 +110,7 @@ def _figures(found: Found, backends: tuple[str, ...]) -> dict[str, Any]:
             "kernels": len(found.seconds.get(backend, ())),
             "disagreements": sum(failure.backend == backend for failure in found.failures),
             "compile_seconds": _spread(found.seconds.get(backend, [])),
+            "slowest_to_compile": found.slowest.get(backend),
         }
         for backend in backends
     }

@@ -74,6 +74,7 @@ def test_processes_that_die_are_replaced_and_all_is_counted() -> None:
         ("cpu", "kernel b is wrong"),
     ]
     assert sorted(found.seconds["cpu"]) == [1.0] * 4 + [3.0] * 2
+    assert found.slowest == {"cpu": "kernel b"}
 
 
 def test_batches_cover_what_was_asked_for() -> None:
