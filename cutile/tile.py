@@ -19,6 +19,10 @@ class Live(Protocol):
         """Call one of the language's functions."""
         ...
 
+    def method(self, owner: Any, name: str, args: Sequence[Any]) -> Any:
+        """Call a method of something that the kernel's author made outside of it."""
+        ...
+
 
 live: ContextVar[Live | None] = ContextVar("cutile_live", default=None)
 """What gives the language's functions a meaning here; None outside of interpreted kernels."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile import language
-from cutile.backend.registry import BACKENDS
+from cutile.backend.registry import BACKENDS, LACKS
 from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f32
 from cutile.ir.core import Op
 from cutile.ir.effects import Effect
@@ -119,7 +119,7 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
         accuracy=accuracy,
         note="; ".join(dict.fromkeys(op.accuracy.note for op in ops if op.accuracy.note)),
         effect={Effect.NONE: "pure", Effect.READ: "reads"}.get(effect, "writes"),
-        backends=tuple(BACKENDS),
+        backends=tuple(name for name in BACKENDS if not {op.name for op in ops} & {*LACKS.get(name, ())}),
     )
 
 

@@ -10,6 +10,7 @@ from cutile.frontend.expect import constant_int
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, Handler, operation
 from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.frontend.weak import of_weak
 from cutile.language.markers import Latency
 from cutile.ops import arith
 
@@ -35,7 +36,7 @@ def _range(frame: Frame, *bounds: Any) -> Any:
 
 
 def _abs(frame: Frame, x: Any) -> Any:
-    return frame.emit(arith.Abs(x=x)) if is_tile(x) else abs(x)
+    return of_weak(frame, frame.emit(arith.Abs(x=x)), x) if is_tile(x) else abs(x)
 
 
 def _min(frame: Frame, *values: Any) -> Any:
@@ -53,7 +54,7 @@ def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: 
     result = items[0]
     for item in items[1:]:
         tiles = is_tile(result) or is_tile(item)
-        result = operation(frame, result, item) if tiles else python(result, item)
+        result = of_weak(frame, operation(frame, result, item), result, item) if tiles else python(result, item)
     return result
 
 

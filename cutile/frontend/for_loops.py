@@ -15,6 +15,7 @@ from cutile.frontend.loops import Loop, exited
 from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify
 from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.frontend.weak import of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
 from cutile.ir.core import Value
@@ -109,9 +110,10 @@ class _RangeLoop:
     def _turn(self, induction: Value | None = None) -> None:
         """One turn, with the loop variable set."""
         value = induction or Value(self.start.type, self.target)
+        counted = of_weak(self.frame, value)  # whatever its bounds are, `range` counts in plain integers
 
         def prepare() -> None:
-            self.frame.variables[self.target] = self.minted.mint(self.frame, value) if self.minted else value
+            self.frame.variables[self.target] = self.minted.mint(self.frame, value) if self.minted else counted
             self.frame.places[self.target] = self.node.target
 
         self.loop.turn(prepare)

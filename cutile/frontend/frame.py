@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.flow import Flow
 from cutile.frontend.names import MISSING, Captures, compile_time, lookup
@@ -18,6 +19,7 @@ from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
+from cutile.ir.types import TileType
 from cutile.language.variables import DeviceVariable
 
 RETURNED = "return"
@@ -44,6 +46,7 @@ class Compilation:
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
         passed_on: variables that loops pass on although they have no value before: (loop, name).
+        weak: scalars that Python would have as plain numbers; see `weak.py`.
     """
 
     builder: Builder
@@ -55,6 +58,7 @@ class Compilation:
     report: Report = field(default_factory=Report)
     passed_on: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     variables: dict[DeviceVariable, Value] = field(default_factory=dict[DeviceVariable, Value])
+    weak: set[Value] = field(default_factory=set[Value])
 
 
 @dataclass
@@ -186,6 +190,16 @@ class Frame:
     def type_error(self, message: str, node: ast.AST | None = None, remedy: str = "") -> NoReturn:
         """Raise a KernelTypeError at `node` (or at the expression being compiled)."""
         raise KernelTypeError(message, self.locate(node) if node is not None else None, remedy)
+
+    def address_of(self, variable: DeviceVariable) -> Value:
+        """Where a variable of the device is: a parameter beside those of the signature."""
+        known = self.compilation.variables
+        if variable not in known:
+            value = Value(TileType(u64), f"global_{len(known)}")
+            body = self.builder.open_blocks[0]
+            body.arguments = (*body.arguments, value)
+            known[variable] = value
+        return known[variable]
 
     def require_unsafe(self, what: str) -> None:
         """Refuse `what` unless the kernel says `@entry(unsafe=True)`: nothing checks the addresses that it uses."""

@@ -19,6 +19,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
 from cutile.frontend.values import describe, is_tile, plain
+from cutile.frontend.weak import adapted, dtype_of_weak, is_weak, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
 from cutile.ops import arith, compare, math
@@ -195,7 +196,11 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
                 remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
             )
     if dtype is None and tiles:
-        dtype = tiles[0].tile.dtype
+        strong = [tile for tile in tiles if not is_weak(frame, tile)]
+        dtype = strong[0].tile.dtype if strong else dtype_of_weak(values)
+    if dtype is not None:
+        values = [adapted(frame, value, dtype) for value in values]
+        tiles = [value for value in values if is_tile(value)]
     for tile in tiles:
         if tile.tile.dtype is not dtype:
             frame.type_error(
@@ -249,10 +254,11 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         return _fold(frame, kind, left, right)
     require_computed(frame, spelling, left, right)
     if kind is ast.Pow:
-        return _power(frame, left, right)
+        return of_weak(frame, _power(frame, left, right), left, right)
     if kind is ast.MatMult:
         frame.type_error("@ between tiles has no accumulator", remedy="Use ct.mma(a, b, acc).")
-    x, y = unify(frame, [left, right], spelling)
+    numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)
+    x, y = unify(frame, [left, right], spelling, f32 if numbers else None)
     dtype = x.tile.dtype
     if kind is ast.Div and dtype.kind != "float":
         frame.type_error(
@@ -266,7 +272,7 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         )
     if dtype.kind == "bool" and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
         frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
-    return frame.emit(TILE_BINARY[kind](x=x, y=y))
+    return of_weak(frame, frame.emit(TILE_BINARY[kind](x=x, y=y)), left, right)
 
 
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
@@ -300,7 +306,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     if kind is ast.UAdd:
         return value
     if kind is ast.USub:
-        return frame.emit(arith.Neg(x=value))
+        return of_weak(frame, frame.emit(arith.Neg(x=value)), value)
     if kind is ast.Not:
         if not value.tile.is_scalar:
             frame.type_error("`not` of a tile", remedy="Use ~ for each element.")

@@ -12,6 +12,7 @@ from cutile.frontend.operators import binary, broadcast_to, is_number, materiali
 from cutile.frontend.registry import method, operation
 from cutile.frontend.tensors import extent, tiles_along
 from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
+from cutile.frontend.weak import adapted
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
@@ -231,7 +232,7 @@ def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Valu
     dtype = part.value.tensor.dtype
     if is_number(value):
         return materialize(frame, value, dtype, part.shape)
-    tile = tile_of(frame, value, what)
+    tile = tile_of(frame, adapted(frame, value, dtype), what)
     if tile.tile.is_scalar and tile.tile.dtype is dtype:
         tile = broadcast_to(frame, tile, part.shape)
     if tile.tile.dtype is not dtype or tile.tile.shape != part.shape:

@@ -20,6 +20,7 @@ from cutile.frontend.values import (
     describe,
     is_tile,
 )
+from cutile.frontend.weak import adapted
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.ops import arith
@@ -47,6 +48,7 @@ def lanes_of(frame: Frame, value: Any, dtype: DTypeLike, shape: Shape, what: str
     """A tile of `dtype` and `shape`: numbers and smaller tiles are broadcast."""
     if is_number(value):
         return materialize(frame, value, dtype, shape)
+    value = adapted(frame, value, dtype)
     if not is_tile(value):
         frame.type_error(
             f"{what}: expected a tile of {dtype} or a number, got {describe(value)}", remedy="Load a tile first."

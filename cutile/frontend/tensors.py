@@ -10,6 +10,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize, unify
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import MutRef, TensorRef, describe, items_of
+from cutile.frontend.weak import adapted, of_weak, weak
 from cutile.ir.core import Value
 from cutile.ops import arith
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -18,18 +19,18 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 
 @operation
 def get_tile_block_id(frame: Frame) -> Any:
-    return tuple(frame.emit(TileBlockId(axis=axis)) for axis in range(3))
+    return tuple(weak(frame, frame.emit(TileBlockId(axis=axis))) for axis in range(3))
 
 
 @operation
 def get_num_tile_blocks(frame: Frame) -> Any:
-    return tuple(frame.emit(NumTileBlocks(axis=axis)) for axis in range(3))
+    return tuple(weak(frame, frame.emit(NumTileBlocks(axis=axis))) for axis in range(3))
 
 
 def extent(frame: Frame, value: Value, axis: int) -> Any:
     """The extent of a tensor along an axis: a constant where it is known."""
     known = value.tensor.shape[axis]
-    return known if known is not None else frame.emit(TensorDim(x=value, axis=axis))
+    return known if known is not None else weak(frame, frame.emit(TensorDim(x=value, axis=axis)))
 
 
 def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
@@ -46,7 +47,7 @@ def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
             frame.type_error("ceil_div: division by zero", remedy="Both numbers are known now.")
         return -(-a // b)
     x, y = unify(frame, [a, b], "ceil_div")
-    return frame.emit(arith.DivCeil(x=x, y=y))
+    return of_weak(frame, frame.emit(arith.DivCeil(x=x, y=y)), a, b)
 
 
 def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:
@@ -102,7 +103,7 @@ def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
     mut = self.value.mut
     if is_number(value):
         value = materialize(frame, value, mut.dtype, mut.tile)
-    tile = tile_of(frame, value, "store")
+    tile = tile_of(frame, adapted(frame, value, mut.dtype), "store")
     if tile.tile.is_scalar and tile.tile.dtype is mut.dtype:
         tile = broadcast_to(frame, tile, mut.tile)
     frame.builder.add(StoreMut(x=self.value, value=tile))

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.dtypes import u64
 from cutile.frontend.atomics import how_of, update_lanes
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.pointers import load_lanes, scope_of, store_lanes
 from cutile.frontend.registry import method
 from cutile.frontend.values import TOKEN, PointerRef
-from cutile.ir.core import Value
-from cutile.ir.types import TileType
 from cutile.language import markers
 from cutile.language.variables import DeviceVariable
 
 
 def _pointer(frame: Frame, variable: DeviceVariable) -> PointerRef:
     """Where the variable is."""
-    known = frame.compilation.variables
-    if variable not in known:
-        value = Value(TileType(u64), f"global_{len(known)}")
-        body = frame.builder.open_blocks[0]
-        body.arguments = (*body.arguments, value)
-        known[variable] = value
-    return PointerRef(known[variable], variable.dtype)
+    return PointerRef(frame.address_of(variable), variable.dtype)
 
 
 def _how(frame: Frame, ordering: Any, scope: Any, what: str) -> dict[str, Any]:

@@ -30,17 +30,22 @@ __all__ = ("BorrowedPartition", "MutBorrow", "Partition", "as_tile")
 _AXES = 3  # of a launch grid
 
 
-def as_tile(shape: ShapeLike) -> tuple[int, ...]:
-    """Check the shape of a partition's tiles.
+def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Check the shape of the tiles of a tensor with these extents.
 
     Raises:
-        ArgumentError: it does not have 1 to 3 axes, or an extent is not positive.
+        ArgumentError: it does not have 1 to 3 axes, or not as many as the tensor, or an extent is not positive.
     """
     tile = as_shape(shape, "partition shape")
     if not 1 <= len(tile) <= _AXES:
         raise ArgumentError(
             f"partition shape: {tile} has {len(tile)} axes; a partition has 1 to {_AXES}, one for each axis of the "
             "launch grid. Reshape the tensor first."
+        )
+    if len(tile) != len(extents):
+        raise ArgumentError(
+            f"partition shape: it must have {len(extents)} extents, one for each axis of the tensor of shape "
+            f"{extents}, got {tile}. Give as many, or reshape the tensor first."
         )
     return tile
 
@@ -93,20 +98,12 @@ class _TiledTensor(language.Partition):
     def grid(self) -> tuple[int, int, int]:
         """The number of tiles along each axis; 1 for the axes that there are not.
 
-        Raises:
-            ArgumentError: the tiles have another number of axes than the tensor.
-
         Example:
             >>> from cutile import api, f32
             >>> api.zeros((1000, 777), f32).partition((128, 256)).sync().grid()
             (8, 4, 1)
         """
         extents, tile = self._tiled.view.shape, self._tiled.tile
-        if len(extents) != len(tile):
-            raise ArgumentError(
-                f"partition made at {format_site(self._site)}: tiles of shape {tile} have {len(tile)} axes, "
-                f"the tensor of shape {extents} has {len(extents)}; give one extent for each axis of the tensor"
-            )
         counts = [-(-extent // size) for extent, size in zip(extents, tile, strict=True)]
         x, y, z = (*counts, 1, 1)[:_AXES]
         return x, y, z
@@ -167,11 +164,9 @@ class _TiledTensor(language.Partition):
 
     def _repr_html_(self) -> str:
         view, tile = self._tiled.view, self._tiled.tile
-        fits = len(tile) == len(view.shape)
         facts = [("dtype", view.dtype.name), ("tensor", f"{view.shape}"), ("tile", f"{tile}")]
-        facts += [("grid", f"{self.grid()}")] if fits else []
-        facts += [("device", f"{view.storage.device}")]
-        return card(type(self).__name__, facts, drawing(view.shape, tile if fits else None))
+        facts += [("grid", f"{self.grid()}"), ("device", f"{view.storage.device}")]
+        return card(type(self).__name__, facts, drawing(view.shape, tile))
 
 
 class Partition(OldPartitionMethods, _TiledTensor):

@@ -147,9 +147,9 @@ class SharedTensor(Tensor):
 
         Raises:
             OwnershipError: there are other owners, or this one was dropped.
-            ArgumentError: `shape` is no shape of 1 to 3 axes; the handle still owns the tensor.
+            ArgumentError: `shape` is no shape of 1 to 3 axes, as many as the tensor has; the handle still owns it.
         """
-        tile = as_tile(shape)
+        tile = as_tile(shape, self._tensor.shape)
         self._single("try_partition")
         self.drop()
         return self._tensor.partition(tile)

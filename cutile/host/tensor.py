@@ -234,8 +234,8 @@ class Tensor(OldTensorMethods, language.Tensor):
         using the tensor between launches, write `tensor.mut.partition(shape)`.
 
         Args:
-            shape: extents of a tile, 1 to 3 of them. They need not divide the tensor's: stores clip at the edge. The
-                launch checks that there are as many as the tensor has axes.
+            shape: extents of a tile, one for each axis of the tensor, 1 to 3 of them. They need not divide the
+                tensor's: stores clip at the edge.
 
         Raises:
             ArgumentError: `shape` is no such shape.
@@ -269,7 +269,7 @@ class Tensor(OldTensorMethods, language.Tensor):
         """The elements in tiles of `shape`, kept for the next time: most tensors are always cut the same way."""
         tiled = self._tiled
         if tiled is None or tiled.tile != shape:
-            tiled = self._tiled = TiledView(self._view, as_tile(shape))
+            tiled = self._tiled = TiledView(self._view, as_tile(shape, self._view.shape))
         return tiled
 
     @property

@@ -10,9 +10,6 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cutile.errors import KernelTypeError
-from cutile.language.variables import DeviceVariable
-
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -55,11 +52,6 @@ class _Copies:
             return cell
 
     def _outside(self, value: Any) -> Any:
-        if isinstance(value, DeviceVariable):
-            raise KernelTypeError(
-                f"{value!r} is in a device's memory, where the interpreter does not reach",
-                remedy="Run the kernel on the CPU instead: with ct.use_backend('reference').",
-            )
         own = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
         return self.copy(value) if own and not (value.__module__ or "").startswith(_PACKAGE) else value
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 
-from cutile.errors import Location
+from cutile.errors import KernelNameError, Location
+from cutile.frontend import elsewhere
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _HIDDEN = (_PACKAGE, str(Path(linecache.__file__).parent / "contextlib.py"))
@@ -18,8 +21,32 @@ def current_place() -> Location:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
         frame = frame.f_back
-    code = frame.f_code
-    line, column, end_line, end_column = _span(code, frame.f_lasti, frame.f_lineno)
+    return _place(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+@contextmanager
+def misspelt_names() -> Generator[None]:
+    """Refuse a name that a module does not have in the words of the compiler, which a plain AttributeError has not.
+
+    Raises:
+        KernelNameError: with the line, and the nearest name.
+    """
+    try:
+        yield
+    except AttributeError as error:
+        if not isinstance(error.obj, ModuleType) or error.name is None:
+            raise
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        assert trace is not None, "it was raised in the kernel"
+        where = _place(trace.tb_frame.f_code, trace.tb_lasti, trace.tb_lineno)
+        remedy = elsewhere.in_module(error.obj, error.name)
+        raise KernelNameError(f"module {error.obj.__name__!r} has no {error.name!r}", where, remedy) from error
+
+
+def _place(code: CodeType, instruction: int, number: int) -> Location:
+    line, column, end_line, end_column = _span(code, instruction, number)
     text = linecache.getline(code.co_filename, line).rstrip("\n")
     if end_line != line or end_column <= column:
         column, end_column = len(text) - len(text.lstrip()), len(text)

@@ -20,10 +20,12 @@ from cutile.frontend.statements import execute
 from cutile.interpreter.eager import Array, EagerBuilder, EagerValue
 from cutile.interpreter.function import live_function
 from cutile.interpreter.live import to_live
+from cutile.interpreter.place import misspelt_names
 from cutile.interpreter.session import LiveFrame, Session
 from cutile.interpreter.watch import Watch
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import Type
+from cutile.language.variables import DeviceVariable
 from cutile.tile import live
 
 
@@ -65,6 +67,7 @@ class Interpreted:
         grid: Grid,
         numbers: Sequence[int | float | bool],
         written: Mapping[str, Array] | None,
+        addresses: Callable[[DeviceVariable], int],
     ) -> None:
         """Run all blocks.
 
@@ -73,6 +76,7 @@ class Interpreted:
             numbers: one per parameter; addresses must be of memory that the CPU reaches.
             written: for tensors of which not everything was ever written, what was: one bool per element, flat, which
                 the run keeps up to date. None checks nothing.
+            addresses: where a variable of the device is, in memory that the CPU reaches; asked when it is used.
 
         Raises:
             KernelError: an operation's operands do not fit; shows the line.
@@ -88,9 +92,16 @@ class Interpreted:
                 for z in range(grid[2]):
                     if watch is not None:
                         watch.enter((x, y, z))
-                    self._run_block((x, y, z), grid, bound, watch)
+                    self._run_block((x, y, z), grid, bound, watch, addresses)
 
-    def _run_block(self, index: Grid, grid: Grid, bound: Mapping[Value, Array], watch: Watch | None) -> None:
+    def _run_block(
+        self,
+        index: Grid,
+        grid: Grid,
+        bound: Mapping[Value, Array],
+        watch: Watch | None,
+        addresses: Callable[[DeviceVariable], int],
+    ) -> None:
         values = [EagerValue(each.type, bound[each], each.name) for each in self._program.parameters]
         frame = LiveFrame(
             function=self._function,
@@ -105,6 +116,7 @@ class Interpreted:
                 unsafe=self._unsafe,
             ),
             is_entry=True,
+            addresses=addresses,
         )
         session = Session(frame)
         function = live_function(self._function, self._generics, session.builtins())
@@ -112,6 +124,7 @@ class Interpreted:
         generics = {name: value for name, value in self._generics.items() if name in keywords}
         token = live.set(session)
         try:
-            function(*(to_live(session, parameter(value, self._pointers)) for value in values), **generics)
+            with misspelt_names():
+                function(*(to_live(session, parameter(value, self._pointers)) for value in values), **generics)
         finally:
             live.reset(token)

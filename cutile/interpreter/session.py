@@ -8,24 +8,43 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.dtypes import i32
-from cutile.errors import Location
+import numpy as np
+
+from cutile.dtypes import i32, u64
+from cutile.errors import KernelTypeError, Location
 from cutile.frontend import operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.registry import BUILTINS
-from cutile.frontend.values import Range, describe
+from cutile.frontend.values import Method, Range, describe
+from cutile.frontend.weak import of_weak
 from cutile.interpreter.eager import EagerValue
 from cutile.interpreter.live import to_live, to_meaning
 from cutile.interpreter.place import current_place
 from cutile.ir.core import Value
+from cutile.ir.types import TileType
+from cutile.language.variables import DeviceVariable
+
+
+def _no_variables(variable: DeviceVariable) -> int:
+    raise KernelTypeError(f"{variable!r}: no launch says where it is")
 
 
 @dataclass
 class LiveFrame(Frame):
-    """A frame whose places are lines of the running function, not nodes of its syntax tree."""
+    """A frame whose places are lines of the running function, not nodes of its syntax tree.
+
+    Attributes:
+        addresses: where the device's variables are, in memory that the CPU reaches.
+    """
+
+    addresses: Callable[[DeviceVariable], int] = _no_variables
+
+    def address_of(self, variable: DeviceVariable) -> Value:
+        """The address itself: nothing is passed to a function that runs here and now."""
+        return EagerValue(TileType(u64), np.array(self.addresses(variable), np.uint64), variable.__class__.__name__)
 
     def locate(self, node: ast.AST | None = None) -> Location:
         """The line being run."""
@@ -54,6 +73,10 @@ class Session:
     def operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call of one of the language's functions."""
         return self.call_value(function, args, kwargs)
+
+    def method(self, owner: Any, name: str, args: Sequence[Any]) -> Any:
+        """A call of a method of a variable of the device."""
+        return self.call_value(Method(owner, name), args, {})
 
     def call_value(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A call of a function, a bound method or a builtin that the front end has a handler for."""
@@ -100,7 +123,7 @@ class Session:
         dtype = next((each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)), i32)
         for position in range(*bounds):
             with self._here() as frame:
-                value: Any = operators.materialize(frame, position, dtype)
+                value: Any = of_weak(frame, operators.materialize(frame, position, dtype))
                 if isinstance(meaning, MintedRange | OwnedRange):
                     value = meaning.mint(frame, value)
             yield to_live(self, value)

@@ -45,7 +45,7 @@ class Tensor(Subscriptable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents: constants where declared so, else i32 scalars.
+        """The extents: constants where declared so, else i32 scalars, which take the dtype of what is beside them.
 
         Example:
             >>> run(lambda x: x + x_in.shape[0], [1, 2, 3], dtype="i32")

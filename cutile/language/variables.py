@@ -15,7 +15,7 @@ from typing import Any
 from cutile.dtypes import DTypeLike, as_dtype
 from cutile.language.markers import ordering, scope
 from cutile.language.tokens import Token
-from cutile.tile import Tile, outside_kernel
+from cutile.tile import Tile, live, outside_kernel
 
 
 class DeviceVariable:
@@ -32,14 +32,19 @@ class DeviceVariable:
 
     def load(self, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> tuple[Tile, Token]:
         """Its value, and a token. WEAK, RELAXED or ACQUIRE."""
-        outside_kernel("Global.load")
+        return self._live("load", ordering, scope)
 
     def store(self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> Token:
         """Set it; a token. WEAK, RELAXED or RELEASE."""
-        outside_kernel("Global.store")
+        return self._live("store", value, ordering, scope)
 
     def atomic_add(
         self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE
     ) -> tuple[Tile, Token]:
         """Add to it; its value before, and a token. Integers of 32 and 64 bits, and floats."""
-        outside_kernel("Global.atomic_add")
+        return self._live("atomic_add", value, ordering, scope)
+
+    def _live(self, method: str, *args: Any) -> Any:
+        """A call outside of compiled kernels: in an interpreted one, or by mistake."""
+        running = live.get()
+        return outside_kernel(f"Global.{method}") if running is None else running.method(self, method, args)

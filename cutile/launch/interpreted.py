@@ -12,8 +12,10 @@ import numpy as np
 from cuda_async import ExecutionContext, LaunchError, Storage, Stream, Use, download, upload
 from cutile.backend.interface import Grid
 from cutile.compile.kernels import Plan
+from cutile.language.variables import DeviceVariable
 from cutile.launch.arguments import Checked
 from cutile.launch.numbers import number_of
+from cutile.launch.variables import use_variables
 from cutile.launch.views import TiledView, View
 
 Bytes = np.ndarray[Any, np.dtype[np.bool_]]
@@ -46,7 +48,11 @@ def run_interpreted(
     before = {id(use.storage): cast("Storage", use.storage).write_mark() for use in uses}
     for use in uses:
         cast("Storage", use.storage).use(context.stream, write=use.write)
-    mirrors = {} if context.device.kind != "cuda" else {i: _Mirror(context, each) for i, each in views.items()}
+    mirrors = (
+        {}
+        if context.device.kind != "cuda"
+        else {i: _Mirror(context, each.storage, each.byte_range) for i, each in views.items()}
+    )
     context.stream.synchronize()
     kernel = plan.interpreted()
     numbers: list[Any] = [number_of(each)(checked, grid) for each in kernel.parameters]
@@ -58,7 +64,8 @@ def run_interpreted(
     masks = {
         i: _byte_of_each(views[i], each.written, 0).ravel().copy() for i, each in unwritten.items() if each is not None
     }
-    kernel.run(grid, numbers, {names[i]: mask for i, mask in masks.items()} if check else None)
+    variables = _Variables(context)
+    kernel.run(grid, numbers, {names[i]: mask for i, mask in masks.items()} if check else None, variables.address_of)
     for i, mask in masks.items():
         history = unwritten[i]
         assert history is not None
@@ -66,14 +73,43 @@ def run_interpreted(
     for i, mirror in mirrors.items():
         if views[i].writes:
             mirror.write_back(context)
+    variables.write_back()
+
+
+class _Variables:
+    """The device's variables that a launch uses, where the CPU reaches them: a GPU's are copied, and copied back."""
+
+    def __init__(self, context: ExecutionContext) -> None:
+        self._context = context
+        self._addresses: dict[DeviceVariable, int] = {}
+        self._mirrors: list[_Mirror] = []
+
+    def address_of(self, variable: DeviceVariable) -> int:
+        """Where it is, once its earlier users have finished."""
+        if variable not in self._addresses:
+            stream = self._context.stream
+            (storage,) = use_variables([variable], stream)
+            stream.synchronize()
+            self._addresses[variable] = storage.address
+            if self._context.device.kind == "cuda":
+                mirror = _Mirror(self._context, storage, (0, storage.nbytes))
+                stream.synchronize()
+                self._mirrors.append(mirror)
+                self._addresses[variable] += mirror.shift
+        return self._addresses[variable]
+
+    def write_back(self) -> None:
+        """Enqueue the copies to the GPU."""
+        for each in self._mirrors:
+            each.write_back(self._context)
 
 
 class _Mirror:
-    """The elements of a GPU's tensor in the CPU's memory, for the time of a launch."""
+    """Bytes of a GPU's memory in the CPU's, for the time of a launch."""
 
-    def __init__(self, context: ExecutionContext, view: View | TiledView) -> None:
-        self._storage = view.storage
-        self._low, high = view.byte_range
+    def __init__(self, context: ExecutionContext, storage: Storage, byte_range: tuple[int, int]) -> None:
+        self._storage = storage
+        self._low, high = byte_range
         self._bytes = np.empty(high - self._low, np.uint8)
         download(
             context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low, keep=self._bytes

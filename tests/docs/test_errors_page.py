@@ -23,6 +23,7 @@ def test_every_row_names_a_failure_an_error_and_a_test() -> None:
         assert failure, row
         assert variant, row
         assert cited(test), row
+        assert all((ROOT / each.partition("::")[0]).is_file() for each in cited(test)), f"a folder is no test: {row}"
         for name in names(error):
             assert issubclass(resolve(name), Exception), row
         assert names(error) or error == "`TypeError`", row

@@ -153,9 +153,9 @@ def test_a_partition_tells_its_grid(host: Device) -> None:
     assert x.reshape(-1).mut.partition(1000).grid() == (777, 1, 1)
     assert x.reshape((10, 100, 777)).mut.partition((1, 10, 100)).grid() == (10, 10, 8)
     with pytest.raises(
-        ArgumentError, match=r"tiles of shape \(4,\) have 1 axes, the tensor of shape \(1000, 777\) has 2"
+        ArgumentError, match=r"must have 2 extents, one for each axis of the tensor of shape \(1000, 777\), got \(4,\)"
     ):
-        x.mut.partition(4).grid()
+        x.mut.partition(4)
 
 
 @pytest.mark.parametrize(

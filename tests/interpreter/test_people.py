@@ -100,3 +100,19 @@ def test_what_cannot_be_interpreted_says_so() -> None:
         breaks(ints(1).partition((1,))).interpret().bind(stream)
     with pytest.raises(LaunchError, match="cannot be part of a graph"):
         breaks(ints(1).partition((1,))).interpret().graph_on(stream)
+
+
+@ct.entry
+def misspelt(y: Mut) -> None:
+    y.store(ct.expp(y.load()))  # type: ignore[attr-defined]
+
+
+def test_a_misspelt_name_is_refused_as_the_compiler_does() -> None:
+    words: list[str] = []
+    for interpreted in (False, True):
+        op = misspelt(api.zeros((4,)).sync().partition((2,)))
+        with pytest.raises(ct.KernelNameError) as caught:
+            (op.interpret() if interpreted else op).sync()
+        words.append(str(caught.value))
+    assert words[0] == words[1]
+    assert words[0].endswith("Did you mean 'exp'?")

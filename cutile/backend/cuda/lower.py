@@ -88,8 +88,9 @@ def _refuse(function: Function, arch: Architecture) -> None:
             raise KernelTypeError(
                 f"{function.name}: mmaf_scaled {why}; this kernel is compiled for {arch.name}",
                 op.location,
-                "Convert the operands to f16 or f32, multiply them by their scales, and use ct.mma; the cpu backend "
-                "runs mmaf_scaled as it is.",
+                "Scale the operands first: a = (a.astype(ct.f16).reshape((M, K // B, B)) * a_scale.astype(ct.f16)"
+                ".reshape((M, K // B, 1))).reshape((M, K)), b likewise, and ct.mma(a, b, acc). The cpu backend runs "
+                "mmaf_scaled as it is.",
             )
 
 

@@ -12,6 +12,7 @@ from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulato
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
 from cutile.backend.interface import Target
+from cutile.backend.registry import LACKS
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i8, i32, tf32, u8
 from cutile.errors import KernelTypeError
 from cutile.ir.constant import Constant
@@ -212,8 +213,10 @@ def test_a_scaled_product_is_refused_with_the_reason(target: Target, why: str) -
             s, t = ct.constant(1.0, (16, 1), ct.f8e8m0fnu), ct.constant(1.0, (1, 16), ct.f8e8m0fnu)
             z.store(ct.mmaf_scaled(one, one.reshape((32, 16)), z.load(), s, t))
     """
-    with pytest.raises(KernelTypeError, match=why):
+    with pytest.raises(KernelTypeError, match=why) as caught:
         lowered(written(dedent(text), {"z": mut(16, 16)}), target)
+    assert "Scale the operands first" in str(caught.value)
+    assert LACKS["cuda"] == ("mma_scaled",)
 
 
 def test_operands_are_copied_turns_ahead_of_their_product() -> None:
