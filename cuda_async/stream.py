@@ -201,9 +201,12 @@ class Stream:
 
     # -- work ---------------------------------------------------------------------------------
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
-        """Load machine code and return its function `entry`; the caller keeps it per device."""
-        return self.device.driver.load_function(image, entry, shared_bytes)
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+        """Load machine code and return its function `entry`; the caller keeps it per device.
+
+        `early`: see `Driver.load_function`.
+        """
+        return self.device.driver.load_function(image, entry, shared_bytes, early=early)
 
     def launch_function(
         self,

@@ -194,8 +194,8 @@ class CheckedDriver(Driver):
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         return CheckedEvent(self.ledger, self.inner.create_event(timing=timing))
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
-        return self.inner.load_function(image, entry, shared_bytes)
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+        return self.inner.load_function(image, entry, shared_bytes, early=early)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         return self.inner.resident_blocks(function, threads, shared_bytes, cluster)

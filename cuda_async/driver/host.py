@@ -100,7 +100,7 @@ class HostDriver(Driver):
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         return QueueEvent(self._executor, timing)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         raise LaunchError("load_function: the CPU runs no GPU code; compile for the target 'cpu'")
 
     def pin(self, nbytes: int) -> int:

@@ -319,9 +319,12 @@ class Driver(ABC):
     def create_event(self, *, timing: bool = False) -> DriverEvent: ...
 
     @abstractmethod
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         """Load machine code (a cubin) and return its function `entry`, allowed `shared_bytes` of
-        dynamic shared memory. The code stays loaded as long as the returned object lives."""
+        dynamic shared memory. The code stays loaded as long as the returned object lives.
+
+        `early`: its launches may begin while the kernel ahead of them in the stream still runs. The
+        function waits for that kernel itself before it touches memory that the other may use."""
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         """How many blocks of a function that `load_function` returned the device holds at once.

@@ -429,7 +429,7 @@ class SimDriver(Driver):
         self._event_numbers += 1
         return _SimEvent(self, self._executor, timing, self._event_numbers)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         raise LaunchError("load_function: a simulated device runs no GPU code; compile for the target 'cpu'")
 
     def define_module(self, image: bytes, *functions: FakeFunction) -> None:

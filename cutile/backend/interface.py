@@ -186,8 +186,11 @@ class Workspace(Protocol):
 class LaunchStream(Protocol):
     """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
-        """Load a GPU image on the stream's device; the caller keeps the result per device."""
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
+        """Load a GPU image on the stream's device; the caller keeps the result per device.
+
+        `early`: its launches may begin before the work ahead of them has ended, for which the kernel waits itself.
+        """
         ...
 
     def launch_function(

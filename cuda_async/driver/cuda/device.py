@@ -15,7 +15,7 @@ from cuda_async.driver.cuda.host_functions import HostFunctions
 from cuda_async.driver.cuda.module import BorrowedFunction, CudaModule
 from cuda_async.driver.cuda.nvrtc import compile_to_ptx
 from cuda_async.driver.cuda.occupancy import resident_blocks
-from cuda_async.driver.cuda.stream import BorrowedStream, CudaEvent, CudaFunction, CudaStream
+from cuda_async.driver.cuda.stream import BorrowedStream, CudaEvent, CudaFunction, CudaStream, EarlyFunction
 from cuda_async.driver.cuda.tensor_map import encode_tensor_map
 from cuda_async.driver.interface import (
     DeviceProperties,
@@ -125,7 +125,7 @@ class CudaDriver(Driver):
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         return CudaEvent(self, timing)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         module = self.context.call(cu.cuModuleLoadData, image)
         try:
             handle = self.context.call(cu.cuModuleGetFunction, module, entry.encode())
@@ -135,7 +135,7 @@ class CudaDriver(Driver):
         except BaseException:
             self.garbage.append((cu.cuModuleUnload, module))
             raise
-        return CudaFunction(self, module, handle)
+        return (EarlyFunction if early else CudaFunction)(self, module, handle)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         return resident_blocks(self.context, function, threads, shared_bytes, cluster, self._properties)

@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
 from cuda_async.driver.cuda.context import PrimaryContext
+from cuda_async.driver.cuda.early import MOST_CONFIGURATIONS, early_configuration
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
 
-__all__ = ("BorrowedStream", "CudaEvent", "CudaFunction", "CudaGraphHandle", "CudaStream", "RunErrors")
+__all__ = (
+    "BorrowedStream",
+    "CudaEvent",
+    "CudaFunction",
+    "CudaGraphHandle",
+    "CudaStream",
+    "EarlyFunction",
+    "RunErrors",
+)
 
 _SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 95, which short work would pay for
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
 
-_launch, _launch_graph = cu.cuLaunchKernel, cu.cuGraphLaunch
+_launch, _launch_early, _launch_graph = cu.cuLaunchKernel, cu.cuLaunchKernelEx, cu.cuGraphLaunch
 _query, _record = cu.cuEventQuery, cu.cuEventRecord
 _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 
@@ -47,6 +56,28 @@ class CudaFunction:
 
     def __del__(self) -> None:
         self._driver.garbage.append((cu.cuModuleUnload, self.module))
+
+
+class EarlyFunction(CudaFunction):
+    """A kernel that may be launched before the one ahead of it has ended; see `early.py`."""
+
+    __slots__ = ("_configurations",)
+
+    def __init__(self, driver: CudaDriver, module: Any, handle: Any) -> None:
+        super().__init__(driver, module, handle)
+        self._configurations: dict[tuple[Any, ...], Any] = {}
+
+    def configuration(
+        self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, stream: Any
+    ) -> Any:
+        """What `cuLaunchKernelEx` is told of a launch."""
+        key = (grid, block, shared_bytes, int(stream))
+        found = self._configurations.get(key)
+        if found is None:
+            if len(self._configurations) >= MOST_CONFIGURATIONS:
+                self._configurations = {}  # a new one, since other threads may be reading this
+            found = self._configurations[key] = early_configuration(grid, block, shared_bytes, stream)
+        return found
 
 
 class CudaEvent(DriverEvent):
@@ -253,6 +284,10 @@ class CudaStream(DriverStream):
     ) -> None:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
+        if isinstance(function, EarlyFunction):
+            told = function.configuration(grid, block, shared_bytes, self.handle)
+            self._context.call(_launch_early, told, function.handle, parameters, 0)
+            return
         x, y, z = grid
         i, j, k = block
         context = self._context
@@ -274,7 +309,15 @@ class CudaStream(DriverStream):
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"prepare_launch: expected what load_function returned, got {type(function).__name__}")
         context, launch, success = self._context, _launch, _SUCCESS
-        arguments = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
+        arguments: tuple[Any, ...] = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
+        if isinstance(function, EarlyFunction):
+            launch = _launch_early
+            arguments = (
+                function.configuration(grid, block, shared_bytes, self.handle),
+                function.handle,
+                parameters,
+                0,
+            )
 
         def go() -> None:
             # Most calls find the context current: then this is the driver's call and little else.

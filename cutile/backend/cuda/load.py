@@ -150,9 +150,11 @@ class CudaLoaded(Loaded):
             with self._lock:
                 found = self._functions.get(device)
                 if found is None:
-                    found = stream.load_function(self._executable.image, self._executable.entry, self._shared)
+                    code, facts = self._executable, self._executable.facts
+                    early = bool(facts.get("early", False))
+                    found = stream.load_function(code.image, code.entry, self._shared, early=early)
                     self._functions[device] = found
-                    if self._executable.facts.get("speaks", False):
+                    if facts.get("speaks", False):
                         stream.expect_output()
         return found
 

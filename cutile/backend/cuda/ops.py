@@ -124,6 +124,16 @@ class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
         return ()
 
 
+class FollowOn(Op, name="cuda.follow_on", effect=Effect.WRITE):
+    """Wait until the kernels ahead in the stream have ended, and let the one behind set itself up from here on.
+
+    What stands before it may run while another kernel still writes to what this one reads.
+    """
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
 class Roles(Op, name="cuda.roles"):
     """The last four warps run `load`, the `groups` times four before them `compute`."""
 

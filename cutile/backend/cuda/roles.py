@@ -29,6 +29,7 @@ from cutile.backend.cuda.ops import (
     ClusterEnd,
     Elected,
     FirstTile,
+    FollowOn,
     GroupMma,
     GroupWait,
     Opaque,
@@ -86,6 +87,7 @@ class RoleLowering(Lowering):
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
             readers = plan.groups * plan.cluster
             builder.add(RingStart(slots=plan.slots, readers=readers, offset=self._barriers, cluster=plan.cluster))
+            builder.add(FollowOn())
             with builder.block() as load:
                 if shrunk:
                     builder.add(Registers(count=shrunk, grow=False))
@@ -113,6 +115,7 @@ class RoleLowering(Lowering):
             threads=plan.threads,
             min_blocks=1,
             persistent=1,
+            early=True,
             cluster=plan.cluster,
             computing=GROUP * plan.groups,
             tensor_maps=tuple(

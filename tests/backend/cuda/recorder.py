@@ -25,6 +25,7 @@ class Recorder:
 
     Attributes:
         loads: image, entry and shared bytes of each function loaded.
+        early: of each of them, whether it may be launched before the work ahead has ended.
         launches: function, grid, block, shared bytes and the parameters' bytes of each launch.
         encoded: what each tensor map was made from. Its bytes begin with the tensor's address and extents as text.
         resident: how many blocks the device says it holds.
@@ -36,6 +37,7 @@ class Recorder:
         self.device = device
         self.sizes = sizes
         self.loads: list[tuple[bytes, str, int]] = []
+        self.early: list[bool] = []
         self.outputs_expected = 0
         self.launches: list[Any] = []
         self.encoded: list[tuple[Any, ...]] = []
@@ -63,7 +65,8 @@ class Recorder:
         self.encoded.append((element, address, extents, strides, box, swizzle))
         return f"{address} {extents}".encode().ljust(128)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int) -> Any:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
+        self.early.append(early)
         self.loads.append((image, entry, shared_bytes))
         return f"{entry} on {self.device}"
 

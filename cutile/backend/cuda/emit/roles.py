@@ -32,6 +32,11 @@ def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
     return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster")), ())
 
 
+def follow_on(op: ops.FollowOn, kernel: Kernel) -> Call:
+    """`follow_on()`."""
+    return Call(kernel.bind("follow_on", "roles.follow_on"), ())
+
+
 def cluster_end(op: ops.ClusterEnd, kernel: Kernel) -> Call:
     """`leave()`."""
     return Call(kernel.bind("leave", "ring.leave"), ())
@@ -161,6 +166,7 @@ def drain(op: ops.BulkDrain, kernel: Kernel) -> Call:
 EMITTERS = {
     ops.BulkPrefetch: prefetch,
     ops.RingStart: ring_start,
+    ops.FollowOn: follow_on,
     ops.Registers: registers,
     ops.ClusterEnd: cluster_end,
     ops.Elected: elected,

@@ -37,6 +37,20 @@ def registers(count: int, grow: bool) -> Any:
 
 
 @cache
+def follow_on() -> Any:
+    """`f()`: wait for the kernels that this one was launched behind; the next one may be launched from here on.
+
+    All threads do, so that none touches memory before. Where nobody launched this kernel early, it is no wait at all.
+    """
+
+    def generate(b: Any, _: list[Any]) -> None:
+        text = "griddepcontrol.wait; griddepcontrol.launch_dependents;"
+        asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+
+    return intrinsic("follow_on", None, [], generate)
+
+
+@cache
 def first_tile(cluster: int) -> Any:
     """`f()`: the number of the first tile block of this thread block, or of its cluster of `cluster`."""
     return intrinsic("first_tile", INTEGER, [], lambda b, _: b.udiv(block(b), i32c(cluster)))

@@ -1,0 +1,35 @@
+"""Launches that begin before the kernel ahead of them in the stream has ended (CUDA's programmatic dependent launch).
+
+Between two kernels of a stream lie about a microsecond in which the device does nothing, and then the second one sets
+itself up. A kernel that waits by itself (`griddepcontrol.wait`) for what it follows may do the latter meanwhile.
+Captured, such a launch depends on the one before it in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda_async.driver.cuda.api import cu
+
+__all__ = ("MOST_CONFIGURATIONS", "early_configuration")
+
+Shape = tuple[int, int, int]
+
+MOST_CONFIGURATIONS = 64
+"""Kept of one function; beyond, all are made anew as they are wanted."""
+
+
+def early_configuration(grid: Shape, block: Shape, shared_bytes: int, stream: Any) -> Any:
+    """What `cuLaunchKernelEx` is told of such a launch: made once for each shape and stream, since making one takes
+    longer than the launch."""
+    attribute = cu.CUlaunchAttribute()
+    attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    made: Any = cu.CUlaunchConfig()
+    made.gridDimX, made.gridDimY, made.gridDimZ = grid
+    made.blockDimX, made.blockDimY, made.blockDimZ = block
+    made.sharedMemBytes = shared_bytes
+    made.hStream = stream
+    made.attrs = [attribute]
+    made.numAttrs = 1
+    return made
