@@ -381,10 +381,15 @@ def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
 def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
     """Where `wgmma.m64nNk*` leaves its result: each of a group's four warps holds 16 rows, each group 64 in turn.
 
+    Three groups hold what the first three of four would: the fourth's rows lie past the tile's edge.
+
     Example:
         >>> print(group_accumulator((128, 208), groups=2))
         128x208: 104 each of 256 threads, core 128x8
+        >>> print(group_accumulator((192, 160), groups=3))
+        192x160: 80 each of 512 threads, core 256x8
     """
+    groups = round_up(groups)
     warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))
     lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
     return Layout(shape, ((0, 1), (8, 0)), lane, warp, _repeats(shape, (64 * groups, 8), (1, 0)))

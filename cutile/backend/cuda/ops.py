@@ -113,12 +113,13 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
-    All threads of the cluster see them afterwards."""
+    Behind them may be one more, for one arrival: `lead`. All threads of the cluster see them afterwards."""
 
     slots: int = attribute()
     readers: int = attribute()
     offset: int = attribute()
     cluster: int = attribute()
+    lead: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -318,6 +319,40 @@ class Blank(Op, name="cuda.blank", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.dtype, self.shape),)
+
+
+class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
+    """The same tile where `condition` holds; zeros where it does not."""
+
+    x: Value = operand(ANY_TILE)
+    condition: Value = operand(SCALAR_BOOL)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class Lead(Op, name="cuda.lead", effect=Effect.WRITE):
+    """Where `condition` holds, the first of the computing warp groups lets the others begin (see `Follow`)."""
+
+    condition: Value = operand(SCALAR_BOOL)
+    offset: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Follow(Op, name="cuda.follow", effect=Effect.WRITE):
+    """All computing warp groups but the first wait until that one lets them begin.
+
+    It does so `ahead` products later. From there on the groups reach the end of a tile one after the other, and while
+    one writes its results, the tensor cores have the products of the other.
+    """
+
+    offset: int = attribute()
+    limited: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
 
 
 class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):

@@ -14,8 +14,10 @@ from cutile.backend.cuda.ops import (
     BulkLoad,
     Elected,
     FirstTile,
+    Follow,
     GroupMma,
     GroupWait,
+    Lead,
     RingAcquire,
     RingRelease,
     RingStart,
@@ -30,7 +32,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.arith import Add, FloorDiv, Min, Mul, Sub
-from cutile.ops.compare import Lt, Ne
+from cutile.ops.compare import Eq, Lt, Ne
 from cutile.ops.grid import NumTileBlocks
 
 
@@ -40,10 +42,10 @@ class ProtocolError(IRError):
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that a side does to the ring: acquire, load, wait, begin, finish or release.
+    """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; lead or follow.
 
-    `count` is the turn; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products
-    that may still be under way.
+    To lead is done by the first warp group alone, to follow by the others alone. `count` is the turn; for `load` and
+    `acquire`, `nbytes` is what is copied or announced; for `finish` the products that may still be under way.
     """
 
     what: str
@@ -81,6 +83,7 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Sub: operator.sub,
     Mul: operator.mul,
     FloorDiv: _whole_quotient,
+    Eq: operator.eq,
     Ne: operator.ne,
     Lt: operator.lt,
 }
@@ -130,6 +133,10 @@ class _Walk:
             yield Event("finish", op.pending)
         elif isinstance(op, RingRelease) and self._number(op.condition):
             yield Event("release", self._number(op.turn))
+        elif isinstance(op, Lead) and self._number(op.condition):
+            yield Event("lead", 0)
+        elif isinstance(op, Follow):
+            yield Event("follow", 0)
 
     def _loop(self, op: For) -> Iterator[Event]:
         carried = [self._known.get(value) for value in op.carried]

@@ -113,6 +113,10 @@ def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
                 order.edge(node, ("gives up", reader, event.count))
                 for other in blocks:
                     order.edge(node, ("empty", other, event.count))
+            elif event.what == "lead" and reader % each.groups == 0:
+                order.edge(node, ("ahead", block, 0))
+            elif event.what == "follow" and reader % each.groups:
+                order.edge(("ahead", block, 0), node)
     return order, seen, over
 
 
@@ -134,6 +138,9 @@ def _check_reads(each: Protocol, turns: int) -> None:
             if event.count in under_way:
                 raise ProtocolError(f"turn {event.count} is given up while its product is under way")
             released.append(event.count)
+    leads, follows = (sum(event.what == what for event in each.reads) for what in ("lead", "follow"))
+    if leads != follows or leads > 1:
+        raise ProtocolError(f"the first group lets others begin {leads} times, they wait for it {follows} times")
     if sorted(released) != list(range(turns)):
         raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
 

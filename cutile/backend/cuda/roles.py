@@ -14,12 +14,10 @@ cuda.roles() {groups = 2} {
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import (
     Blank,
     BulkDrain,
@@ -28,10 +26,11 @@ from cutile.backend.cuda.ops import (
     BulkStore,
     ClusterEnd,
     Elected,
-    FirstTile,
+    Follow,
     FollowOn,
     GroupMma,
     GroupWait,
+    Lead,
     Opaque,
     Part,
     Registers,
@@ -42,34 +41,37 @@ from cutile.backend.cuda.ops import (
     Roles,
     Store,
     StorePart,
-    TileIndex,
-    TileStep,
+    ZeroUnless,
 )
 from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.tile_loop import TileLoop
 from cutile.backend.interface import TensorMap
+from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
-from cutile.ops.arith import Add, FloorDiv, Min, Mul, Sub
-from cutile.ops.compare import Lt, Ne
-from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.arith import Add, Min, Mul, Sub
+from cutile.ops.compare import Eq, Lt, Ne
 from cutile.ops.memory import StoreMut
 
 
-class RoleLowering(Lowering):
+class RoleLowering(TileLoop):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
         function = function if plan.exchanged else cut(function, plan.loop)  # few rows have few sums
         parts = [(op, _part_layout(op, plan.groups)) for op in function.walk() if isinstance(op, Part)]
-        super().__init__(function, 4 * plan.groups, arch, ((plan.product, plan.accumulator), *parts))
-        self._plan = plan
+        super().__init__(function, plan, arch, ((plan.product, plan.accumulator), *parts))
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
-        self._barriers = self._arena.reserve(2 * plan.slots * BARRIER_BYTES)
+        self._barriers = self._arena.reserve((2 * plan.slots + 1) * BARRIER_BYTES)
         self._maps: dict[tuple[Value, TensorMap], str] = {}
-        self._turn: Value | None = None
+
+    @property
+    def _lead(self) -> int:
+        """Where the barrier is on which groups wait for the first one to get ahead."""
+        return self._barriers + 2 * self._plan.slots * BARRIER_BYTES
 
     @property
     def _store_panels(self) -> Panels:
@@ -86,7 +88,8 @@ class RoleLowering(Lowering):
             for tensor, name in self._name_maps():
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
             readers = plan.groups * plan.cluster
-            builder.add(RingStart(slots=plan.slots, readers=readers, offset=self._barriers, cluster=plan.cluster))
+            start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "lead": plan.lead > 0}
+            builder.add(RingStart(slots=plan.slots, readers=readers, **start))
             builder.add(FollowOn())
             with builder.block() as load:
                 if shrunk:
@@ -102,7 +105,12 @@ class RoleLowering(Lowering):
             with builder.block() as compute:
                 if grown:
                     builder.add(Registers(count=grown, grow=True))
-                self._tiles(self._compute_tile)
+                if plan.lead:
+                    builder.add(Follow(offset=self._lead, limited=plan.limited))
+                turns = self._tiles(self._compute_tile)
+                if plan.lead:  # who has fewer turns in all never gets so far ahead
+                    few = builder.value(Lt(x=turns, y=builder.constant(plan.lead)))
+                    builder.add(Lead(condition=few, offset=self._lead))
                 if plan.store is not None:
                     builder.add(BulkDrain())
                 builder.yield_()
@@ -133,54 +141,10 @@ class RoleLowering(Lowering):
             found.append((plan.store.x, self._map_name(plan.store.x, self._store_map)))
         return found
 
-    # The tile blocks of a thread block.
-
-    def _tiles(self, one: Callable[[], None]) -> None:
-        """`for tile in first..all by step`, carrying the number of turns so far."""
-        builder = self._builder
-        counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
-        if self._plan.cluster > 1:
-            along, blocks = self._plan.along, builder.constant(self._plan.cluster)
-            rounded = builder.value(Add(x=counts[along], y=builder.constant(self._plan.cluster - 1)))
-            counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
-        total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
-        first, step = (builder.value(kind(cluster=self._plan.cluster)) for kind in (FirstTile, TileStep))
-        turns = builder.constant(0)
-        number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
-        with builder.block(number, turn) as body:
-            self._turn = turn
-            self._loops += 1  # what one tile block left in shared memory, other warps may still read in the next
-            self._tile_indices(number)
-            one()
-            self._loops -= 1
-            builder.location = None
-            assert self._turn is not None
-            builder.yield_(self._turn)
-        builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body))
-
-    def _tile_indices(self, number: Value) -> None:
-        """The index of the tile block, by the user's names."""
-        asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
-        stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut | StorePart)]
-        self._block_ids = {}
-        for axis in sorted(asked.keys() | set(range(max(stored, default=0)))):
-            self._builder.location = asked[axis].location if axis in asked else None
-            index = TileIndex(
-                number=number,
-                axis=axis,
-                rows=0,
-                columns=1,
-                group=self._plan.grouped,
-                cluster=self._plan.cluster,
-                along=self._plan.along,
-            )
-            name = asked[axis].result.name if axis in asked else f"block_{axis}"
-            self._block_ids[axis] = self._builder.value(index, name)
-        self._builder.location = None
-
     # The loading warps.
 
     def _load_tile(self) -> None:
+        self._tile_indices()
         loop = self._plan.loop
         for op in self._function.body.operations:
             if op is loop:
@@ -205,11 +169,6 @@ class RoleLowering(Lowering):
         made = For(start=bounds[0], stop=bounds[1], step=bounds[2], carried=(self._current_turn,), body=body)
         self._builder.add(made)
         (self._turn,) = made.results
-
-    @property
-    def _current_turn(self) -> Value:
-        assert self._turn is not None
-        return self._turn
 
     def _after(self, turn: Value, count: int) -> Value:
         step = self._builder.constant(abs(count))
@@ -248,8 +207,13 @@ class RoleLowering(Lowering):
     # The computing warps.
 
     def _compute_tile(self) -> None:
+        """Everything. Where the tile block is, is worked out under the first product, unless the loop needs it."""
+        if self._put_off is None:
+            self._tile_indices()
+        later = set(self._put_off or ())
         for op in self._function.body.operations:
-            self._operation(op)
+            if op not in later:
+                self._operation(op)
 
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:
@@ -267,11 +231,16 @@ class RoleLowering(Lowering):
         """The loop of products."""
         builder, plan = self._builder, self._plan
         builder.location = loop.location
-        sums = self._converted(self._map[loop.carried[0]], self._placement[loop.results[0]], plan.accumulator)
-        sums = self._add(Opaque(x=sums), layout=self._name(plan.accumulator)).result
+        sums = self._first_sums(loop)
         sums.name = loop.results[0].name
         bounds = [self._map[value] for value in (loop.start, loop.stop, loop.step)]
-        done = self._promoted_turns(sums, bounds) if plan.together else self._turns(sums, bounds)
+        if plan.together:
+            done = self._promoted_turns(sums, bounds)
+        else:
+            done = self._turns(sums, bounds, fresh=self._starts_blank)
+            if self._starts_blank:
+                ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
+                done = self._add(ZeroUnless(x=done, condition=ran), layout=self._name(plan.accumulator)).result
         self._place(loop.results[0], done, plan.accumulator)
 
     def _promoted_turns(self, sums: Value, bounds: list[Value]) -> Value:
@@ -305,7 +274,8 @@ class RoleLowering(Lowering):
         turn, acc = Value(self._current_turn.type, "turn"), Value(sums.type, sums.name)
         ring = {"slots": plan.slots, "offset": self._barriers}
         given = {**ring, "cluster": plan.cluster}
-        with builder.block(Value(start.type, loop.induction.name), acc, turn) as body:
+        late = [Value(each.type, each.name) for each in self._late_values()]
+        with builder.block(Value(start.type, loop.induction.name), acc, turn, *late) as body:
             builder.location = product.location
             later = builder.value(Ne(x=body.arguments[0], y=start))
             builder.add(RingWait(turn=turn, limited=plan.limited, **ring))
@@ -327,16 +297,39 @@ class RoleLowering(Lowering):
                 slot_bytes=plan.slot_bytes,
                 place=self._slots_at,
             )
+            if plan.lead:
+                reached = builder.value(Eq(x=turn, y=builder.constant(plan.lead - 1)))
+                builder.add(Lead(condition=reached, offset=self._lead))
+            found = self._found(later, late)
+            builder.location = product.location
             waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
             builder.add(RingRelease(turn=self._after(turn, -1), condition=later, **given))
-            builder.yield_(waited, self._after(turn, 1))
+            builder.yield_(waited, self._after(turn, 1), *found)
         builder.location = loop.location
-        made = self._add(For(start=start, stop=stop, step=step, carried=(sums, self._current_turn), body=body))
+        carried = (sums, self._current_turn, *(builder.constant(0, each.tile.dtype) for each in late))
+        made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._turn = made.results[1]
         done = self._add(GroupWait(acc=made.results[0], pending=0), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
+        self._settle(self._found(ran, made.results[2:]))
         builder.add(RingRelease(turn=self._after(self._turn, -1), condition=ran, **given))
         return done
+
+    @property
+    def _starts_blank(self) -> bool:
+        """Whether the first product may take the place of the sums, since they start from zeros."""
+        start = self._definitions.get(self._plan.loop.carried[0])
+        apart = self._plan.promoted or self._plan.together
+        return isinstance(start, Constant) and start.value == 0 and not apart
+
+    def _first_sums(self, loop: For) -> Value:
+        """What the sums start from, in registers that the compiler does not make anew within the loop."""
+        layout = self._name(self._plan.accumulator)
+        if self._starts_blank:
+            acc = loop.carried[0].tile
+            return self._add(Blank(dtype=acc.dtype, shape=acc.shape), layout=layout).result
+        sums = self._converted(self._map[loop.carried[0]], self._placement[loop.results[0]], self._plan.accumulator)
+        return self._add(Opaque(x=sums), layout=layout).result
 
     def _part(self, op: Part) -> None:
         layouts = {"source": self._name(self._plan.accumulator), "layout": self._name(self._placement[op.result])}

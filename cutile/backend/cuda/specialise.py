@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cutile.backend.cuda import thirds
 from cutile.backend.cuda.exchange import exchanged, sums_of, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.hints import slots_wanted
@@ -54,7 +55,7 @@ MOST_SUMS = 128
 AT_ONCE = 132
 """Tile blocks that are at work at one time: the multiprocessors of an H100 or H200."""
 BARRIER_BYTES = 8
-REGISTERS = {1: (0, 0), 2: (56, 224)}
+REGISTERS = {1: (0, 0), 2: (56, 224), 3: (32, 160)}
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
 
 _SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
@@ -107,6 +108,7 @@ class Specialised:
         limited: whether waits that last too long end the kernel.
         together: turns whose products the tensor cores add up before they are added in f32; 0 for all of them.
         exchanged: whether the operands have changed places (`exchange.py`): `left` is the kernel's right one.
+        lead: products by which the first group is ahead of the others from the start; 0 where all start together.
     """
 
     loop: For
@@ -125,6 +127,7 @@ class Specialised:
     together: int = 0
     limited: bool = False
     exchanged: bool = False
+    lead: int = 0
 
     @property
     def grouped(self) -> int:
@@ -197,7 +200,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     known = (product, left.load, right.load, left.conversion, right.conversion)
     others = [op for op in loop.body.operations[:-1] if op not in known]
     for op in others:
-        _require(_is_scalar_work(op), f"the loop does more than multiply: {op.name}")
+        _require(is_scalar_work(op), f"the loop does more than multiply: {op.name}")
     _require(loop.body.terminator.operands == (product.result,), "the loop carries more than the sums")
     _require(product.acc is loop.body.arguments[1], "what is added to is not what the loop carries")
     _require(uses[product.result] == 1, "the sums are used within the loop")
@@ -206,6 +209,10 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     wanted = [loop.start, loop.stop, loop.step, *left.load.index, *right.load.index]
     needed = _scalar_slice(wanted, definitions, loop)
     accumulator = sums_of(rows, columns, groups) if swapped else group_accumulator((rows, columns), groups)
+    if groups == thirds.GROUPS:
+        _require(not swapped, f"{thirds.TALL} columns of few rows do not divide among 2 warp groups")
+        why = thirds.why_not_thirds(function, loop, product, accumulator)
+        _require(why is None, why or "")
     store = None if swapped else _bulk_store(function)
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
@@ -230,6 +237,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 *(_promoted(tall, wide, depth, groups) if form.promoted else (0, 0)),
                 options.limit_waits,
                 swapped,
+                _lead(groups, slots),
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -248,7 +256,7 @@ def _groups(rows: int, columns: int, form: Form) -> int:
     _require(rows % ROWS == 0, f"a tile of {rows} rows is no whole number of {ROWS}")
     step = "16" if form.sums is i32 and columns > 32 else "8"
     _require(columns_fit(form, columns), f"{columns} columns: a multiple of {step} up to 256 is wanted")
-    groups = 1 if rows == ROWS else 2
+    groups = {ROWS: 1, thirds.TALL: thirds.GROUPS}.get(rows, 2)
     _require(rows % (ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
     sums = rows * columns // (GROUP * groups)
     _require(sums <= MOST_SUMS, f"a thread would hold {sums} sums, and has registers for {MOST_SUMS}")
@@ -328,7 +336,7 @@ def _cluster(
     return (blocks, along, left, shared) if right_is_larger else (blocks, along, shared, right)
 
 
-def _is_scalar_work(op: Op) -> bool:
+def is_scalar_work(op: Op) -> bool:
     """Whether an operation only computes with numbers."""
     known = isinstance(op, TensorDim) or family(type(op)) in _SCALAR_FAMILIES
     return known and all(isinstance(each.type, TileType) and each.type.is_scalar for each in op.results)
@@ -346,7 +354,7 @@ def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop
             continue
         if op in needed:
             continue
-        _require(_is_scalar_work(op), f"an index of a load depends on more than numbers: {op.name}")
+        _require(is_scalar_work(op), f"an index of a load depends on more than numbers: {op.name}")
         needed.add(op)
         pending += [each for each in op.operands if isinstance(each.type, TileType)]
     return needed
@@ -358,6 +366,13 @@ def _promoted(rows: int, columns: int, depth: int, groups: int) -> tuple[int, in
         return 0, max(1, TOGETHER // depth)
     tall = rows // (ROWS * groups)
     return max(each for each in range(8, columns + 1, 8) if columns % each == 0 and tall * each // 2 <= MOST_APART), 0
+
+
+LEAD = 0
+
+
+def _lead(groups: int, slots: int) -> int:
+    return min(LEAD, slots - 1) if groups > 1 else 0
 
 
 def _buffers(pieces: int) -> list[int]:

@@ -11,20 +11,25 @@ import pytest
 from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import (
+    Blank,
     BulkLoad,
     BulkStore,
     GroupMma,
+    Opaque,
     Part,
     Registers,
     RingStart,
+    Roles,
     Store,
+    TileIndex,
+    ZeroUnless,
 )
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_function, check_stores
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
 from cutile.ir.control import For
-from cutile.ir.core import Function
+from cutile.ir.core import Block, Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
 from cutile.ir.verify import verify
@@ -261,6 +266,69 @@ def test_a_latency_says_how_far_loads_run_ahead() -> None:
     assert {op.attributes["slots"] for op in copied.walk() if "slots" in op.attributes} == {2}
 
 
+def computing(function: Function) -> Block:
+    """What the warps that multiply do."""
+    (roles,) = (op for op in lowered(function).walk() if isinstance(op, Roles))
+    return roles.compute
+
+
+def test_the_first_product_takes_the_place_of_zeros() -> None:
+    (product,) = (op for op in computing(written(GEMM, types())).walk() if isinstance(op, GroupMma))
+    assert len(product.added) == 1
+    kinds = {type(op) for op in computing(written(GEMM, types())).walk()}
+    assert {Blank, ZeroUnless} <= kinds
+    assert Opaque not in kinds
+    ones = {type(op) for op in computing(written(GEMM.replace("constant(0", "constant(1"), types())).walk()}
+    assert Opaque in ones
+    assert not {Blank, ZeroUnless} & ones
+
+
+@pytest.mark.parametrize(
+    ("change", "nested"),
+    [
+        (("range(n)", "range(n)"), True),
+        (("z.store(", "acc = acc + ct.convert_tile(i * 2 + j, ct.f32)\n    z.store("), True),
+        (("range(n)", "range(i + 1)"), False),  # the loop needs it
+        (("(z.shape[0], 64), (i, k)", "(z.shape[0], 64), (i * 2, k)"), True),  # who loads has its own
+    ],
+)
+def test_where_a_tile_block_is_is_found_under_its_first_product(change: tuple[str, str], nested: bool) -> None:
+    block = computing(written(GEMM.replace(*change), types()))
+    (tiles,) = (op for op in block.operations if isinstance(op, For))
+    found = [op for op in tiles.body.operations if isinstance(op, TileIndex)]
+    assert bool(found) is not nested
+    (products,) = (op for op in tiles.body.operations if isinstance(op, For))
+    within = [op for op in products.body.walk() if isinstance(op, TileIndex)]
+    assert len(within) == (2 if nested else 0)
+
+
+def test_three_groups_share_192_rows(tmp_path: Path) -> None:
+    function = gemm_program(bf16, (192, 160), 64)
+    made = lowered(function)
+    verify(made)
+    assert check_function(made) > 10
+    assert (made.facts["threads"], made.facts["computing"]) == (512, 384)
+    assert [op.count for op in made.walk() if isinstance(op, Registers)] == [32, 160]
+    for each in (function, gemm_program(bf16, (192, 192), 64), written(FUSED, fused_to((192, 160)))):
+        built = compiled(each)
+        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+        found = instructions(built, tmp_path)
+        assert all(any(name.startswith(start) for name in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
+
+
+def test_what_three_groups_cannot_do_is_refused_with_the_numbers() -> None:
+    assert refusal(gemm_program(bf16, (192, 208), 64)) == (
+        "a thread of three warp groups would hold 104 sums, and has registers for 100"
+    )
+    assert "96 sums, and has registers for 80 beside what follows" in refusal(written(FUSED, fused_to((192, 192))))
+    text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
+    assert refusal(written(text, fused_to((192, 128)))) == "three warp groups do not work together on reduce_max"
+
+
+def fused_to(tile: tuple[int, int]) -> dict[str, Type]:
+    return {"z": mut(*tile, dtype=f16), **fused_types()}
+
+
 def test_what_mixes_columns_is_not_cut() -> None:
     text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
     made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))
@@ -285,7 +353,7 @@ def test_what_threads_store_is_cut_too() -> None:
 
 def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
     text = textwrap.dedent(source(written(FUSED, {"z": mut(128, 128, dtype=f16), **fused_types()})).text)
-    loading, computing = text.split("    else:\n")
+    loading, computing = text.split("\n    else:\n")
     assert "load_bias" not in loading.split("if loads():")[1]
     assert "load_bias" in computing
 

@@ -29,7 +29,8 @@ def prefetch(op: ops.BulkPrefetch, kernel: Kernel) -> Call:
 
 def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
     """`start()`."""
-    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster")), ())
+    lead = ["lead=True"] if op.lead else []
+    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster"), *lead), ())
 
 
 def follow_on(op: ops.FollowOn, kernel: Kernel) -> Call:
@@ -127,15 +128,31 @@ def release(op: ops.RingRelease, kernel: Kernel) -> Call:
     return Call(made, (kernel.use(op.turn), kernel.use(op.condition)))
 
 
+def blank(op: ops.Blank, kernel: Kernel) -> Call:
+    """`blank()`."""
+    return Call(kernel.bind("blank", "group.blank", kernel.dtype(op.dtype), str(kernel.count(op))), ())
+
+
+def zero_unless(op: ops.ZeroUnless, kernel: Kernel) -> Call:
+    """`zero_unless(x, condition)`."""
+    made = kernel.bind("zero_unless", "group.zero_unless", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
+    return Call(made, (kernel.use(op.x), kernel.use(op.condition)))
+
+
+def lead(op: ops.Lead, kernel: Kernel) -> Call:
+    """`lead(condition)`."""
+    return Call(kernel.bind("lead", "ring.lead", *_numbers(op, "offset")), (kernel.use(op.condition),))
+
+
+def follow(op: ops.Follow, kernel: Kernel) -> Call:
+    """`follow()`."""
+    return Call(kernel.bind("follow", "ring.follow", *_numbers(op, "offset"), *_limit(op)), ())
+
+
 def opaque(op: ops.Opaque, kernel: Kernel) -> Call:
     """`opaque(x)`."""
     made = kernel.bind("opaque", "group.opaque", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
     return Call(made, (kernel.use(op.x),))
-
-
-def blank(op: ops.Blank, kernel: Kernel) -> Call:
-    """`blank()`."""
-    return Call(kernel.bind("blank", "group.blank", kernel.dtype(op.dtype), str(kernel.count(op))), ())
 
 
 def bulk_store(op: ops.BulkStore, kernel: Kernel) -> Call:
@@ -180,6 +197,9 @@ EMITTERS = {
     ops.GroupWait: group_wait,
     ops.RingRelease: release,
     ops.Blank: blank,
+    ops.ZeroUnless: zero_unless,
+    ops.Lead: lead,
+    ops.Follow: follow,
     ops.Opaque: opaque,
     ops.BulkStore: bulk_store,
     ops.Part: part,

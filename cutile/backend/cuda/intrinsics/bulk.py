@@ -111,7 +111,7 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
     """
     rows, columns = layout.shape
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
-    tall = rows // (WARP_ROWS * layout.warps)
+    tall = -(-rows // (WARP_ROWS * layout.warps))
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values

@@ -131,7 +131,7 @@ def multiply(
     wide = promoted or columns
     instruction = _Instruction(dtype, other, wide, left, right)
     step = instruction.step_of(dtype)
-    tall = range(rows // (ROWS * groups))
+    tall = range(-(-rows // (ROWS * groups)))
 
     def part(elements: int, m: int, column: int) -> slice:
         first = elements // len(tall) * m + column // 2
@@ -200,6 +200,21 @@ def blank(dtype: DTypeLike, n: int) -> Any:
         return pack(b, [b.extract_value(made, i) for i in range(n)], n)
 
     return intrinsic("blank", frag(dtype, n), [], generate)
+
+
+@cache
+def zero_unless(dtype: DTypeLike, n: int) -> Any:
+    """`f(tile, condition)`: the tile, or zeros where the condition does not hold: by a jump, which is the rare case."""
+    kind = frag(dtype, n)
+    zero = "mov.b32 ${}, 0;" if dtype is i32 else "mov.f32 ${}, 0f00000000;"
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], n)
+        zeros = " ".join(zero.format(i) for i in range(n))
+        text = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * n}, 0; @p bra D; {zeros} D: }}"
+        return pack(b, tied(b, text, elements, b.zext(values[1], I32), constraints="r"), n)
+
+    return intrinsic("zero_unless", kind, [kind, frag(bool_, 0)], generate)
 
 
 @cache

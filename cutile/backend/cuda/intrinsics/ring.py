@@ -60,14 +60,17 @@ def wait_parity(b: Any, barrier: Any, parity: Any, limited: bool = False) -> Non
 
 
 @cache
-def start(slots: int, readers: int, offset: int, cluster: int) -> Any:
-    """`f()`: set up the barriers; all threads of the cluster see them afterwards."""
+def start(slots: int, readers: int, offset: int, cluster: int, lead: bool = False) -> Any:
+    """`f()`: set up the barriers; all threads of the cluster see them afterwards.
+
+    `lead`: one more behind them, on which the first of the computing groups arrives.
+    """
 
     def generate(b: Any, _: list[Any]) -> None:
         base = address(b, offset)
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            for number in range(2 * slots):
-                count = 1 if number < slots else readers
+            for number in range(2 * slots + lead):
+                count = readers if slots <= number < 2 * slots else 1
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
@@ -114,6 +117,30 @@ def wait(slots: int, offset: int, limited: bool = False) -> Any:
         wait_parity(b, full_barrier(b, turn, slots, offset), _parity(b, turn, slots), limited)
 
     return intrinsic("wait", None, [INTEGER], generate)
+
+
+@cache
+def lead(offset: int) -> Any:
+    """`f(condition)`: where it holds, the first warp group arrives on the barrier at `offset`."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        first = b.icmp_unsigned("==", thread(b), i32c(0))
+        text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+        flag = b.zext(b.and_(first, values[0]), I32)
+        asm(b, VOID, [address(b, offset), flag], text, "r,r,~{memory}", effect=True)
+
+    return intrinsic("lead", None, [frag(bool_, 0)], generate)
+
+
+@cache
+def follow(offset: int, limited: bool = False) -> Any:
+    """`f()`: all warp groups but the first wait for that one's arrival on the barrier at `offset`."""
+
+    def generate(b: Any, _: list[Any]) -> None:
+        with b.if_then(b.icmp_unsigned(">=", thread(b), i32c(GROUP))):
+            wait_parity(b, address(b, offset), i32c(0), limited)
+
+    return intrinsic("follow", None, [], generate)
 
 
 @cache

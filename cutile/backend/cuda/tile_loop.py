@@ -1,0 +1,150 @@
+"""The loop of a specialised kernel over its tile blocks, and where in it their indices are worked out.
+
+A thread block goes through tile blocks `first, first + step, ...`. Which place of the grid a number stands for takes a
+few divisions: some 300 cycles, which the tensor cores would be idle for between two tiles. Who multiplies needs the
+place only for what follows the loop of products, so it is found while the first product is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cutile.backend.cuda.layout import Layout, round_up
+from cutile.backend.cuda.lower import Lowering
+from cutile.backend.cuda.ops import FirstTile, StorePart, TileIndex, TileStep
+from cutile.backend.cuda.specialise import Specialised, is_scalar_work
+from cutile.backend.cuda.target import Architecture
+from cutile.dtypes import i32
+from cutile.ir.control import For, If
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.arith import Add, FloorDiv, Mul
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import LoadMut, StoreMut
+
+
+class TileLoop(Lowering):
+    """What the loading and the computing warps have in common: the loop over tile blocks, and the turns of the ring."""
+
+    def __init__(
+        self, function: Function, plan: Specialised, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]]
+    ) -> None:
+        super().__init__(function, round_up(4 * plan.groups), arch, accumulators)
+        self._plan = plan
+        self._warps = 4 * plan.groups
+        self._turn: Value | None = None
+        self._number: Value | None = None
+        self._put_off = None if plan.together else put_off(function, plan.loop)  # there are several first products
+        self._asked = {op.axis: op for op in reversed(list(function.walk())) if isinstance(op, TileBlockId)}
+
+    @property
+    def _current_turn(self) -> Value:
+        assert self._turn is not None
+        return self._turn
+
+    def _tiles(self, one: Callable[[], None]) -> Value:
+        """`for tile in first..all by step`, carrying the number of turns so far, which is returned in the end."""
+        builder = self._builder
+        counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
+        if self._plan.cluster > 1:
+            along, blocks = self._plan.along, builder.constant(self._plan.cluster)
+            rounded = builder.value(Add(x=counts[along], y=builder.constant(self._plan.cluster - 1)))
+            counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
+        total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
+        first, step = (builder.value(kind(cluster=self._plan.cluster)) for kind in (FirstTile, TileStep))
+        turns = builder.constant(0)
+        number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
+        with builder.block(number, turn) as body:
+            self._turn, self._number = turn, number
+            self._loops += 1  # what one tile block left in shared memory, other warps may still read in the next
+            one()
+            self._loops -= 1
+            builder.location = None
+            assert self._turn is not None
+            builder.yield_(self._turn)
+        return builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body)).results[0]
+
+    def _tile_indices(self) -> None:
+        """The index of the tile block, by the user's names."""
+        assert self._number is not None
+        self._block_ids = {}
+        for axis in self._index_axes():
+            self._builder.location = self._asked[axis].location if axis in self._asked else None
+            index = TileIndex(
+                number=self._number,
+                axis=axis,
+                rows=0,
+                columns=1,
+                group=self._plan.grouped,
+                cluster=self._plan.cluster,
+                along=self._plan.along,
+            )
+            self._block_ids[axis] = self._builder.value(index, self._index_name(axis))
+        self._builder.location = None
+
+    def _index_axes(self) -> list[int]:
+        """The axes along which the index of the tile block is wanted."""
+        stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut | StorePart)]
+        return sorted(self._asked.keys() | set(range(max(stored, default=0))))
+
+    def _index_name(self, axis: int) -> str:
+        return self._asked[axis].result.name if axis in self._asked else f"block_{axis}"
+
+    # Numbers made from the tile block's index: under the first product, where nothing waits for them.
+
+    def _late_values(self) -> list[Value]:
+        """What is found under the first product: the tile block's index, and the numbers made from it."""
+        if self._put_off is None:
+            return []
+        indices = [Value(TileType(i32), self._index_name(axis)) for axis in self._index_axes()]
+        return [*indices, *(value for op in self._put_off for value in op.results if not isinstance(op, TileBlockId))]
+
+    def _found(self, known: Value, values: Sequence[Value]) -> tuple[Value, ...]:
+        """`values` where they are known; else they are worked out."""
+        if self._put_off is None or not values:
+            return ()
+        builder = self._builder
+        with builder.block() as then:
+            builder.yield_(*values)
+        with builder.block() as orelse:
+            self._tile_indices()
+            for op in self._put_off:
+                self._operation(op)
+            builder.location = None
+            made = [self._map[each] for op in self._put_off if not isinstance(op, TileBlockId) for each in op.results]
+            builder.yield_(*self._block_ids.values(), *made)
+        results = builder.add(If(condition=known, then=then, orelse=orelse)).results
+        for result, value in zip(results, values, strict=True):
+            result.name = value.name
+        return results
+
+    def _settle(self, found: Sequence[Value]) -> None:
+        """From here on, the numbers are these."""
+        if self._put_off is None or not found:
+            return
+        axes = self._index_axes()
+        self._block_ids = dict(zip(axes, found, strict=False))
+        made = [each for op in self._put_off if not isinstance(op, TileBlockId) for each in op.results]
+        self._map.update(zip(made, found[len(axes) :], strict=True))
+        for op in self._put_off:
+            if isinstance(op, TileBlockId):
+                self._map[op.result] = self._block_ids[op.axis]
+
+
+def put_off(function: Function, loop: For) -> list[Op] | None:
+    """What stands before the loop, and can wait until it is over: numbers made from the tile block's index.
+
+    None where something else before it, or the loop itself, needs them.
+    """
+    before = function.body.operations[: function.body.operations.index(loop)]
+    found: list[Op] = []
+    late: set[Value] = set()
+    for op in before:
+        if isinstance(op, TileBlockId) or any(value in late for value in op.operands):
+            if not is_scalar_work(op):
+                return None
+            found.append(op)
+            late.update(op.results)
+        elif isinstance(op, LoadMut | StoreMut):  # of this block's own tile
+            return None
+    return None if any(value in late for value in (*loop.operands,)) else found

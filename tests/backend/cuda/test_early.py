@@ -1,0 +1,101 @@
+"""Kernels that are launched before the one ahead of them has ended: who waits, where, and what a launch says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import CudaGraph, Device, DeviceOp
+from cuda_async.graph import Scope
+from cutile import api
+from cutile.backend.cuda.load import load
+from cutile.backend.cuda.ops import BulkPrefetch, FollowOn, RingStart, Roles
+from cutile.backend.interface import Executable, Target
+from cutile.dtypes import bf16
+from kernels.gemm import gemm
+from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, saxpy_program
+from tests.backend.cuda.recorder import Recorder
+
+
+@pytest.mark.parametrize("tile", [(64, 64), (128, 256), (192, 160)], ids=str)
+def test_a_specialised_kernel_waits_before_it_touches_memory(tile: tuple[int, int]) -> None:
+    made = lowered(gemm_program(bf16, tile, 64))
+    assert made.facts["early"] is True
+    kinds = [type(op) for op in made.body.operations]
+    # descriptors are arguments of the launch, and the ring is the block's own
+    assert kinds == [BulkPrefetch] * 3 + [RingStart, FollowOn, Roles]
+
+
+def test_others_are_launched_when_all_ahead_of_them_is_done() -> None:
+    for made in (lowered(gemm_program(bf16, (128, 128), 32), AMPERE), lowered(saxpy_program(1024))):
+        assert not made.facts.get("early", False)
+        assert not any(isinstance(op, FollowOn) for op in made.walk())
+
+
+def test_the_wait_is_in_the_machine_code(tmp_path: Path) -> None:
+    found = instructions(compiled(gemm_program(bf16, (128, 128), 64)), tmp_path)
+    assert (found["ACQBULK"], found["PREEXIT"]) == (1, 1)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_driver_is_told(early: bool) -> None:
+    facts = {"threads": 128, "shared_bytes": 4096, "early": early}
+    stream = Recorder()
+    load(Executable(Target("cuda", "sm_90a"), b"cubin", "kernel", (), facts, "")).launch((1, 1, 1), [], stream)
+    assert stream.early == [early]
+
+
+def test_what_a_launch_says() -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    from cuda_async.driver.cuda.early import early_configuration
+
+    made = early_configuration((132, 1, 1), (384, 1, 1), 229376, 0)
+    assert (made.gridDimX, made.blockDimX, made.sharedMemBytes, made.numAttrs) == (132, 384, 229376, 1)
+    (attribute,) = made.attrs
+    assert attribute.id.name == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+    assert attribute.value.programmaticStreamSerializationAllowed == 1
+
+
+PAIRS, REPLAYS, SIZE = 10, 5, 640
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("recorded", [False, True], ids=["launched", "recorded"])
+@pytest.mark.parametrize("tile", [(64, 64), (128, 128), (128, 256), (192, 160)], ids=str)
+def test_each_of_a_chain_of_products_reads_what_the_one_before_wrote(tile: tuple[int, int], recorded: bool) -> None:
+    """Two tensors, each read while the other is written: `x @ p @ p @ ...` for a permutation `p`, which is exact."""
+    random = np.random.default_rng(3)
+    moved = random.permutation(SIZE)
+    p, x = np.zeros((SIZE, SIZE), np.float16), random.integers(-8, 9, (SIZE, SIZE)).astype(np.float16)
+    p[np.arange(SIZE), moved] = 1
+    with Device(0) as device:
+        stream = device.new_stream()
+        first, second, turn = (api.from_numpy(each).sync_on(stream) for each in (x, np.zeros_like(x), p))
+
+        def there() -> DeviceOp[Any]:
+            return gemm(second.mut.partition(tile), first, turn, BK=64)
+
+        def back() -> DeviceOp[Any]:
+            return gemm(first.mut.partition(tile), second, turn, BK=64)
+
+        def record(scope: Scope) -> None:
+            for _ in range(PAIRS):
+                scope.record(back())
+                scope.record(there())
+
+        there().sync_on(stream)
+        if recorded:
+            with CudaGraph.scope(stream, record) as graph:
+                for _ in range(REPLAYS):
+                    graph.launch().sync_on(stream)
+        else:
+            op = back().then(lambda _: there())
+            for _ in range(PAIRS * REPLAYS - 1):
+                op = op.then(lambda _: back()).then(lambda _: there())
+            op.sync_on(stream)
+        found = second.to_numpy().sync_on(stream)
+    times = np.linalg.matrix_power(p.astype(np.float64), 1 + 2 * PAIRS * REPLAYS)
+    assert np.array_equal(found, x @ times)
