@@ -211,7 +211,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     accumulator = sums_of(rows, columns, groups) if swapped else group_accumulator((rows, columns), groups)
     if groups == thirds.GROUPS:
         _require(not swapped, f"{thirds.TALL} columns of few rows do not divide among 2 warp groups")
-        why = thirds.why_not_thirds(function, loop, product, accumulator)
+        why = thirds.why_not_thirds(function, loop, product, accumulator, apart=form.promoted)
         _require(why is None, why or "")
     store = None if swapped else _bulk_store(function)
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None

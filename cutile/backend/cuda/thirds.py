@@ -25,19 +25,27 @@ MOST_SUMS = 100
 """Of a thread: four groups of threads begin with 128 registers each, and one instruction's must fit into these."""
 MOST_BESIDE_MORE = 80
 """The same where more than a conversion follows: it has the registers that a thread then takes over, 160 in all."""
+MOST_APART = 64
+"""The same where products are added up apart from the sums: a thread has both."""
 
 _WARPS = 4 * GROUPS
 _KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
-def why_not_thirds(function: Function, loop: For, product: Mma, accumulator: Layout) -> str | None:
-    """Why a kernel cannot have three groups; None where it can."""
+def why_not_thirds(function: Function, loop: For, product: Mma, accumulator: Layout, *, apart: bool) -> str | None:
+    """Why a kernel cannot have three groups; None where it can.
+
+    Args:
+        function, loop, product: the kernel.
+        accumulator: the layout of its sums.
+        apart: whether products are added up apart from the sums.
+    """
     after = function.body.operations[function.body.operations.index(loop) + 1 :]
     sums = product.acc.tile.shape[1] // 2
     more = [op for op in after if op.results and is_tile(op.result) and not isinstance(op, Convert)]
-    most = MOST_BESIDE_MORE if more else MOST_SUMS
+    most = MOST_APART if apart else MOST_BESIDE_MORE if more else MOST_SUMS
     if sums > most:
-        beside = " beside what follows the loop" if more else ""
+        beside = " beside their products" if apart else " beside what follows the loop" if more else ""
         return f"a thread of three warp groups would hold {sums} sums, and has registers for {most}{beside}"
     for op in after:
         if not _by_element(op):
