@@ -179,8 +179,8 @@ def check(each: Protocol) -> int:
 def check_stores(function: Function) -> None:
     """Check that no place is written while the copy engine may still read it.
 
-    Each tile block starts with the first of its places, and before each piece is written the warp waits until all but
-    the last `buffers - 1` have been read.
+    Each tile block starts with the first of its places, before which the warp waits until all have been read; before
+    each further piece it waits until all but the last `buffers - 1` have been.
 
     Raises:
         ProtocolError: one of these is in the place to be written.
@@ -188,8 +188,9 @@ def check_stores(function: Function) -> None:
     layouts = layouts_of(function)
     stores = [op.attributes for op in function.walk() if isinstance(op, BulkStore)]
     pieces = [(each, layouts[each["layout"]].registers * 2 // each["span"]) for each in stores]
-    tile = [(each["first"] + piece) % each["buffers"] for each, count in pieces for piece in range(count)]
-    places = tile * 3
+    places = [(each["first"] + piece) % each["buffers"] for each, count in pieces for piece in range(count)]
+    if [each["begins"] for each in stores] != [number == 0 for number in range(len(stores))]:
+        raise ProtocolError("a tile's first piece waits for all places, and no other does")
     for number, place in enumerate(places):
         if place in places[max(0, number - stores[0]["buffers"] + 1) : number]:
             raise ProtocolError(f"piece {number} is written to a place that is still being read")

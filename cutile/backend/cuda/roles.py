@@ -221,7 +221,7 @@ class RoleLowering(TileLoop):
         elif isinstance(op, Part):
             self._part(op)
         elif isinstance(op, StoreMut) and op is self._plan.store:
-            self._bulk_store(op, self._own_index(op.x.mut), first=0)
+            self._bulk_store(op, self._own_index(op.x.mut), piece=0)
         elif isinstance(op, StorePart):
             self._store_part(op)
         else:
@@ -346,13 +346,13 @@ class RoleLowering(TileLoop):
         store = self._plan.store
         if store is not None and store.x is op.x:
             pieces = self._plan.accumulator.registers * 2 // self._store_panels.span // op.parts
-            self._bulk_store(op, index, first=op.part * pieces % self._plan.buffers)
+            self._bulk_store(op, index, piece=op.part * pieces)
             return
         layout = self._layout(op.value)
         made = Store(x=self._map[op.x], value=self._map[op.value], index=index)
         self._add(made, **self._access(op.x.tensor, layout))
 
-    def _bulk_store(self, op: StoreMut | StorePart, index: tuple[Value, ...], first: int) -> None:
+    def _bulk_store(self, op: StoreMut | StorePart, index: tuple[Value, ...], piece: int) -> None:
         self._builder.location = op.location
         source = self._placement[op.value]
         wanted = group_accumulator(_two(op.value.tile.shape), self._plan.groups)
@@ -363,7 +363,8 @@ class RoleLowering(TileLoop):
         self._add(
             made,
             layout=self._name(wanted),
-            first=first,
+            first=piece % self._plan.buffers,
+            begins=piece == 0,
             span=panels.span,
             buffers=self._plan.buffers,
             place=self._staging,

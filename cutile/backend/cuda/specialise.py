@@ -376,8 +376,8 @@ def _lead(groups: int, slots: int) -> int:
 
 
 def _buffers(pieces: int) -> list[int]:
-    """How many places a warp may have for the pieces of a tile that it stores: as many come round in whole turns."""
-    return [count for count in range(min(pieces, MOST_BUFFERS), 0, -1) if pieces % count == 0]
+    """How many places a warp may have for the pieces of a tile that it stores."""
+    return list(range(min(pieces, MOST_BUFFERS), 0, -1))
 
 
 def _bulk_store(function: Function) -> StoreMut | None:

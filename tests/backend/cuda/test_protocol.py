@@ -12,6 +12,7 @@ from cutile.backend.cuda.ring_model import check, check_function, check_stores
 from cutile.dtypes import bf16, f16, f32
 from cutile.ir.core import Function
 from tests.backend.cuda.programs import AMPERE, gemm_program, lowered
+from tests.backend.cuda.test_products import fused
 
 TILES = ((64, 64), (64, 256), (128, 128), (128, 192), (128, 208), (128, 256), (256, 128))
 
@@ -97,11 +98,21 @@ def test_a_ring_in_which_readers_wait_for_one_another_is_found() -> None:
 
 
 def test_a_place_written_while_it_is_read_is_found() -> None:
-    made = lowered(gemm_program(bf16, (128, 192), 64))  # three pieces of 64 columns
+    made = lowered(fused(128, 256))  # four pieces of 64 columns, each a store of its own
+    check_stores(made)
+    first, second, *_ = (op for op in made.walk() if isinstance(op, BulkStore))
+    second.attributes["first"] = first.attributes["first"]
+    with pytest.raises(ProtocolError, match="piece 1 is written to a place that is still being read"):
+        check_stores(made)
+
+
+def test_a_tile_that_does_not_wait_for_the_places_of_the_one_before_is_found() -> None:
+    made = lowered(gemm_program(bf16, (128, 160), 64))  # five pieces of 32 columns in four places
     check_stores(made)
     (store,) = (op for op in made.walk() if isinstance(op, BulkStore))
-    store.attributes["buffers"] = 2
-    with pytest.raises(ProtocolError, match="piece 3 is written to a place that is still being read"):
+    assert store.attributes["buffers"] == 4
+    store.attributes["begins"] = False
+    with pytest.raises(ProtocolError, match="a tile's first piece waits for all places"):
         check_stores(made)
 
 

@@ -162,7 +162,7 @@ def bulk_store(op: ops.BulkStore, kernel: Kernel) -> Call:
         "bulk.store",
         kernel.dtype(op.value.tile.dtype),
         kernel.layout(op.attributes["layout"]),
-        *_numbers(op, "span", "buffers", "place", "first"),
+        *_numbers(op, "span", "buffers", "place", "first", "begins"),
     )
     return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 

@@ -96,7 +96,7 @@ def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
 
 
 @cache
-def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, first: int) -> Any:
+def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, first: int, begins: bool) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
 
     Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has them stored, and so on in turn over
@@ -108,6 +108,8 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
         buffers: places per warp.
         place: where the places are in shared memory, in bytes.
         first: the place that comes first.
+        begins: whether this is the first piece of its tile: then all places are waited for, which is no wait, since a
+            loop of products lies between two tiles.
     """
     rows, columns = layout.shape
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
@@ -133,7 +135,8 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
         for m in range(tall):
             for column in range(0, columns, span):
                 with b.if_then(leads):
-                    text = f"cp.async.bulk.wait_group.read {buffers - 1};"
+                    pending = 0 if begins and m == column == 0 else buffers - 1
+                    text = f"cp.async.bulk.wait_group.read {pending};"
                     asm(b, VOID, [], text, "~{memory}", effect=True)
                 _synchronize_warp(b)
                 base = b.add(at_row, i32c(buffer * panels.nbytes))
