@@ -188,7 +188,7 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
     The linker would make pairs of single conversions to 16 bits as well, but where they read a warp group's sums it
     then takes them to do so while products are under way, and lets no two products run at once (C7514).
     """
-    if target in (f16, bf16):
+    if source is f32 and target in (f16, bf16):
         pair = asm(b, I32, [high, low], f"cvt.rn.{target.name}x2.f32 $0, $1, $2;", "=r,f,f")
         return b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
     if target in FP8:
