@@ -6,7 +6,7 @@ import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
-from kernels.gemm_choice import both_along_k, choose
+from kernels.gemm_choice import choose, how_they_lie
 from kernels.gemm_fused import ACTIVATIONS, Activation, gemm_fused
 
 
@@ -61,8 +61,11 @@ def matmul(
     """
     m, n = _shape(x, y, bias, residual)
     whole = residual is not None and x.device.arch != "sm_90a"  # where columns are not added piece by piece
-    along_k = both_along_k(x, y)
-    best = choose(m, n, x.shape[1], x.dtype, x.device, held=2 if whole else 1, along_k=along_k)
+    lie = how_they_lie(x, y)
+    held = 2 if whole else 1
+    if lie.endswith("across") and x.dtype.bits == 8 and (bias is not None or residual is not None):
+        held = 4  # sums that lie so are not done with piece by piece
+    best = choose(m, n, x.shape[1], x.dtype, x.device, held=held, lie=lie)
     dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
     part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
     step = depth or best.depth

@@ -9,7 +9,8 @@ fills the last round well is worth more than one that multiplies fast. Not a mea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from cuda_async import Device
 from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, i8, tf32, u8
@@ -72,6 +73,8 @@ EFFICIENCY = {64: 0.95, 96: 0.96, 128: 0.98, 160: 0.98, 224: 0.98}
 """Of an instruction by its columns, relative to 256 columns: the left operand is read again for each; columns that are
 no multiple of 64 come in more copies."""
 
+Lie = Literal["along", "left across", "right across", "otherwise"]
+
 GROUP, ROWS = 128, 64
 """Threads that share the sums of so many rows."""
 
@@ -85,7 +88,7 @@ BYTES = Choice(128, 128, 64)
 """8 bits, by tensor cores of single warps."""
 
 ALONG_K = (i8, u8, f8e4m3fn, f8e5m2, tf32)
-"""What warp groups multiply only where both operands are contiguous along K."""
+"""What warp groups multiply only where an operand, at least, is contiguous along K."""
 
 EIGHTS = (f8e4m3fn, f8e5m2)
 
@@ -99,7 +102,7 @@ def choose(
     *,
     batch: int = 1,
     held: int = 1,
-    along_k: bool = False,
+    lie: Lie = "otherwise",
 ) -> Choice:
     """The tile for `batch` products of (m, k) by (k, n) on a device.
 
@@ -109,7 +112,7 @@ def choose(
         device: where it runs.
         batch: how many such products.
         held: tiles of the result's size that a thread holds at once: its sums, and a residual.
-        along_k: whether both operands are contiguous along K (see `both_along_k`).
+        lie: how the operands lie (see `how_they_lie`).
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
@@ -120,17 +123,24 @@ def choose(
     units, hopper = device.properties.multiprocessor_count, device.arch == "sm_90a"
     if dtype in (f16, bf16):
         return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held)
-    if dtype in ALONG_K and hopper and along_k:
+    if dtype in ALONG_K and hopper and lie != "otherwise":
         if dtype in EIGHTS:
             held = max(held, 2)  # products of some steps are added up apart from the sums
-        return best(m, n, k, HOPPER, units, batch=batch, held=held, bits=dtype.bits)
+        turned = lie == "right across"  # what is multiplied is the transpose
+        found = best(*((n, m) if turned else (m, n)), k, HOPPER, units, batch=batch, held=held, bits=dtype.bits)
+        return replace(found, rows=found.columns, columns=found.rows) if turned else found
     return BYTES if dtype.bits == 8 else PLAIN
 
 
-def both_along_k(x: Tensor, y: Tensor) -> bool:
-    """Whether `x`, (m, k), lies by rows and `y`, (k, n), by columns, with rows that the copy engine takes."""
+def how_they_lie(x: Tensor, y: Tensor) -> Lie:
+    """How `x`, (m, k), and `y`, (k, n), lie, where the copy engine takes the rows of both: both contiguous along K, or
+    one of them across; "otherwise" where both lie across, or rows begin at odd places."""
     left, right = x.spec().layout, y.spec().layout
-    return left.strides[-1] == 1 and right.strides[-2] == 1 and left.alignment == right.alignment == 16
+    if not left.alignment == right.alignment == 16:
+        return "otherwise"
+    if left.strides[-1] == 1:
+        return "along" if right.strides[-2] == 1 else "right across" if right.strides[-1] == 1 else "otherwise"
+    return "left across" if left.strides[-2] == right.strides[-2] == 1 else "otherwise"
 
 
 def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held: int = 1, bits: int = 16) -> Choice:

@@ -7,7 +7,7 @@ from typing import Any
 import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, f32, i32, tf32
-from kernels.gemm_choice import Choice, both_along_k, choose
+from kernels.gemm_choice import Choice, choose, how_they_lie
 
 
 @ct.entry
@@ -105,37 +105,57 @@ def stacked(x: ct.Tensor, y: ct.Tensor, z: Any, tile: Choice) -> ct.KernelOp:
     return gemm_stacked(z, x.reshape((-1, k)), y.reshape((-1, n)), TALL=m // tile.rows, BK=tile.depth)
 
 
-def integer_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) -> DeviceOp[ct.Tensor]:
+def integer_matmul(
+    x: ct.Tensor,
+    y: ct.Tensor,
+    *,
+    out: ct.Tensor | None = None,
+    tile: tuple[int, int] | None = None,
+    depth: int | None = None,
+) -> DeviceOp[ct.Tensor]:
     """Return the op that yields the exact product of 8-bit integers as int32.
 
     Args:
         x: i8 or u8 tensor of shape (m, k); lent to the op.
         y: tensor of shape (k, n) and x's dtype; lent to the op.
         out: where the result goes, of shape (m, n) and int32; a new tensor by default.
+        tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
+        depth: columns of x per step; likewise.
 
     Example:
         >>> x = api.ones((2, 3), ct.i8).sync()
         >>> integer_matmul(x, x.transpose()).sync().to_host_vec().sync()
         array([3, 3, 3, 3], dtype=int32)
     """
-    best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device, along_k=both_along_k(x, y))
+    best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device, lie=how_they_lie(x, y))
     z = api.empty((x.shape[0], y.shape[1]), i32) if out is None else out
-    return gemm_integers(z.partition((best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()
+    part = z.partition(tile or (best.rows, best.columns))
+    return gemm_integers(part, x, y, BK=depth or best.depth).first().unpartition()
 
 
-def tf32_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) -> DeviceOp[ct.Tensor]:
+def tf32_matmul(
+    x: ct.Tensor,
+    y: ct.Tensor,
+    *,
+    out: ct.Tensor | None = None,
+    tile: tuple[int, int] | None = None,
+    depth: int | None = None,
+) -> DeviceOp[ct.Tensor]:
     """Return the op that yields `x @ y` with both rounded to tf32: 11 bits of precision, at several times the speed.
 
     Args:
         x: float32 tensor of shape (m, k); lent to the op.
-        y: float32 tensor of shape (k, n), fastest where it is the transposed view of one of shape (n, k); lent.
+        y: float32 tensor of shape (k, n); lent. One of the two, at least, should be contiguous along k.
         out: where the result goes, of shape (m, n) and float32; a new tensor by default.
+        tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
+        depth: columns of x per step; likewise.
 
     Example:
         >>> x = api.full(1.0001, (2, 2), f32).sync()
         >>> tf32_matmul(x, x).sync().to_host_vec().sync()
         array([2., 2., 2., 2.], dtype=float32)
     """
-    best = choose(x.shape[0], y.shape[1], x.shape[1], tf32, x.device, along_k=both_along_k(x, y))
+    best = choose(x.shape[0], y.shape[1], x.shape[1], tf32, x.device, lie=how_they_lie(x, y))
     z = api.empty((x.shape[0], y.shape[1]), f32) if out is None else out
-    return gemm_tf32(z.partition((best.rows, best.columns)), x, y, BK=best.depth).first().unpartition()
+    part = z.partition(tile or (best.rows, best.columns))
+    return gemm_tf32(part, x, y, BK=depth or best.depth).first().unpartition()

@@ -8,7 +8,7 @@ from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, Stream
 from cuda_async.graph import Scope
 from cutile import KernelError, KernelOp, api, tf32
 from kernels.gemm import gemm
-from kernels.gemm_choice import Choice, both_along_k, choose
+from kernels.gemm_choice import Choice, choose, how_they_lie
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
 from kernels.paired.cases import Product
 from kernels.paired.operands import DTYPES, RESULTS, Operands
@@ -40,9 +40,9 @@ class OurArm:
         self.sets = sets
         self._stream = stream
         self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
-        along_k = not case.batch and both_along_k(sets[0].x, sets[0].y)
+        lie = "otherwise" if case.batch else how_they_lie(sets[0].x, sets[0].y)
         dtype = tf32 if case.operand == "tf32" else sets[0].x.dtype
-        self.choice = tile or choose(case.m, case.n, case.k, dtype, device, batch=max(case.batch, 1), along_k=along_k)
+        self.choice = tile or choose(case.m, case.n, case.k, dtype, device, batch=max(case.batch, 1), lie=lie)
 
         def record(scope: Scope) -> None:
             for each in sets:

@@ -11,7 +11,7 @@ from cuda_async import Device
 from cutile import Tensor, api, bf16, f8e4m3fn, f16, f32, use_backend
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
-from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, Choice, best, both_along_k, choose, predict
+from kernels.gemm_choice import AMPERE, HOPPER, HOST, PLAIN, Choice, best, choose, how_they_lie, predict
 from kernels.gemm_fused import ACTIVATIONS, Activation
 from kernels.gemm_variants import batched_matmul, integer_matmul, stackable, tf32_matmul
 
@@ -158,14 +158,16 @@ def test_a_step_has_as_many_bytes_whatever_the_elements() -> None:
     assert eight.seconds < sixteen.seconds < rounded.seconds
 
 
-def test_operands_along_k_are_known() -> None:
+def test_how_operands_lie_is_known() -> None:
     with Device.host():
         x, y = api.zeros((64, 32)).sync(), api.zeros((48, 32)).sync()
-        odd = api.zeros((48, 33)).sync().slice((0, 48), (0, 32))
-        assert both_along_k(x, y.transpose())
-        assert not both_along_k(x, api.zeros((32, 48)).sync())
-        assert not both_along_k(x.transpose(), y)
-        assert not both_along_k(x, odd.transpose())
+        by_rows, odd = api.zeros((32, 48)).sync(), api.zeros((48, 33)).sync().slice((0, 48), (0, 32))
+        across = api.zeros((32, 64)).sync().transpose()
+        assert how_they_lie(x, y.transpose()) == "along"
+        assert how_they_lie(x, by_rows) == "right across"
+        assert how_they_lie(across, y.transpose()) == "left across"
+        assert how_they_lie(across, by_rows) == "otherwise"
+        assert how_they_lie(x, odd.transpose()) == "otherwise"
 
 
 def test_other_devices_and_dtypes_have_their_own_tiles() -> None:

@@ -21,17 +21,25 @@ from hypothesis import seed as fixed
 from hypothesis import strategies as st
 
 from cuda_async import Device
-from cutile import Tensor, api, bf16, f16, f32
+from cutile import Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32, tf32
 from cutile.dtypes import DTypeLike
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
 from kernels.gemm_fused import ACTIVATIONS, Activation
+from kernels.gemm_variants import integer_matmul, tf32_matmul
+
+RESULTS: dict[DTypeLike, Any] = {f8e4m3fn: bf16, tf32: f32, i8: i32}
+PLAIN: dict[DTypeLike, Any] = {tf32: tf32_matmul, i8: integer_matmul}
+"""Products that nothing follows."""
+ALLOWED: dict[DTypeLike, float] = {**TOLERANCE, f8e4m3fn: TOLERANCE[bf16], tf32: 2e-3, i8: 0.0}
 
 Lies = Literal["whole", "wide", "odd"]
 """How rows lie: one behind the other; in wider rows that begin at multiples of 16 bytes; or anywhere."""
 
 TILES = ((128, 256, 64), (128, 192, 64), (128, 128, 64), (128, 96, 64), (64, 256, 64), (64, 128, 64), (64, 64, 64))
 TILES_OF_FEW_ROWS = ((16, 64, 64), (8, 64, 128), (1, 64, 64), (20, 128, 64), (48, 256, 64), (96, 128, 64))
+TURNED = ((192, 128, 64), (96, 64, 64), (256, 64, 64), (64, 96, 64), (16, 128, 64))
+"""Beside these: tiles for operands of which one lies across K, and 8 bits or tf32; depths are those of 16 bits."""
 TILES_OF_WARPS = ((128, 128, 32), (64, 64, 32), (96, 80, 48), (32, 32, 16), (16, 16, 16))
 
 
@@ -70,7 +78,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
         extent,
         extent,
         extent,
-        st.sampled_from([bf16, f16, f32]),
+        st.sampled_from([bf16, f16, f32, f8e4m3fn, tf32, i8]),
         layout,
         layout,
         st.one_of(st.none(), *map(st.sampled_from, (TILES, TILES_OF_FEW_ROWS, TILES_OF_WARPS))),
@@ -87,7 +95,8 @@ def operand(values: np.ndarray[Any, Any], layout: Layout, random: np.random.Gene
     rows, columns = stored.shape
     per_line = 16 // stored.dtype.itemsize
     above, left, right = {"whole": (0, 0, 0), "wide": (1, per_line, -columns % per_line), "odd": (1, 3, 2)}[layout.lies]
-    noise = random.standard_normal((rows + 2 * above, left + columns + right)) * 1e3
+    scale = 100 if stored.dtype.itemsize == 1 else 1e3
+    noise = np.clip(random.standard_normal((rows + 2 * above, left + columns + right)), -1, 1) * scale
     around = noise.astype(stored.dtype)
     around[above : above + rows, left : left + columns] = stored
     tensor = api.from_numpy(around).sync()
@@ -102,37 +111,54 @@ def check(case: Random) -> None:
         AssertionError: it is wrong.
     """
     random = np.random.default_rng(case.seed)
-    dtype: Any = case.dtype.numpy
+    dtype: Any = (f32 if case.dtype is tf32 else case.dtype).numpy
+    made_of = RESULTS.get(case.dtype, case.dtype)
 
     def draw(*shape: int) -> np.ndarray[Any, Any]:
+        if case.dtype is i8:
+            return random.integers(-128, 128, shape).astype(dtype)
         return random.standard_normal(shape).astype(np.float32).astype(dtype)
 
     x, y = draw(case.m, case.k), draw(case.k, case.n)
-    bias, residual = draw(case.n), draw(case.m, case.n)
+    bias, residual = draw(case.n).astype(made_of.numpy), draw(case.m, case.n).astype(made_of.numpy)
     tile = fitting(case)
-    made = matmul(
-        operand(x, case.x, random),
-        operand(y, case.y, random),
-        out=api.from_numpy(np.full((case.m, case.n), np.nan, dtype)).sync(),
-        bias=api.from_numpy(bias).sync() if case.bias else None,
-        residual=api.from_numpy(residual).sync() if case.residual else None,
-        activation=case.activation,
-        tile=None if tile is None else tile[:2],
-        depth=None if tile is None else tile[2],
-    )
+    poison = -77 if case.dtype is i8 else np.nan
+    options: Any = {
+        "out": api.from_numpy(np.full((case.m, case.n), poison, made_of.numpy)).sync(),
+        "tile": None if tile is None else tile[:2],
+        "depth": None if tile is None else tile[2],
+    }
+    given = operand(x, case.x, random), operand(y, case.y, random)
+    if case.dtype in PLAIN:
+        made = PLAIN[case.dtype](*given, **options)
+    else:
+        made = matmul(
+            *given,
+            **options,
+            bias=api.from_numpy(bias).sync() if case.bias else None,
+            residual=api.from_numpy(residual).sync() if case.residual else None,
+            activation=case.activation,
+        )
     result = made.sync().to_numpy().sync()
     wide = [each.astype(np.float64) for each in (x, y, bias, residual)]
-    t = wide[0] @ wide[1] + case.bias * wide[2]
-    wanted = _activated(case.activation, t) + case.residual * wide[3]
+    wanted = wide[0] @ wide[1]
+    if case.dtype not in PLAIN:
+        wanted = _activated(case.activation, wanted + case.bias * wide[2]) + case.residual * wide[3]
     error = relative_error(result, wanted)
-    assert error <= 2 * TOLERANCE[case.dtype], f"error {error:.2e}"
+    assert error <= 2 * ALLOWED[case.dtype], f"error {error:.2e}"
 
 
 def fitting(case: Random) -> tuple[int, int, int] | None:
-    """The tile; a smaller one for what needs more registers than a thread has."""
-    if case.tile is None or (case.dtype is not f32 and not case.residual):
-        return case.tile
-    return case.tile if case.tile[0] * case.tile[1] <= 128 * 128 else (64, 64, 32)
+    """The tile, of the same bytes along K whatever the dtype; a smaller one for what needs more registers."""
+    if case.tile is None:
+        return None
+    rows, columns, depth = case.tile
+    if case.dtype.bits == 8 and case.tile not in TILES_OF_WARPS:
+        depth *= 2
+    elif case.dtype is tf32:
+        depth //= 2
+    roomy = case.dtype in (bf16, f16, i8) and not case.residual
+    return (rows, columns, depth) if roomy or rows * columns <= 128 * 128 else (64, 64, 32)
 
 
 def _activated(name: str, t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

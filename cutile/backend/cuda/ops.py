@@ -273,6 +273,7 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
     whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
     `acc`, so that its rows are the columns of the instructions.
+    `crosswise`: the left operand lies across K, and is read by threads (`crosswise.py`).
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -282,6 +283,7 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     right: DTypeLike = attribute()
     depth: int = attribute()
     promoted: int = attribute(0)
+    crosswise: bool = attribute(False)
     exchanged: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
@@ -289,23 +291,31 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
 
 
 class GroupWait(Op, name="cuda.group_wait", effect=Effect.WRITE):
-    """Wait until at most `pending` products are under way; with 0, the result may be read."""
+    """Wait until at most `pending` products are under way; with 0, the result may be read.
+
+    `groups`: what a product is begun in.
+    """
 
     acc: Value = operand(NUMBER_TILE)
     pending: int = attribute()
+    groups: int = attribute(1)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)
 
 
 class RingRelease(Op, name="cuda.ring_release", effect=Effect.WRITE):
-    """Where `condition` holds, say that the slot of a turn has been read by this warp group, to all of the cluster."""
+    """Where `condition` holds, say that the slot of a turn has been read by this warp group, to all of the cluster.
+
+    `warps`: each of its warps says so for itself.
+    """
 
     turn: Value = operand(SCALAR_INT)
     condition: Value = operand(SCALAR_BOOL)
     slots: int = attribute()
     offset: int = attribute()
     cluster: int = attribute()
+    warps: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

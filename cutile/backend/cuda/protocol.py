@@ -35,6 +35,9 @@ from cutile.ops.arith import Add, FloorDiv, Min, Mul, Sub
 from cutile.ops.compare import Eq, Lt, Ne
 from cutile.ops.grid import NumTileBlocks
 
+WARPS = 4
+"""Warps of a group."""
+
 
 class ProtocolError(IRError):
     """The two sides of a ring do not fit together."""
@@ -60,7 +63,7 @@ class Protocol:
     Attributes:
         slots: of the ring.
         arrivals: that complete a phase of `empty`.
-        groups: warp groups of a block that read.
+        groups: warp groups of a block that read, or warps, where each says for itself that it has read.
         cluster: blocks that load a part each for all of them, and read all.
         loads: the loading side's events.
         reads: one computing warp group's events.
@@ -174,4 +177,6 @@ def protocol(function: Function, tiles: int, turns: int) -> Protocol | None:
     blocks = tiles * start.cluster if along == {0} else tiles
     loads = tuple(_Walk(blocks, turns).events(roles.load))
     reads = tuple(_Walk(blocks, turns).events(roles.compute))
-    return Protocol(start.slots, start.readers, roles.groups, start.cluster, loads, reads)
+    alone = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
+    readers = roles.groups * (WARPS if alone else 1)
+    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads)

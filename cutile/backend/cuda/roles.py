@@ -14,6 +14,7 @@ cuda.roles() {groups = 2} {
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cutile.backend.cuda.epilogue import cut
@@ -60,8 +61,8 @@ class RoleLowering(TileLoop):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        function = function if plan.exchanged else cut(function, plan.loop)  # few rows have few sums
-        parts = [(op, _part_layout(op, plan.groups)) for op in function.walk() if isinstance(op, Part)]
+        function = function if plan.exchanged else cut(function, plan.loop)  # its columns are dealt out to warps
+        parts = [(op, _part_layout(op, plan.accumulator)) for op in function.walk() if isinstance(op, Part)]
         super().__init__(function, plan, arch, ((plan.product, plan.accumulator), *parts))
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
@@ -87,7 +88,7 @@ class RoleLowering(TileLoop):
         with builder.block(*(self._copy(value) for value in source.parameters)) as body:
             for tensor, name in self._name_maps():
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
-            readers = plan.groups * plan.cluster
+            readers = plan.readers * plan.cluster
             start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "lead": plan.lead > 0}
             builder.add(RingStart(slots=plan.slots, readers=readers, **start))
             builder.add(FollowOn())
@@ -273,7 +274,8 @@ class RoleLowering(TileLoop):
         start, stop, step = bounds
         turn, acc = Value(self._current_turn.type, "turn"), Value(sums.type, sums.name)
         ring = {"slots": plan.slots, "offset": self._barriers}
-        given = {**ring, "cluster": plan.cluster}
+        given = {**ring, "cluster": plan.cluster, "warps": plan.crosswise}
+        groups = plan.steps if plan.crosswise else 1
         late = [Value(each.type, each.name) for each in self._late_values()]
         with builder.block(Value(start.type, loop.induction.name), acc, turn, *late) as body:
             builder.location = product.location
@@ -287,6 +289,7 @@ class RoleLowering(TileLoop):
                 right=(product.a if plan.exchanged else product.b).tile.dtype,
                 depth=product.a.tile.shape[1],
                 promoted=plan.promoted,
+                crosswise=plan.crosswise,
                 exchanged=plan.exchanged,
             )
             self._add(
@@ -302,14 +305,14 @@ class RoleLowering(TileLoop):
                 builder.add(Lead(condition=reached, offset=self._lead))
             found = self._found(later, late)
             builder.location = product.location
-            waited = self._add(GroupWait(acc=made.result, pending=1), layout=layout).result
+            waited = self._add(GroupWait(acc=made.result, pending=1, groups=groups), layout=layout).result
             builder.add(RingRelease(turn=self._after(turn, -1), condition=later, **given))
             builder.yield_(waited, self._after(turn, 1), *found)
         builder.location = loop.location
         carried = (sums, self._current_turn, *(builder.constant(0, each.tile.dtype) for each in late))
         made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._turn = made.results[1]
-        done = self._add(GroupWait(acc=made.results[0], pending=0), layout=layout).result
+        done = self._add(GroupWait(acc=made.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         self._settle(self._found(ran, made.results[2:]))
         builder.add(RingRelease(turn=self._after(self._turn, -1), condition=ran, **given))
@@ -376,9 +379,11 @@ def _two(shape: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-def _part_layout(op: Part, groups: int) -> Layout:
+def _part_layout(op: Part, accumulator: Layout) -> Layout:
     rows, columns = op.x.tile.shape
-    return group_accumulator((rows, columns // op.parts), groups)
+    shape = rows, columns // op.parts
+    counts = [(axis, -(-shape[axis] // accumulator.core[axis])) for axis in (1, 0)]
+    return replace(accumulator, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
 
 
 def panels_fact(panels: Panels) -> tuple[Any, ...]:

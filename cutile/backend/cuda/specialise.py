@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda import thirds
+from cutile.backend.cuda.crosswise import crosswise_accumulator, fragment_registers
 from cutile.backend.cuda.exchange import exchanged, sums_of, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.hints import slots_wanted
@@ -41,6 +42,8 @@ from cutile.passes.reorder import why_linear
 
 MOST_APART = 64
 """Registers of a thread for products that are yet to be added to its sums."""
+MOST_BESIDE = 144
+"""Registers of a thread for its sums and for the operand that it reads."""
 MOST_TWICE = 96
 """Sums of a thread beside which it has registers for as many again."""
 TOGETHER = 512
@@ -109,6 +112,7 @@ class Specialised:
         together: turns whose products the tensor cores add up before they are added in f32; 0 for all of them.
         exchanged: whether the operands have changed places (`exchange.py`): `left` is the kernel's right one.
         lead: products by which the first group is ahead of the others from the start; 0 where all start together.
+        crosswise: whether the left operand lies across K, and is read by threads (`crosswise.py`).
     """
 
     loop: For
@@ -128,6 +132,18 @@ class Specialised:
     limited: bool = False
     exchanged: bool = False
     lead: int = 0
+    crosswise: bool = False
+
+    @property
+    def readers(self) -> int:
+        """Who says that a slot has been read: each group; each warp, where warps read by themselves."""
+        return self.groups * (4 if self.crosswise else 1)
+
+    @property
+    def steps(self) -> int:
+        """Instructions that go through the depth of a turn."""
+        tile = self.product.a.tile
+        return tile.shape[1] * tile.dtype.bits // 8 // STEP_BYTES
 
     @property
     def grouped(self) -> int:
@@ -174,9 +190,19 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     if form is None:
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise _Refused(f"products of {of} that add up in {acc} keep to a warp")
-    swapped = exchanged(rows, columns)
+    definitions = {value: op for op in function.walk() for value in op.results}
+    across = [not form.any_major and _lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
+    crosswise, swapped = any(across), across[1] or exchanged(rows, columns)
+    keeps = not (across[0] and swapped)
+    _require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
     tall, wide = (columns, whole(rows)) if swapped else (rows, columns)
-    groups = _groups(tall, wide, form)
+    groups = _groups(tall, wide, form, "columns" if swapped else "rows")
+    sums = tall * wide // (GROUP * groups)
+    if crosswise:
+        twice = not form.promoted or sums <= MOST_TWICE
+        _require(twice, f"a thread would hold {sums} sums twice, and has registers for {MOST_TWICE}")
+        held = sums + fragment_registers(tall, depth * dtype.bits // 8, groups)
+        _require(held <= MOST_BESIDE, f"a thread would hold {held} sums and operands, and has room for {MOST_BESIDE}")
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
     _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
     _require(not any(isinstance(op, Assert) for op in function.walk()), "an assert may end it at any tile block")
@@ -185,7 +211,6 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         wanted_warps == 4 * groups, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}"
     )
     _require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
-    definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = _operand(product.a, 1, loop, definitions, uses)
     right = _operand(product.b, 0, loop, definitions, uses)
@@ -194,9 +219,6 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     bounds = (loop.start, loop.stop, loop.step)
     axes = {each: _block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
     cluster, along, left, right = _cluster(left, right, axes, options, swapped)
-    for operand in (left, right):
-        stored = form.any_major or operand.panels.k_major
-        _require(stored, f"{dtype} operands must be contiguous along K: transpose {operand.load.x.name} in memory")
     known = (product, left.load, right.load, left.conversion, right.conversion)
     others = [op for op in loop.body.operations[:-1] if op not in known]
     for op in others:
@@ -211,9 +233,12 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     accumulator = sums_of(rows, columns, groups) if swapped else group_accumulator((rows, columns), groups)
     if groups == thirds.GROUPS:
         _require(not swapped, f"{thirds.TALL} columns of few rows do not divide among 2 warp groups")
+        _require(not crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
         why = thirds.why_not_thirds(function, loop, product, accumulator, apart=form.promoted)
         _require(why is None, why or "")
-    store = None if swapped else _bulk_store(function)
+    if crosswise:
+        accumulator = crosswise_accumulator((rows, columns), groups, left.panels.size, exchanged=swapped)
+    store = None if swapped or crosswise else _bulk_store(function)
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
     for buffers in _buffers(rows // (ROWS * groups) * piece.count) if piece is not None else [0]:
@@ -238,6 +263,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 options.limit_waits,
                 swapped,
                 _lead(groups, slots),
+                crosswise,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -251,16 +277,26 @@ def _loop_of_products(function: Function) -> tuple[For, Mma]:
     return loops[0], product
 
 
-def _groups(rows: int, columns: int, form: Form) -> int:
-    """The warp groups that share a tile's rows."""
-    _require(rows % ROWS == 0, f"a tile of {rows} rows is no whole number of {ROWS}")
+def _groups(rows: int, columns: int, form: Form, named: str = "rows") -> int:
+    """The warp groups that share a tile's rows; they are `named` otherwise where the operands have changed places."""
+    others = "columns" if named == "rows" else "rows"
+    _require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
     step = "16" if form.sums is i32 and columns > 32 else "8"
-    _require(columns_fit(form, columns), f"{columns} columns: a multiple of {step} up to 256 is wanted")
+    _require(columns_fit(form, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
     groups = {ROWS: 1, thirds.TALL: thirds.GROUPS}.get(rows, 2)
-    _require(rows % (ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
+    _require(rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
     sums = rows * columns // (GROUP * groups)
     _require(sums <= MOST_SUMS, f"a thread would hold {sums} sums, and has registers for {MOST_SUMS}")
     return groups
+
+
+def _lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
+    """Whether an operand is loaded from a tensor that is contiguous along another axis than the product's K."""
+    load = definitions.get(value)
+    if isinstance(load, Convert):
+        load = definitions.get(load.x)
+    axis = load.x.type.unit_axis if isinstance(load, LoadTile) and isinstance(load.x.type, TensorType) else None
+    return axis is not None and axis != k_axis
 
 
 def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:

@@ -155,7 +155,7 @@ def test_a_product_adds_up_where_its_instruction_does(
 
 
 def test_operands_through_registers_wait_before_their_place_is_used_again() -> None:
-    assert only(lowered(product_loop(i8, i32, "nn")), Mma).attributes["fence"]
+    assert only(lowered(product_loop(i8, i32, "tn")), Mma).attributes["fence"]
 
 
 TURNED = """

@@ -414,7 +414,7 @@ def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
     built = compiled(written(text, given))
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert any(each.startswith("HGMMA.64") for each in instructions(built, tmp_path))
-    assert "contiguous along K" in refusal(written(text, given | {"y": tensor(2, f32)}))
+    assert "lies across K" in refusal(written(text, given | {"x": column_major(f32), "y": tensor(2, f32)}))
 
 
 @pytest.mark.parametrize(("dtype", "instruction"), [(i8, "IGMMA.64"), (u8, "IGMMA.64")], ids=str)
@@ -425,8 +425,9 @@ def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str,
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
-    rows = written(text, types(**turned | {"y": tensor(2, dtype)}))
-    assert refusal(rows) == f"{dtype} operands must be contiguous along K: transpose y in memory"
+    across = written(text, types(**turned | {"x": column_major(dtype), "y": tensor(2, dtype)}))
+    why = f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places"
+    assert refusal(across) == why
     odd = written(text, types(**turned | {"z": mut(128, 200, dtype=i32)}))
     assert "200 columns: a multiple of 16 up to 256 is wanted" in refusal(odd)
 

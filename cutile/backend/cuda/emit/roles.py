@@ -101,7 +101,7 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
     """`multiply(acc, turn)`."""
     made = kernel.bind(
         "multiply",
-        "group.multiply",
+        "crosswise.multiply" if op.crosswise else "group.multiply",
         kernel.dtype(op.left),
         kernel.dtype(op.right),
         kernel.dtype(op.acc.tile.dtype),
@@ -118,13 +118,15 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
 def group_wait(op: ops.GroupWait, kernel: Kernel) -> Call:
     """`finished(acc)`: all products are; `finished_but_1(acc)`: one may be under way."""
     name = f"finished_but_{op.pending}" if op.pending else "finished"
-    made = kernel.bind(name, "group.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), str(op.pending))
+    groups = str(op.pending * op.groups)
+    made = kernel.bind(name, "group.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), groups)
     return Call(made, (kernel.use(op.acc),))
 
 
 def release(op: ops.RingRelease, kernel: Kernel) -> Call:
     """`release(turn, condition)`."""
-    made = kernel.bind("release", "ring.release", *_numbers(op, "slots", "offset", "cluster"))
+    warps = ["warps=True"] if op.warps else []
+    made = kernel.bind("release", "ring.release", *_numbers(op, "slots", "offset", "cluster"), *warps)
     return Call(made, (kernel.use(op.turn), kernel.use(op.condition)))
 
 

@@ -39,13 +39,13 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
     return [b.extract_value(made, i) for i in range(count)]
 
 
-def _part(b: Any, base: int, address_: Any) -> Any:
+def descriptor(b: Any, base: int, address_: Any) -> Any:
     """The descriptor of what lies at an address, of which the block's number in its cluster is no part."""
     where = b.zext(b.and_(b.lshr(address_, i32c(4)), i32c(ADDRESS_BITS)), I64)
     return b.or_(where, const(I64, base - (1 << 64) if base >> 63 else base))
 
 
-class _Instruction:
+class Instruction:
     """One form of `wgmma`, of so many columns, and the operands of one turn."""
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: Panels, right: Panels) -> None:
@@ -65,30 +65,41 @@ class _Instruction:
     def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
         """Begin to add a product to sums; or to replace them, where `added` is a flag that does not hold."""
         first = 2 * self._count
+        operands = f"${first}, ${first + 1}"
         if added is None:
-            return tied(b, self._text(first, "1"), sums, x, y, constraints="l,l")
-        text = f"{{ .reg .pred p; setp.ne.b32 p, ${first + 2}, 0; {self._text(first, 'p')} }}"
+            return tied(b, self._text(operands, "1"), sums, x, y, constraints="l,l")
+        text = f"{{ .reg .pred p; setp.ne.b32 p, ${first + 2}, 0; {self._text(operands, 'p')} }}"
         return tied(b, text, sums, x, y, b.zext(added, I32), constraints="l,l,r")
+
+    def add_from(self, b: Any, sums: list[Any], x: list[Any], y: Any, added: Any = None) -> list[Any]:
+        """As `add`, with the left operand in four registers."""
+        first = 2 * self._count
+        operands = f"{{${first}, ${first + 1}, ${first + 2}, ${first + 3}}}, ${first + 4}"
+        if added is None:
+            return tied(b, self._text(operands, "1"), sums, *x, y, constraints="r,r,r,r,l")
+        text = f"{{ .reg .pred p; setp.ne.b32 p, ${first + 5}, 0; {self._text(operands, 'p')} }}"
+        return tied(b, text, sums, *x, y, b.zext(added, I32), constraints="r,r,r,r,l,r")
 
     def begin(self, b: Any, x: Any, y: Any) -> list[Any]:
         """Begin a product in registers of its own."""
         letter = "r" if self._sums is I32 else "f"
         constraints = ",".join([f"={letter}"] * self._count + ["l", "l"])
         kind = ir.LiteralStructType([self._sums] * self._count)
-        made = asm(b, kind, [x, y], self._text(self._count, "0"), constraints, effect=True)
+        made = asm(b, kind, [x, y], self._text(f"${self._count}, ${self._count + 1}", "0"), constraints, effect=True)
         return [b.extract_value(made, i) for i in range(self._count)]
 
-    def _text(self, first: int, added: str) -> str:
+    def _text(self, operands: str, added: str) -> str:
         sums = ", ".join(f"${i}" for i in range(self._count))
-        operands = f"${first}, ${first + 1}, {added}{self._flags}"
-        return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands};"
+        return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands}, {added}{self._flags};"
 
 
-def _fence(b: Any) -> None:
+def begin_group(b: Any) -> None:
+    """Order what comes after what was done to registers and shared memory before."""
     asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
-def _commit(b: Any) -> None:
+def commit(b: Any) -> None:
+    """What was begun since the last commit is waited for together."""
     asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
@@ -129,7 +140,7 @@ def multiply(
     rows, columns = reversed(layout.cover) if exchanged else layout.cover
     groups = layout.warps // 4
     wide = promoted or columns
-    instruction = _Instruction(dtype, other, wide, left, right)
+    instruction = Instruction(dtype, other, wide, left, right)
     step = instruction.step_of(dtype)
     tall = range(-(-rows // (ROWS * groups)))
 
@@ -141,15 +152,15 @@ def multiply(
         elements = unpack(b, values[0], layout.registers)
         slot = b.add(address(b, place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
         mine = b.add(slot, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else slot
-        a = _part(b, left.descriptor, mine)
-        right_at = _part(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
+        a = descriptor(b, left.descriptor, mine)
+        right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
 
         def operands(m: int, column: int, k: int) -> tuple[Any, Any]:
             x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> 4))
             return x, b.add(right_at, const(I64, right.offset(column, k) >> 4))
 
         for column in range(0, columns, wide):
-            _fence(b)
+            begin_group(b)
             apart: list[list[Any]] = [[] for _ in tall]
             for k in range(0, depth, step):
                 for m in tall:
@@ -161,7 +172,7 @@ def multiply(
                         apart[m] = instruction.begin(b, *operands(m, column, k))
                     else:
                         apart[m] = instruction.add(b, apart[m], *operands(m, column, k))
-            _commit(b)
+            commit(b)
             if promoted:
                 over = tied(b, "wgmma.wait_group.sync.aligned 0;", [each for some in apart for each in some])
                 for m in tall:
@@ -176,7 +187,7 @@ def multiply(
 
 @cache
 def wait(acc: DTypeLike, n: int, pending: int) -> Any:
-    """`f(acc)`: wait until at most `pending` products are under way; with 0 the sums that come out may be read."""
+    """`f(acc)`: wait until at most `pending` groups are under way; with 0 the sums that come out may be read."""
     kind = frag(acc, n)
     text = f"wgmma.wait_group.sync.aligned {pending};"
 

@@ -16,6 +16,8 @@ from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, i32c, shared, th
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_, i32
 
+WARP = 32
+"""Threads of a warp."""
 BARRIER = 8
 """Bytes of a barrier."""
 INTEGER: Any = frag(i32, 0)
@@ -144,16 +146,17 @@ def follow(offset: int, limited: bool = False) -> Any:
 
 
 @cache
-def release(slots: int, offset: int, cluster: int) -> Any:
+def release(slots: int, offset: int, cluster: int, warps: bool = False) -> Any:
     """`f(turn, condition)`: each warp group arrives on the turn's `empty`, in every block of the cluster.
 
-    The arrival needs no release to the cluster: what follows it there is a copy, which no ordinary write precedes.
+    With `warps` each warp does: they have read what is there themselves, one maybe later than another. The arrival
+    needs no release to the cluster: what follows it there is a copy, which no ordinary write precedes.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
         turn, condition = values
         empty = b.add(full_barrier(b, turn, slots, offset), i32c(slots * BARRIER))
-        number = b.and_(thread(b), i32c(GROUP - 1))
+        number = b.and_(thread(b), i32c((WARP if warps else GROUP) - 1))
         one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)
         if cluster == 1:

@@ -1,0 +1,184 @@
+"""Products by warp groups whose left operand lies across K: threads read it into registers (`crosswise.py`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.crosswise import LANE_ROWS, WARP_ROWS, WORD
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor
+from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.panels import ROWS, Panels
+from cutile.dtypes import DTypeLike, bool_
+
+WORDS = ir.LiteralStructType([I32] * 4)
+
+
+def _bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any:
+    """The sum of the steps whose bits, from `first` on, are set in a number."""
+    total: Any = None
+    for place, step in enumerate(steps, first):
+        bit = b.and_(b.lshr(number, i32c(place)), i32c(1))
+        part = b.mul(bit, i32c(step))
+        total = part if total is None else b.or_(total, part)
+    return total
+
+
+class Reader:
+    """Reads rows of an operand that lies in panels across K.
+
+    Args:
+        b: the builder.
+        panels: how the operand lies.
+        groups: warp groups that share the rows.
+        base: the address of the operand.
+    """
+
+    def __init__(self, b: Any, panels: Panels, groups: int, base: Any) -> None:
+        self._b = b
+        self._panels = panels
+        self._base = base
+        self._number = thread(b)
+        self._warp = _bits(b, self._number, 5, (*WARP_ROWS[panels.size], *([ROWS] if groups > 1 else [])))
+        self._turn = _select_pairs(b, self._number) if panels.size != WORD else None
+
+    def fragment(self, row: int, k: int) -> list[Any]:
+        """The four registers of a left operand with rows from `row` on, of which this thread's are some, and 32 bytes
+        along K from `k` on."""
+        return self._words(row, k) if self._panels.size == WORD else self._bytes(row, k)
+
+    def _place(self, row: Any, above: int, k: Any, beyond: int) -> Any:
+        """The address of element (row + above, k + beyond); `beyond` is a multiple of 8 ks."""
+        b, panels = self._b, self._panels
+        row = b.add(row, i32c(above)) if above % panels.span else row
+        more = above // panels.span if above % panels.span == 0 else 0
+        panel = b.lshr(row, i32c(panels.span.bit_length() - 1))
+        at = b.mul(b.and_(row, i32c(panels.span - 1)), i32c(panels.size))
+        bits = panels.swizzle.bit_length() - 5  # of a piece's number; narrow swizzles skip the low bits of the row's
+        mask = b.and_(b.lshr(k, i32c(3 - bits)), i32c((1 << bits) - 1))
+        place = b.add(b.mul(panel, i32c(panels.panel_bytes)), b.mul(k, i32c(panels.swizzle)))
+        place = b.add(self._base, b.add(place, b.xor(at, b.shl(mask, i32c(4)))))
+        return b.add(place, i32c(more * panels.panel_bytes + beyond * panels.swizzle))
+
+    def _words(self, row: int, k: int) -> list[Any]:
+        """Two reads of two neighbours: k by the lane's lower two bits, then four on."""
+        b, lane = self._b, lane_of(self._b, self._number)
+        mine = b.or_(self._warp, _bits(b, lane, 2, LANE_ROWS[WORD]))
+        found: list[Any] = []
+        pair = ir.LiteralStructType([I32] * 2)
+        for half in (0, 4):
+            at = b.or_(b.and_(lane, i32c(3)), i32c(half))
+            place = self._place(mine, row, at, k)
+            made = asm(b, pair, [place], "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", effect=True)
+            found += [b.extract_value(made, i) for i in range(2)]
+        return found
+
+    def _bytes(self, row: int, k: int) -> list[Any]:
+        """Four blocks of 8 ks by 16 rows, turned in pairs of rows.
+
+        Of a block's ks, lane `l` gets those of its rows `2 (l % 4)` and the next. Two blocks hold the four ks that the
+        lane is to have, two each; which of them has the first two depends on the lane, so that the ks of a block
+        differ in their swizzle.
+        """
+        b, lane = self._b, lane_of(self._b, self._number)
+        line, block = b.and_(lane, i32c(7)), b.lshr(lane, i32c(3))
+        upper = b.xor(b.lshr(line, i32c(2)), b.and_(block, i32c(1)))
+        at = b.or_(b.and_(line, i32c(1)), b.shl(upper, i32c(1)))
+        at = b.or_(at, b.shl(b.and_(b.lshr(line, i32c(1)), i32c(3)), i32c(2)))
+        at = b.or_(at, b.shl(b.lshr(block, i32c(1)), i32c(4)))
+        place = self._place(self._warp, row, at, k)
+        text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
+        made = asm(b, WORDS, [place], text, "=r,=r,=r,=r,r,~{memory}", effect=True, convergent=True)
+        blocks = [b.extract_value(made, i) for i in range(4)]
+        assert self._turn is not None
+        return [
+            asm(b, I32, [*two, each], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
+            for two in (blocks[:2], blocks[2:])
+            for each in self._turn
+        ]
+
+
+def lane_of(b: Any, number: Any) -> Any:
+    """A thread's number in its warp."""
+    return b.and_(number, i32c(31))
+
+
+def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
+    """How bytes of two blocks make four ks of the first and of the second row: the second block comes first where the
+    lane's upper bit of k is set."""
+    swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
+    return tuple(b.select(swapped, i32c(turned), i32c(plain)) for plain, turned in ((0x6420, 0x2064), (0x7531, 0x3175)))  # type: ignore[return-value]
+
+
+@cache
+def multiply(
+    dtype: DTypeLike,
+    other: DTypeLike,
+    acc: DTypeLike,
+    layout: Layout,
+    left: Panels,
+    right: Panels,
+    *,
+    depth: int,
+    slots: int,
+    slot_bytes: int,
+    place: int,
+    exchanged: bool = False,
+    replaces: bool = False,
+) -> Any:
+    """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn, the left one read by threads.
+
+    Each step of K is a group of its own: a step's registers are read into again in the next turn, when all steps but
+    those after it have been finished. With `replaces`, `f(acc, turn, added)`: as `group.multiply`.
+
+    Args:
+        dtype: of the left operand.
+        other: of the right one.
+        acc: of the sums.
+        layout: of the sums: a `crosswise_accumulator`.
+        left: how the left operand lies in shared memory: across K.
+        right: how the right one does.
+        depth: of the product.
+        slots: of the ring.
+        slot_bytes: from slot to slot.
+        place: where the ring is in shared memory, in bytes.
+        exchanged: whether the layout is of the product's transpose.
+        replaces: whether it depends on a condition that the sums are added to.
+    """
+    tall, wide = reversed(layout.cover) if exchanged else layout.cover
+    groups = layout.warps // 4
+    instruction = Instruction(dtype, other, wide, left, right)
+    step = instruction.step_of(dtype)
+    rows = range(0, tall, ROWS * groups)
+    where = {offset: register for register, offset in enumerate(layout.offsets)}
+
+    def registers(row: int) -> list[int]:
+        """The places of an instruction's sums: pairs of columns, in two rows, then the next 8 columns."""
+        offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * 8) for i in range(wide // 2)]
+        return [where[offset[::-1] if exchanged else offset] for offset in offsets]
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], layout.registers)
+        slot = b.add(address(b, place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
+        reader = Reader(b, left, groups, slot)
+        right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
+        for k in range(0, depth, step):
+            text = f"wgmma.wait_group.sync.aligned {depth // step - 1};"
+            asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+            fragments = [reader.fragment(row, k) for row in rows]
+            begin_group(b)
+            for row, fragment in zip(rows, fragments, strict=True):
+                y = b.add(right_at, const(I64, right.offset(0, k) >> 4))
+                chosen = registers(row)
+                sums = [elements[register] for register in chosen]
+                added = values[2] if replaces and k == 0 else None
+                for register, each in zip(chosen, instruction.add_from(b, sums, fragment, y, added), strict=True):
+                    elements[register] = each
+            commit(b)
+        return pack(b, elements, layout.registers)
+
+    kind = frag(acc, layout.registers)
+    return intrinsic("multiply", kind, [kind, INTEGER, *[frag(bool_, 0)] * replaces], generate)
