@@ -79,13 +79,14 @@ class Device:
         ('host', 'cpu', True)
     """
 
-    __slots__ = ("__weakref__", "_events", "_garbage", "_staging", "driver", "policy", "properties")
+    __slots__ = ("__weakref__", "_events", "_staging", "driver", "garbage", "policy", "properties")
 
     driver: Driver
     properties: DeviceProperties
     policy: SchedulingPolicy | None
     """What `global_policy` returns for this device, once it was asked for."""
-    _garbage: deque[Callable[[], None]]
+    garbage: deque[Callable[[], None]]
+    """What finalizers left to be done; see `collect`."""
     _events: deque[DriverEvent]
     _staging: Stream | None
 
@@ -110,7 +111,7 @@ class Device:
         self.driver = driver
         self.properties = driver.properties
         self.policy = None
-        self._garbage = deque()
+        self.garbage = deque()
         self._events = deque()
         self._staging = None
         return self
@@ -196,7 +197,7 @@ class Device:
         checked = driver if isinstance(driver, CheckedDriver) else None
         return DeviceStatistics(
             driver.memory_info(),
-            len(self._garbage),
+            len(self.garbage),
             len(self._events),
             None if checked is None else checked.uses,
             0 if checked is None else len(checked.races),
@@ -254,11 +255,11 @@ class Device:
 
     def defer(self, give_back: Callable[[], None]) -> None:
         """Have `give_back` called at the next safe moment. For finalizers: takes no lock."""
-        self._garbage.append(give_back)
+        self.garbage.append(give_back)
 
     def collect(self) -> None:
         """Give back what finalizers left. Called at each submission; never inside a capture."""
-        garbage = self._garbage
+        garbage = self.garbage
         while garbage:
             try:
                 give_back = garbage.popleft()

@@ -132,6 +132,10 @@ class ForeignStorage(Storage):
         if theirs.raw != stream.driver.raw:  # else the work is on the lender's very stream
             stream.follow_lender(theirs, self.device)
 
+    def order(self, stream: Stream, write: bool) -> None:
+        """`use`: the lender may have done something at any time."""
+        self.use(stream, write=write)
+
     def __del__(self) -> None:
         allocation = getattr(self, "_allocation", None)  # absent where __init__ failed
         # What the lender does on the import stream is no use of ours.

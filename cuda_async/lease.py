@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from cuda_async.errors import OwnershipError
-from cuda_async.site import Site, format_site
+from cuda_async.site import Place, format_site
 
 __all__ = (
     "ExportLease",
@@ -104,7 +104,7 @@ class Lease:
     guards: ClassVar[bool] = False
     """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
 
-    def __init__(self, uses: Sequence[Use | PlainUse], owner: object, site: Site) -> None:
+    def __init__(self, uses: Sequence[Use | PlainUse], owner: object, site: Place) -> None:
         self.uses = uses
         self.owner = owner
         self.site = site
@@ -143,29 +143,27 @@ class GuardLease(Lease):
 _lock = threading.Lock()
 
 
-class _Holder(threading.local):
-    run: Holder | None = None
-
-
-_holder = _Holder()
+_holders: dict[int, Holder] = {}  # by thread; mostly empty, and then nothing has to be looked up
 
 
 def current_holder() -> Holder | None:
     """The run that this thread is submitting, if any."""
-    return _holder.run
+    return _holders.get(threading.get_ident()) if _holders else None
 
 
 def set_current_holder(run: Holder | None) -> Holder | None:
     """Say which run this thread is submitting; return what it was before."""
-    before = _holder.run
-    _holder.run = run
+    thread = threading.get_ident()
+    before = _holders.pop(thread, None)
+    if run is not None:
+        _holders[thread] = run
     return before
 
 
 def lend(
     uses: Sequence[Use | PlainUse],
     owner: object,
-    site: Site,
+    site: Place,
     *,
     allies: Set[object] = frozenset(),
     kind: type[Lease] = Lease,
@@ -184,9 +182,14 @@ def lend(
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
     lease = kind(uses, owner, site)
-    alone, run = _enter(lease), _holder.run
-    if alone and run is None:
-        return lease
+    if not _enter(lease) or (_holders and current_holder() is not None):
+        _settle(lease, allies)
+    return lease
+
+
+def _settle(lease: Lease, allies: Set[object]) -> None:
+    """See whether a lease that was entered can stay; else take it out and raise as `lend` does."""
+    run = current_holder()
     if run is not None:
         allies = {run, *run.allies, *allies}
     while True:
@@ -199,7 +202,7 @@ def lend(
         # The device may be done with the run that holds it, and nobody has noticed yet.
         holder = conflict.run
         if not isinstance(holder, Settling) or not holder.settle():
-            raise _refusal(use, conflict, held, same_operation=conflict.owner is owner)
+            raise _refusal(use, conflict, held, same_operation=conflict.owner is lease.owner)
         _enter(lease)
     if run is not None:
         try:
@@ -207,7 +210,6 @@ def lend(
         except OwnershipError:
             end((lease,))
             raise
-    return lease
 
 
 def _enter(lease: Lease) -> bool:
@@ -295,7 +297,7 @@ def end(leases: Iterable[Lease]) -> None:
         lease.guarded = lease.uses = ()
 
 
-def refuse_conflicts(uses: Sequence[Use], owner: object, site: Site) -> None:
+def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
     """Raise as `lend` would, but lend nothing: for work that stream order alone keeps apart from its neighbours.
 
     Raises:

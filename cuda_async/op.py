@@ -36,7 +36,7 @@ from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, PlainUse, Use, end, lend, words_of
 from cuda_async.picture import expression, picture_of_op
-from cuda_async.site import Site, format_site, user_site
+from cuda_async.site import Place, Site, format_site, site_at, user_site
 from cuda_async.unrun import NotItsResult
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         42
     """
 
-    __slots__ = ("__weakref__", "_leases", "_state", "_token", "_used", "site")
+    __slots__ = ("__weakref__", "_leases", "_place", "_state", "_token", "_used")
 
     has_effects: ClassVar[bool] = False
     """Whether dropping an operation of this class without running it is likely a mistake."""
@@ -83,12 +83,17 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
     arity: int | None = None
     """The length of the tuple that the operation yields, where it is known before it runs."""
 
-    def __init__(self, site: Site | None = None) -> None:
-        self.site: Site = user_site(self) if site is None else site
+    def __init__(self, site: Place | None = None) -> None:
+        self._place: Place = user_site(self) if site is None else site
         self._leases: list[Lease] = []
         self._token = object()
         self._state = _BUILT
-        self._used: Site | None = None
+        self._used: Place | None = None
+
+    @property
+    def site(self) -> Site:
+        """The file and line of the user's that made it."""
+        return site_at(self._place)
 
     # -- for subclasses -----------------------------------------------------------------------
 
@@ -123,7 +128,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             OwnershipError: a conflicting use is held; what this operation held is given back.
         """
         try:
-            self._leases.append(lend(uses, self._token, self.site))
+            self._leases.append(lend(uses, self._token, self._place))
         except OwnershipError:
             self._give_back()
             self._state = _DISCARDED
@@ -172,7 +177,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         self._state = _COMPOSED
         self._used = user_site()
 
-    def begin(self, *, composed: bool, site: Site | None = None) -> list[Lease]:
+    def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
         """Mark the operation as run and hand out the list of its leases, which `execute` may extend.
 
         For `ExecutionContext` (`composed`) and whoever runs it as a whole, at `site` of the user's code.
@@ -216,9 +221,12 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         )
 
     def __del__(self) -> None:
-        state = getattr(self, "_state", _RUN)  # absent where __init__ failed
-        if state >= _RUN:
+        try:
+            if self._state >= _RUN:
+                return
+        except AttributeError:  # __init__ failed
             return
+        state = self._state
         self._give_back()
         if state == _BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
             warnings.warn_explicit(

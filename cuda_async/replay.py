@@ -113,7 +113,7 @@ class BoundGraphLaunch:
         """
         stream = self._stream
         with stream.submission:
-            stream.driver.begin_alone()
+            stream.begin_alone()
             stream.hold(self._graph.enqueue(stream))
             stream.lead_lenders()
 

@@ -106,7 +106,7 @@ class Run(Generic[T]):
                 stream.driver.begin_run()
                 try:
                     self._enqueue(op)
-                    if followed or self.callbacks or self.kept or self._error is not None or stream.has_lenders:
+                    if followed or self.callbacks or self.kept or self._error is not None or stream.lenders:
                         self._event = self._mark_end()
                         stream.lead_lenders(self._event)
                 finally:

@@ -20,7 +20,7 @@ from cuda_async.errors import DependencyError, NotReadyError, ReentrancyError
 from cuda_async.lease import Lease
 from cuda_async.op import DeviceOp
 from cuda_async.recorder import Recorder
-from cuda_async.site import Site, format_site
+from cuda_async.site import Place, Site, format_site
 from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class SharedDeviceOp(DeviceOp[T]):
     def claim(self) -> None:
         """Being part of another operation does not use it up."""
 
-    def begin(self, *, composed: bool, site: Site | None = None) -> list[Lease]:
+    def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
         return []
 
     def discard(self) -> None:

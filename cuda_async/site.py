@@ -6,12 +6,15 @@ Cheap (no source is read), because every operation asks. Not a traceback: one fi
 from __future__ import annotations
 
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 
-__all__ = ("Site", "format_site", "register_internal_package", "site_of", "user_site")
+__all__ = ("Place", "Site", "format_site", "register_internal_package", "site_at", "site_of", "user_site")
 
 Site = tuple[str, int]
 """File name and line number."""
+
+Place = tuple[str | CodeType, int]
+"""A site; or code and an instruction in it. To find the line of that takes a while, and is rarely asked for."""
 
 _internal = {"cuda_async", "typing"}  # typing: calls of a subscripted generic pass through it
 _files: dict[str, bool] = {}  # file name to whether it is internal: asked for each operation
@@ -46,12 +49,21 @@ def user_site(made: object = None) -> Site:
     return (frame.f_code.co_filename, frame.f_lineno)
 
 
-def site_of(frame: FrameType) -> Site:
-    """The site of a frame that is most likely the user's: of the caller of a function that only users call."""
-    file = frame.f_code.co_filename
-    if _files.get(file) is False:  # else it is one of ours, or was not asked about before
-        return (file, frame.f_lineno)
+def site_of(frame: FrameType) -> Place:
+    """The place of a frame that is most likely the user's: of the caller of a function that only users call."""
+    code = frame.f_code
+    if _files.get(code.co_filename) is False:  # else it is one of ours, or was not asked about before
+        return (code, frame.f_lasti)
     return user_site()
+
+
+def site_at(place: Place) -> Site:
+    """The file and line of a place."""
+    code, at = place
+    if isinstance(code, str):
+        return (code, at)
+    lines = (line for start, stop, line in code.co_lines() if start <= at < stop and line is not None)
+    return (code.co_filename, next(lines, code.co_firstlineno))
 
 
 def _is_internal(frame: FrameType) -> bool:
@@ -69,10 +81,11 @@ def _is_init_of(frame: FrameType, made: object) -> bool:
     return bool(names) and frame.f_locals.get(names[0]) is made
 
 
-def format_site(site: Site) -> str:
+def format_site(place: Place) -> str:
     """Write a site the way editors and tracebacks do.
 
     >>> format_site(("saxpy.py", 12))
     'saxpy.py:12'
     """
-    return f"{site[0]}:{site[1]}"
+    file, line = site_at(place)
+    return f"{file}:{line}"

@@ -169,6 +169,23 @@ class Storage:
         if stream.checked is not None:
             stream.checked.use(self.address, write=write)
 
+    def order(self, stream: Stream, write: bool) -> None:
+        """`use`, for launches: most follow others of their own stream, and then there is nothing to wait for."""
+        allocation = self._allocation
+        if (
+            allocation.writer is stream
+            and stream.recorder is None
+            and stream.checked is None
+            and self.error is None
+            and not (write and allocation.readers)
+        ):
+            if write:
+                allocation.written = stream.sequence + 1
+            else:
+                allocation.readers[stream] = stream.sequence + 1
+        else:
+            self.use(stream, write=write)
+
     def check_memory(self) -> None:
         """Nothing; raises NotReadyError where there is no memory, which a subclass stands for."""
 

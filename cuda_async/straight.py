@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cuda_async import instrument
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.lease import check_guards, current_holder, end
+from cuda_async.lease import current_holder, end
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
@@ -42,15 +42,11 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
     leases = op.begin(composed=False, site=site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:  # as `Run.submit`
-            stream.device.collect()
-            for lease in leases:
-                if lease.guarded:
-                    check_guards(leases, None)
-            stream.driver.begin_alone()
+            stream.begin_alone(leases)
             handles = straight(stream)
             event = stream.device.borrow_event()
             stream.driver.record(event)
-            if stream.has_lenders:
+            if stream.lenders:
                 stream.lead_lenders(event)
             sequence = stream.sequence
     except BaseException as error:
@@ -80,13 +76,9 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
     leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     try:
         with stream.submission:
-            stream.device.collect()
-            for lease in leases:
-                if lease.guarded:
-                    check_guards(leases, None)
-            stream.driver.begin_alone()
+            stream.begin_alone(leases)
             handles = straight(stream)
-            if stream.has_lenders:
+            if stream.lenders:
                 stream.lead_lenders()
     except BaseException as error:
         return take_over(op, stream, error=error).wait()

@@ -16,15 +16,16 @@ Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuda_async.defaults import current_stream, enter, leave
 from cuda_async.driver.checked import CheckedStream
-from cuda_async.driver.interface import DriverEvent, DriverStream
+from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher
 from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
+from cuda_async.lease import Lease, check_guards
 from cuda_async.recorder import Recorder, refuse_in_capture
 from cuda_async.storage import Storage
 from cuda_async.workspace import Workspace
@@ -67,13 +68,14 @@ class Stream:
     """
 
     __slots__ = (
-        "__weakref__", "_driver", "_events", "_held", "_lenders", "_mark", "_mark_lock", "_marked", "_ordered", "_seen",
-        "_waits", "_workspace", "checked", "completed", "device", "recorder", "sequence", "submission",
+        "__weakref__", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen", "_waits", "_workspace",
+        "checked", "completed", "device", "driver", "held", "lenders", "recorder", "sequence", "submission",
     )  # fmt: skip
 
     def __init__(self, device: Device, driver: DriverStream) -> None:
         self.device = device
-        self._driver = driver
+        self.driver = driver
+        """The driver's stream."""
         self.sequence = 0
         """How many pieces of work were enqueued."""
         self.completed = 0
@@ -91,8 +93,10 @@ class Stream:
         self._ordered: dict[Stream, int] = {}
         self._events = 0
         self._waits = 0
-        self._lenders: dict[DriverStream, int] = {}
-        self._held: dict[int, object] = {}
+        self.lenders: dict[DriverStream, int] = {}
+        """Streams of other libraries that have to wait for what was submitted."""
+        self.held: dict[int, object] = {}
+        """What is kept until the stream is next seen idle, by `id`; see `hold`."""
         self._workspace: Workspace | None = None
 
     @classmethod
@@ -115,16 +119,11 @@ class Stream:
 
     def cu_stream(self) -> int:
         """The driver's handle, as a number. Raises LaunchError where there is none."""
-        return self._driver.raw
+        return self.driver.raw
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """How other libraries take this stream: the version of the protocol, and the handle."""
         return 0, self.cu_stream()
-
-    @property
-    def driver(self) -> DriverStream:
-        """The driver's stream."""
-        return self._driver
 
     # -- ordering -----------------------------------------------------------------------------
 
@@ -137,7 +136,7 @@ class Stream:
                 return self._mark, self._marked
             # Read before recording: what another thread enqueues meanwhile may not be covered.
             covered = self.sequence
-            self._driver.record(self._mark)
+            self.driver.record(self._mark)
             self._marked = covered
             self._events += 1
             return self._mark, covered
@@ -163,7 +162,7 @@ class Stream:
                 self.device.ordinal, f"{self} cannot wait for {source}: their devices are of different kinds"
             )
         event, covered = source.mark(sequence)
-        self._driver.wait_event(event if depend else event.without_failure())
+        self.driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
         (self._seen if depend else self._ordered)[source] = covered
 
@@ -172,34 +171,43 @@ class Stream:
 
         For memory that another library lends: `lender` is the stream that it uses at this moment, on `device`.
         """
-        if self._lenders.get(lender) == self.sequence:
+        if self.lenders.get(lender) == self.sequence:
             return  # the same launch has another tensor of the same library
         event = device.borrow_event()
         lender.record(event)
-        self._driver.wait_event(event)
+        self.driver.wait_event(event)
         device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
-        self._lenders[lender] = self.sequence
-
-    @property
-    def has_lenders(self) -> bool:
-        """Whether streams of other libraries have to wait for what was submitted."""
-        return bool(self._lenders)
+        self.lenders[lender] = self.sequence
 
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
         """Make the lenders wait for what was submitted: up to `end`, or up to now. Whoever submits calls it."""
-        if not self._lenders:
+        if not self.lenders:
             return
-        lenders, self._lenders = self._lenders, {}
+        lenders, self.lenders = self.lenders, {}
         event = end
         if event is None:
             event = self.device.borrow_event()
-            self._driver.record(event)
+            self.driver.record(event)
         for lender in lenders:
             lender.wait_event(event.without_failure())
         if end is None:
             self.device.return_event(event)
 
     # -- work ---------------------------------------------------------------------------------
+
+    def begin_alone(self, leases: Iterable[Lease] = ()) -> None:
+        """One operation is enqueued next, without a `Run`: what is done before that. Under the submission lock.
+
+        Raises:
+            OwnershipError: a lease is on what a graph uses at each launch.
+        """
+        device = self.device
+        if device.garbage:
+            device.collect()
+        for lease in leases:
+            if lease.guarded:
+                check_guards(leases, None)
+        self.driver.begin_alone()
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         """Load machine code and return its function `entry`; the caller keeps it per device.
@@ -217,8 +225,16 @@ class Stream:
         parameters: int,
     ) -> None:
         """Enqueue a GPU launch. `parameters` is the address of a `void*` array, read before this returns."""
-        self._driver.launch_function(function, grid, block, shared_bytes, parameters)
+        self.driver.launch_function(function, grid, block, shared_bytes, parameters)
         self.sequence += 1
+
+    def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
+        """What launches a function on any stream of this device: `launch(stream.driver, blocks, parameters)`.
+
+        For code that is launched again and again. Whoever calls it does the rest of what `launch_function` and `hold`
+        do: adds 1 to `stream.sequence`, and sees to it that `stream.held` has the function.
+        """
+        return self.driver.launcher(function, block, shared_bytes)
 
     def prepare_launch(
         self,
@@ -229,7 +245,7 @@ class Stream:
         parameters: int,
     ) -> Callable[[], None]:
         """What enqueues a GPU launch at each call; the memory behind `parameters` is read at each call."""
-        launch = self._driver.prepare_launch(function, grid, block, shared_bytes, parameters)
+        launch = self.driver.prepare_launch(function, grid, block, shared_bytes, parameters)
 
         def go() -> None:
             launch()
@@ -239,7 +255,7 @@ class Stream:
 
     def expect_output(self) -> None:
         """Kernels launched from here on may print: what they print comes out when they are seen to have completed."""
-        self._driver.expect_output()
+        self.driver.expect_output()
 
     def encode_tensor_map(
         self,
@@ -278,30 +294,30 @@ class Stream:
 
         `body` runs on several threads at once, with the GIL released if it is a `ctypes` function.
         """
-        self._driver.parallel_for(body, count, grain)
+        self.driver.parallel_for(body, count, grain)
         self.sequence += 1
 
     def call(self, function: Callable[[], None]) -> None:
         """Enqueue a call of `function` on a host thread, in stream order. It must not use the device."""
         refuse_in_capture(self.recorder, "a host function")
-        self._driver.call(function)
+        self.driver.call(function)
         self.sequence += 1
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
         """Enqueue a copy between two addresses of the device, or of page-locked host memory."""
-        self._driver.copy(destination, source, nbytes)
+        self.driver.copy(destination, source, nbytes)
         self.sequence += 1
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
         """Enqueue filling `nbytes` at `destination` with `pattern` of 1, 2 or 4 bytes, repeated."""
-        self._driver.fill(destination, nbytes, pattern)
+        self.driver.fill(destination, nbytes, pattern)
         self.sequence += 1
 
     # -- waiting ------------------------------------------------------------------------------
 
     def query(self) -> bool:
         """Whether everything enqueued has completed, well or not. Does not wait."""
-        return self._driver.query()
+        return self.driver.query()
 
     def synchronize(self) -> None:
         """Wait for everything enqueued so far. Ctrl-C ends the wait. (A capture has nothing to wait for.)
@@ -311,18 +327,18 @@ class Stream:
         """
         covered = self.sequence
         event = self.device.borrow_event()
-        self._driver.record(event)
+        self.driver.record(event)
         try:
             wait_event(event)
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)
         if covered == self.sequence:
-            self._held.clear()
+            self.held.clear()
 
     def hold(self, item: object) -> None:
         """Keep `item` (loaded code, say) until the stream was next seen idle. Costs next to nothing when repeated."""
-        self._held[id(item)] = item
+        self.held[id(item)] = item
 
     def statistics(self) -> StreamStatistics:
         """What this stream has done so far."""
@@ -340,7 +356,7 @@ class Stream:
         leave(current_stream)
 
     def __del__(self) -> None:
-        driver = getattr(self, "_driver", None)
+        driver = getattr(self, "driver", None)
         if driver is not None:
             self.device.defer(driver.close)
             if self._mark is not None:

@@ -47,8 +47,7 @@ class Copy(DeviceOp[None]):
     """destination = source, on one stream. Holds both until it is done; `exclusive`: lends them, too."""
 
     def __init__(self, destination: Buffer, source: Buffer, site: Site, *, exclusive: bool) -> None:
-        super().__init__()
-        self.site = site
+        super().__init__(site)
         self._destination, self._source, self._exclusive = destination, source, exclusive
         if exclusive:
             self.lend(Use("destination", destination.memory, write=True), Use("source", source.memory, write=False))
@@ -67,8 +66,7 @@ class Fill(DeviceOp[None]):
     """Every byte of a device buffer = one value."""
 
     def __init__(self, storage: Storage, byte: int, site: Site) -> None:
-        super().__init__()
-        self.site = site
+        super().__init__(site)
         self._storage, self._byte = storage, byte
         self.lend(Use("buffer", storage, write=True))
 

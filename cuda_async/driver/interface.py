@@ -100,6 +100,10 @@ class DriverEvent(ABC):
         """Give the event back. Pending waits for it stay valid."""
 
 
+Launcher = Callable[["DriverStream", int, int], None]
+"""`launch(stream, blocks, parameters)`; see `DriverStream.launcher`."""
+
+
 class DriverStream(ABC):
     """An ordered queue of work on one device."""
 
@@ -212,6 +216,17 @@ class DriverStream(ABC):
         The memory behind `parameters` is read at each call. Raises as `launch_function` does.
         """
         return lambda: self.launch_function(function, grid, block, shared_bytes, parameters)
+
+    def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
+        """What launches `function` on any stream of this device: `launch(stream, blocks, parameters)`.
+
+        As `launch_function` does, over a grid of one axis, with all that can be done once done here.
+        """
+
+        def launch(stream: DriverStream, blocks: int, parameters: int) -> None:
+            stream.launch_function(function, (blocks, 1, 1), block, shared_bytes, parameters)
+
+        return launch
 
     @abstractmethod
     def begin_capture(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Function
@@ -199,6 +199,12 @@ class LaunchStream(Protocol):
         """Enqueue a GPU kernel. `parameters` is a ctypes array of addresses of the packed values, or its address."""
         ...
 
+    def launcher(
+        self, function: Any, block: tuple[int, int, int], shared_bytes: int
+    ) -> Callable[[Any, int, int], None]:
+        """What enqueues a GPU kernel on any stream of this one's device; for `Packed`."""
+        ...
+
     def prepare_launch(
         self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
     ) -> Callable[[], None]:
@@ -246,6 +252,24 @@ class LaunchStream(Protocol):
         ...
 
 
+class Packed(NamedTuple):
+    """A kernel whose launches are numbers packed into memory, and one call. What `Loaded.packed` returns.
+
+    Attributes:
+        pack: `pack(memory, 0, *numbers)`, with the plain number of each parameter.
+        launch: the runtime's launcher of the function, for any stream of the device. It reads the memory at once.
+        most: the most blocks that a launch may have.
+        memory: makes, for each thread that launches, what `pack` writes to, and the address that a launch is given.
+        code: what has to live until the device is done.
+    """
+
+    pack: Callable[..., None]
+    launch: Callable[[Any, int, int], None]
+    most: int
+    memory: Callable[[], tuple[Any, int]]
+    code: object
+
+
 class PreparedLaunch(Protocol):
     """A launch that is repeated: on one stream, over one grid, with arguments that change one by one."""
 
@@ -269,6 +293,10 @@ class Loaded(Protocol):
             arguments: one per parameter, in order: addresses, extents, strides, scalars, the grid, places.
             stream: where to enqueue.
         """
+        ...
+
+    def packed(self, stream: LaunchStream) -> Packed | None:
+        """How launches on the device of `stream` go where they are as simple as that; None where they are not."""
         ...
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> PreparedLaunch:

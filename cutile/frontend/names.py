@@ -72,6 +72,34 @@ class Captures:
                 return False
         return True
 
+    def watch(self) -> Callable[[], bool]:
+        """`unchanged` as one function that is quick where nothing was assigned anew: for `x` and `y` of one module
+
+        def same():
+            try:
+                return s0["x"] is v0 and s0["y"] is v1 or unchanged()
+            except KeyError:
+                return unchanged()
+        """
+        captured = list(self.found.values())
+        if any(each.scope is None for each in captured):  # the closure's: a cell may be empty
+            return self.unchanged
+        scopes = list({id(each.scope): each.scope for each in captured}.values())
+        places = [next(i for i, scope in enumerate(scopes) if scope is each.scope) for each in captured]
+        names: dict[str, Any] = {"unchanged": self.unchanged}
+        names |= {f"s{i}": scope for i, scope in enumerate(scopes)}
+        names |= {f"v{i}": each.value for i, each in enumerate(captured)}
+        tests = [f"s{place}[{each.name!r}] is v{i}" for i, (place, each) in enumerate(zip(places, captured, strict=True))]
+        lines = [
+            "def same():",
+            "    try:",
+            f"        return {' and '.join(tests) or 'True'} or unchanged()",
+            "    except KeyError:",
+            "        return unchanged()",
+        ]
+        exec("\n".join(lines), names)
+        return names["same"]
+
 
 def lookup(function: Callable[..., Any], name: str) -> Any:
     """What `name` means in the scope around `function`; MISSING if nothing."""

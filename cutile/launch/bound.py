@@ -94,9 +94,10 @@ class BoundLaunch:
             for storage, write in self._storages:
                 if storage.leases:
                     refuse_conflicts(self._uses(), self, self._site)
-                storage.use(stream, write=write)
+                storage.order(stream, write)
             self._prepared.launch()
-            stream.lead_lenders()
+            if stream.lenders:
+                stream.lead_lenders()
 
     def set(self, **arguments: Any) -> None:
         """Change arguments by name for the launches to come.

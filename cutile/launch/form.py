@@ -106,8 +106,8 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
             except (AttributeError, OwnershipError):
                 return None
             if c1 is None: return None
-            uses = [("y", c0.storage, True, *c0.byte_range), ("x", c2.storage, False, *c2.byte_range)]
-            return [c0, c1, c2], uses, plans.get((c0.facts.layout, c2.facts.layout)), c0.grid
+            uses = [("y", c0.storage, True, c0.start, c0.stop), ("x", c2.storage, False, c2.start, c2.stop)]
+            return [c0, c1, c2], uses, plans.get((c0.layout, c2.layout)), c0.grid
 
     It knows what was seen before: arguments of the usual kinds, whose specialization was made by an earlier call.
     Where it answers None, or has no specialization, the long way finds out, which also says what is wrong.
@@ -127,8 +127,8 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
         taken.append(f"c{i} = {call}")
     kinds = [(i, each) for i, each in enumerate(parameters)]
     tensors = [(i, each) for i, each in kinds if each.kind != "scalar"]
-    uses = [f"({each.name!r}, c{i}.storage, {each.kind == 'mut'}, *c{i}.byte_range)" for i, each in tensors]
-    keys = [f"c{i}.facts.layout" if each.extents is None else f"c{i}.facts" for i, each in tensors]
+    uses = [f"({each.name!r}, c{i}.storage, {each.kind == 'mut'}, c{i}.start, c{i}.stop)" for i, each in tensors]
+    keys = [f"c{i}.layout" if each.extents is None else f"c{i}.facts" for i, each in tensors]
     scalars = [f"c{i} is None" for i, each in kinds if each.kind == "scalar"]
     grids = [f"c{i}.grid" for i, each in tensors if each.kind == "mut"]
     # One partition tells the grid; several must agree; without any it has to be given: the long way says so.

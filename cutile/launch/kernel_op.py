@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from cuda_async import (
-    ContextError,
     Device,
     DeviceOp,
     ExecutionContext,
@@ -24,12 +23,10 @@ from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, give_back, is_op
 from cutile.launch.bound import BoundLaunch
-from cutile.launch.checks import verify
 from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
-from cutile.launch.ready import Ready
+from cutile.launch.ready import Ready, check_devices
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
-from cutile.launch.variables import use_variables
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
@@ -76,7 +73,7 @@ class KernelOp(DeviceOp[Any]):
             else:
                 self._checked, self._uses, self._plan, self._grid = known
             if self._uses:
-                self._leases.append(lend(self._uses, self._token, self.site))
+                self._leases = [lend(self._uses, self._token, self.site)]
         except BaseException:
             self.discard()
             for each in arguments:
@@ -244,29 +241,17 @@ class KernelOp(DeviceOp[Any]):
         plan, grid = self._plan, self._grid
         if plan is None or grid is None:
             plan, grid = self._specialize()
-        device = stream.device
-        ready: Ready | None = plan.memo.get(device) if self._backend is None else None
-        if ready is None or not ready.captures.unchanged():
-            ready = self._get_ready(plan, device)
-        checked, loaded = self._checked, ready.loaded
-        if ready.condition is not None and not ready.condition(checked, grid):
-            verify(ready.compiled, self._form.kernel.signature.names, checked, grid)  # which says what fails
-        for _, storage, write, _, _ in self._uses:
-            if storage.device is not device:
-                self._check_device(device)
-            storage.use(stream, write=write)
-        if ready.variables:
-            checked = [*checked, *(each.address for each in use_variables(ready.variables, stream))]
-        numbers = ready.numbers(checked, grid)
-        loaded.launch(grid, numbers, stream)
-        stream.hold(loaded)
+        ready: Ready | None = plan.memo.get(stream.device) if self._backend is None else None
+        if ready is None or not ready.unchanged():
+            ready = self._get_ready(plan, stream)
+        ready.enqueue(self._checked, self._uses, grid, stream)
         return self._form.yields(self._arguments)
 
-    def _get_ready(self, plan: Plan, device: Device) -> Ready:
-        self._check_device(device)
-        ready = Ready(plan, device, self._backend, self._form.kernel.signature.names)
+    def _get_ready(self, plan: Plan, stream: Stream) -> Ready:
+        self._check_device(stream.device)
+        ready = Ready(plan, self._form.kernel, stream, self._backend)
         if self._backend is None:
-            plan.memo[device] = ready
+            plan.memo[stream.device] = ready
         return ready
 
     def _run_lazy(self, context: ExecutionContext) -> None:
@@ -283,13 +268,7 @@ class KernelOp(DeviceOp[Any]):
             self.lend(*late)
 
     def _check_device(self, device: Device) -> None:
-        for argument, storage, *_ in self._uses:
-            if storage.device is not device:
-                raise ContextError(
-                    device.ordinal,
-                    f"{self.label()}: argument {argument!r} is on {storage.device}, the launch on {device}; "
-                    "run the op on a stream of that device, or copy the argument",
-                )
+        check_devices(self.label(), self._uses, device)
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""

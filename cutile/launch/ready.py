@@ -2,37 +2,141 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from cutile.launch.checks import condition_of
-from cutile.launch.numbers import numbers_of
+from cuda_async import ContextError
+from cutile.launch.checks import condition_of, verify
+from cutile.launch.numbers import expression, numbers_of
 from cutile.launch.target import target_of
+from cutile.launch.variables import use_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from cuda_async import Device, Storage, Stream
+    from cutile.backend.interface import Grid, Packed
+    from cutile.compile.kernels import KernelCache, Plan
+    from cutile.launch.arguments import Checked
+    from cutile.launch.form import ViewUse
 
-    from cuda_async import Device
-    from cutile.compile.kernels import Plan
+Enqueue = Callable[["Sequence[Checked]", "Sequence[ViewUse]", "Grid", "Stream"], None]
+"""`enqueue(checked, uses, grid, stream)`: verify what the arguments have to fulfil, order the memory, launch."""
 
 
 class Ready:
     """What is looked up once and then called by each launch.
 
     Attributes:
-        compiled: the kernel.
-        captures: the names that were compiled in; a launch asks whether they still mean the same.
-        condition: what must hold of the checked arguments and the grid; None where nothing is to be verified.
-        variables: device memory of the kernel's own, whose addresses follow those of the arguments.
-        numbers: makes the numbers of a launch from checked arguments and the grid.
-        loaded: launches.
+        unchanged: whether the names that were compiled in still mean the same.
+        enqueue: enqueues a launch; see `Enqueue`.
     """
 
-    __slots__ = ("captures", "compiled", "condition", "loaded", "numbers", "variables")
+    __slots__ = ("_compiled", "_condition", "_kernel", "_loaded", "_numbers", "_variables", "enqueue", "unchanged")
 
-    def __init__(self, plan: Plan, device: Device, backend: str | None, names: Sequence[str]) -> None:
-        compiled = self.compiled = plan.compiled(target_of(device, backend))
-        self.captures = compiled.program.captures
-        self.condition = condition_of(compiled, names)
-        self.variables = compiled.program.variables
-        self.numbers = numbers_of(compiled)
-        self.loaded = compiled.loaded
+    def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
+        compiled = self._compiled = plan.compiled(target_of(stream.device, backend))
+        self._kernel = kernel
+        self.unchanged = compiled.program.captures.watch()
+        self._condition = condition_of(compiled, kernel.signature.names)
+        self._variables = compiled.program.variables
+        self._numbers = numbers_of(compiled)
+        self._loaded = compiled.loaded
+        packed = None if self._variables else self._loaded.packed(stream)
+        self.enqueue: Enqueue = self._enqueue if packed is None else self._straight(packed, stream.device)
+
+    def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
+        """Enqueue a launch of any kernel."""
+        self._verify(checked, grid)
+        check_devices(self._kernel.signature.name, uses, stream.device)
+        for _, storage, write, _, _ in uses:
+            storage.order(stream, write)
+        if self._variables:
+            checked = [*checked, *(each.address for each in use_variables(self._variables, stream))]
+        self._loaded.launch(grid, self._numbers(checked, grid), stream)
+        stream.hold(self._loaded)
+
+    def _verify(self, checked: Sequence[Checked], grid: Grid) -> None:
+        if self._condition is not None and not self._condition(checked, grid):
+            verify(self._compiled, self._kernel.signature.names, checked, grid)  # which says what fails
+
+    def _straight(self, packed: Packed, device: Device) -> Enqueue:
+        """Make the `enqueue` of a kernel whose launch is numbers in memory and one call: for saxpy
+
+            def enqueue(c, uses, g, stream):
+                blocks = g[0] * g[1] * g[2]
+                if len(uses) != 2 or blocks > most:
+                    return in_general(c, uses, g, stream)
+                c0, c1, c2, = c
+                s0 = c0.storage
+                s2 = c2.storage
+                if s0.device is not device or s2.device is not device:
+                    check_devices(name, uses, device)
+                s0.order(stream, True)
+                s2.order(stream, False)
+                try:
+                    memory, where = local.memory
+                except AttributeError:
+                    memory, where = local.memory = make_memory()
+                pack(memory, 0, c0.address, c0.shape[0], c1, c2.address, c2.shape[0], g[0], g[1], g[2])
+                launch(stream.driver, blocks, where)
+                stream.sequence += 1
+                if key not in stream.held:
+                    stream.hold(code)
+
+        It does what `_enqueue` does; what is saved is what walking a description of it costs.
+        """
+        signature = self._kernel.signature
+        tensors = [(f"s{i}", i, each.kind == "mut") for i, each in enumerate(signature.parameters) if each.kind in _VIEWS]
+        numbers = [re.sub(r"c\[(\d+)\]", r"c\1", expression(each)) for each in self._compiled.executable.parameters]
+        elsewhere = " or ".join(f"{storage}.device is not device" for storage, _, _ in tensors)
+        lines = [
+            "def enqueue(c, uses, g, stream):",
+            "blocks = g[0] * g[1] * g[2]",
+            f"if len(uses) != {len(tensors)} or blocks > most: return in_general(c, uses, g, stream)",
+            *(["verify(c, g)"] if self._condition is not None else []),
+            f"{''.join(f'c{i}, ' for i in range(len(signature.parameters)))}= c",
+            *(f"{storage} = c{i}.storage" for storage, i, _ in tensors),
+            *([f"if {elsewhere}: check_devices(name, uses, device)"] if elsewhere else []),
+            *(f"{storage}.order(stream, {write})" for storage, _, write in tensors),
+            "try: memory, where = local.memory",
+            "except AttributeError: memory, where = local.memory = make_memory()",
+            f"pack(memory, 0, {', '.join(numbers)})",
+            "launch(stream.driver, blocks, where)",
+            "stream.sequence += 1",
+            "if key not in stream.held: stream.hold(code)",
+        ]
+        scope: dict[str, Any] = {
+            "in_general": self._enqueue,
+            "verify": self._verify,
+            "device": device,
+            "check_devices": check_devices,
+            "name": signature.name,
+            "local": threading.local(),
+            "make_memory": packed.memory,
+            "code": packed.code,
+            "key": id(packed.code),
+            "pack": packed.pack,
+            "launch": packed.launch,
+            "most": packed.most,
+        }
+        exec("\n    ".join(lines), scope)
+        return scope["enqueue"]
+
+
+_VIEWS = ("tensor", "mut")
+
+
+def check_devices(kernel: str, uses: Sequence[tuple[str, Storage, bool, int, int]], device: Device) -> None:
+    """Refuse arguments on another device than the launch.
+
+    Raises:
+        ContextError: names the argument.
+    """
+    for argument, storage, *_ in uses:
+        if storage.device is not device:
+            raise ContextError(
+                device.ordinal,
+                f"{kernel}: argument {argument!r} is on {storage.device}, the launch on {device}; "
+                "run the op on a stream of that device, or copy the argument",
+            )

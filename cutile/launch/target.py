@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -58,9 +58,8 @@ def interpret() -> Generator[None]:
         yield
 
 
-def chosen_backend() -> str | None:
-    """The backend chosen for the current `with` block, if any."""
-    return _chosen.get()
+chosen_backend: Callable[[], str | None] = _chosen.get
+"""The backend chosen for the current `with` block, if any."""
 
 
 def target_of(device: Device, backend: str | None, arch: str | None = None) -> Target:

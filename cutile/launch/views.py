@@ -30,7 +30,7 @@ class View:
         strides: in elements, one per axis; 0 repeats (read-only views), negative runs backwards.
         layout: what specialization may know of it.
         address: the address of the first element (the one at index 0 of every axis).
-        byte_range: the first byte, and the one after the last, that any element occupies, from the storage's start.
+        start, stop: the first byte, and the one after the last, that any element occupies, from the storage's start.
     """
 
     writes: ClassVar[bool] = False
@@ -42,7 +42,8 @@ class View:
     strides: tuple[int, ...]
     layout: LayoutClass = field(init=False, repr=False)
     address: int = field(init=False, repr=False)
-    byte_range: tuple[int, int] = field(init=False, repr=False)
+    start: int = field(init=False, repr=False)
+    stop: int = field(init=False, repr=False)
     facts: TensorFacts = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +54,12 @@ class View:
         reach = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
         low = sum(each for each in reach if each < 0)
         high = sum(each for each in reach if each > 0)
-        self.byte_range = (self.offset + low, self.offset + high + size)
+        self.start, self.stop = self.offset + low, self.offset + high + size
+
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """`start` and `stop`."""
+        return self.start, self.stop
 
 
 @dataclass(slots=True, eq=False)
@@ -80,8 +86,8 @@ class TiledView:
         blocks: of a mapped partition, how many tile blocks share its tiles.
         exact: whether a launch's grid is `grid`; else it may be any prefix of it.
         grid: how many tiles there are along each axis, 1 for missing axes; of a mapped partition, its blocks.
-        facts: what specialization may know of it.
-        storage, address, shape, strides, byte_range: the view's.
+        layout, facts: what specialization may know of it.
+        storage, address, shape, strides, start, stop: the view's.
     """
 
     writes: ClassVar[bool] = True
@@ -92,20 +98,29 @@ class TiledView:
     blocks: int = 0
     exact: bool = True
     grid: Grid = field(init=False, repr=False)
+    layout: LayoutClass = field(init=False, repr=False)
     facts: TensorFacts = field(init=False, repr=False)
     storage: Storage = field(init=False, repr=False)
     address: int = field(init=False, repr=False)
     shape: tuple[int, ...] = field(init=False, repr=False)
     strides: tuple[int, ...] = field(init=False, repr=False)
-    byte_range: tuple[int, int] = field(init=False, repr=False)
+    start: int = field(init=False, repr=False)
+    stop: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
         x, y, z = (*tiles, 1, 1, 1)[:3]
         self.grid = (x, y, z) if self.map is None else (self.blocks, 1, 1)
-        self.facts = TensorFacts(self.view.layout.tiled(self.tile, self.map, self.exact), self.view.shape)
+        self.layout = self.view.layout.tiled(self.tile, self.map, self.exact)
+        self.facts = TensorFacts(self.layout, self.view.shape)
         self.storage, self.address = self.view.storage, self.view.address
-        self.shape, self.strides, self.byte_range = self.view.shape, self.view.strides, self.view.byte_range
+        self.shape, self.strides = self.view.shape, self.view.strides
+        self.start, self.stop = self.view.start, self.view.stop
+
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """`start` and `stop`."""
+        return self.start, self.stop
 
 
 @runtime_checkable

@@ -140,7 +140,7 @@ def test_a_lender_waits_for_it(sim_device: Device, sim: SimDriver) -> None:
     sim.log.clear()
     async_on(Once(), stream)
     assert sum(line.startswith("wait") for line in sim.log) == 2  # ours for the library, the library for ours
-    assert not stream.has_lenders
+    assert not stream.lenders
     sim.run_until_idle()
 
 

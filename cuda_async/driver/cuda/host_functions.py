@@ -58,6 +58,7 @@ class HostFunctions:
 
     def enqueue(self, stream: CudaStream, function: Callable[[], None]) -> None:
         """Have `function` called when the stream gets there; the stream waits until it returned."""
+        stream.errors.used = True
         word = self._take_word()
         event = self._driver.create_event()
         stream.record(event)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.early import MOST_CONFIGURATIONS, early_configuration
-from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
+from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Launcher
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 
 if TYPE_CHECKING:
@@ -36,12 +36,18 @@ _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 
 
 class RunErrors:
-    """The first exception of a host function of one run; device errors come from the driver."""
+    """The first exception of a host function of one run; device errors come from the driver.
 
-    __slots__ = ("error",)
+    Attributes:
+        error: that exception.
+        used: whether the run has a host function. Those that have none share one object.
+    """
+
+    __slots__ = ("error", "used")
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
+        self.used = False
 
 
 class CudaFunction:
@@ -206,7 +212,8 @@ class CudaStream(DriverStream):
 
     def begin_alone(self) -> None:
         # Each call makes the context current where it is not, and refuses one that cannot be used.
-        self.errors = RunErrors()
+        if self.errors.used:
+            self.errors = RunErrors()
         if self._driver.garbage:
             self._driver.collect()
 
@@ -297,6 +304,22 @@ class CudaStream(DriverStream):
                 context.checked(_launch, result)
         else:
             context.call(_launch, function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
+
+    def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
+        if not isinstance(function, CudaFunction):
+            raise LaunchError(f"launcher: expected what load_function returned, got {type(function).__name__}")
+        context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
+        i, j, k = block
+
+        def launch(stream: Any, blocks: int, parameters: int) -> None:
+            if context.is_current():
+                result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
+                if result[0] is not success:
+                    context.checked(call, result)
+            else:
+                context.call(call, handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
+
+        return launch
 
     def prepare_launch(
         self,

@@ -101,6 +101,9 @@ class CpuKernel:
             joins[widest] = _ceil(joins[widest], 2)
         return (joins[0], joins[1], joins[2])
 
+    def packed(self, stream: LaunchStream) -> None:
+        """None: a launch hands over a function of Python's."""
+
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)

@@ -11,9 +11,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from cutile.backend.cuda.residency import Residency, launch_blocks
+from cutile.backend.cuda.residency import MOST_BLOCKS, Residency, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
-from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Loaded, Parameter, Place, Workspace
+from cutile.backend.interface import (
+    Argument,
+    Executable,
+    Grid,
+    LaunchStream,
+    Loaded,
+    Packed,
+    Parameter,
+    Place,
+    Workspace,
+)
 from cutile.conversion import bits_of
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
@@ -82,6 +92,13 @@ class CudaLoaded(Loaded):
             arguments = self._point(arguments, addresses, pointed, stream)
         self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
         stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
+
+    def packed(self, stream: LaunchStream) -> Packed | None:
+        """How launches go on the stream's device: None for those with tensor maps, workspaces or values without a format."""
+        if self._maps or self._encoded or not self._residency.plain:
+            return None
+        launch = stream.launcher(self._function(stream), self._block, self._shared)
+        return Packed(self._pack, launch, MOST_BLOCKS, self._packed_memory, self)
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> CudaPreparedLaunch:
         """What launches the kernel again and again, at the cost of the driver's call.
@@ -167,6 +184,11 @@ class CudaLoaded(Loaded):
             memory, addresses = _allocate(len(self._parameters))
             found = self._local.memory = (memory, addresses, ctypes.addressof(addresses), dict[Any, Any]())
         return found
+
+    def _packed_memory(self) -> tuple[Any, int]:
+        """This thread's block, and where the addresses of its values are."""
+        memory, _, where, _ = self._memory()
+        return memory, where
 
 
 class CudaPreparedLaunch:

@@ -22,6 +22,9 @@ class ReferenceKernel:
         self._function = parse(executable.image.decode(), OPS)
         self._parameters = executable.parameters
 
+    def packed(self, stream: LaunchStream) -> None:
+        """None: a launch walks the IR."""
+
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)
