@@ -22,6 +22,7 @@ from cuda_async.driver.interface import (
     DeviceProperties,
     Driver,
     DriverEvent,
+    DriverStream,
     MemoryInfo,
 )
 from cuda_async.event import Event
@@ -273,6 +274,16 @@ class Device:
             return self._events.popleft()
         except IndexError:
             return self.driver.create_event()
+
+    def record_event(self, stream: DriverStream) -> DriverEvent:
+        """An event from the pool, recorded on `stream`; to be returned. Raises DriverError."""
+        event = self.borrow_event()
+        try:
+            stream.record(event)
+        except BaseException:
+            self.return_event(event)
+            raise
+        return event
 
     def return_event(self, event: DriverEvent) -> None:
         """Take back an event from `borrow_event` that nobody waits for any more."""

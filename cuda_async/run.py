@@ -191,8 +191,7 @@ class Run(Generic[T]):
     def _mark_end(self) -> DriverEvent:
         stream = self.stream
         try:
-            event = stream.device.borrow_event()
-            stream.driver.record(event)
+            event = stream.device.record_event(stream.driver)
         except BaseException as error:
             # What was enqueued must be waited for all the same, or its memory would be freed under it.
             if self._error is None:

@@ -16,10 +16,13 @@ completes, and must not change (nor be read, for a download) before.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
+from cuda_async.errors import DeviceError
 from cuda_async.recorder import refuse_in_capture
 from cuda_async.storage import Storage
 
@@ -121,15 +124,13 @@ class _Pipe:
         self._slots = [Staging(device, CHUNK_BYTES) for _ in range(_SLOTS)]
         for slot in self._slots:
             context.keep(slot)
-        self._filled: list[DriverEvent] = [device.borrow_event() for _ in range(_SLOTS)]
-        self._emptied: list[DriverEvent] = [device.borrow_event() for _ in range(_SLOTS)]
-        self._device = device
+        self._filled: list[DriverEvent] = []
+        self._emptied: list[DriverEvent] = []
 
     def upload(self, target: int, source: int, nbytes: int) -> None:
         """Workers fill slots, the device empties them."""
         host, device = self._host_side, self._device_side
-        with host.submission:
-            host.driver.begin_run()
+        with self._submitting():
             for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
                 turn, slot = number % _SLOTS, self._slots[number % _SLOTS].address
                 length = min(CHUNK_BYTES, nbytes - start)
@@ -140,14 +141,11 @@ class _Pipe:
                 device.driver.wait_event(self._filled[turn])
                 device.copy(target + start, slot, length)
                 device.driver.record(self._emptied[turn])
-            host.driver.end_run()
-        self._give_back()
 
     def download(self, destination: int, source: int, nbytes: int) -> None:
         """The device fills slots, workers empty them; the run's stream waits for the last."""
         host, device = self._host_side, self._device_side
-        with host.submission:
-            host.driver.begin_run()
+        with self._submitting():
             for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
                 turn, slot = number % _SLOTS, self._slots[number % _SLOTS].address
                 length = min(CHUNK_BYTES, nbytes - start)
@@ -160,10 +158,29 @@ class _Pipe:
                 host.driver.record(self._emptied[turn])
             for event in self._emptied:
                 device.driver.wait_event(event)
-            host.driver.end_run()
-        self._give_back()
 
-    def _give_back(self) -> None:
-        # Waits that are enqueued stay valid when an event is recorded again.
-        for event in (*self._filled, *self._emptied):
-            self._device.return_event(event)
+    @contextmanager
+    def _submitting(self) -> Generator[None]:
+        """The host side's part of the run. Where it fails, the run's stream waits for what workers were given already:
+        the run holds the memory that they touch.
+        """
+        host, device = self._host_side, self._device_side
+        events = self._filled + self._emptied
+        try:
+            while len(events) < 2 * _SLOTS:
+                events.append(device.device.borrow_event())
+            self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
+            with host.submission:
+                host.driver.begin_run()
+                try:
+                    yield
+                except BaseException:
+                    with suppress(DeviceError):  # a device that refuses this has failed as a whole
+                        host.driver.record(events[0])
+                        device.driver.wait_event(events[0])
+                    raise
+                finally:
+                    host.driver.end_run()
+        finally:
+            for event in events:  # waits that are enqueued stay valid when an event is recorded again
+                device.device.return_event(event)

@@ -44,8 +44,7 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
         with stream.submission:  # as `Run.submit`
             stream.begin_alone(leases)
             handles = straight(stream)
-            event = stream.device.borrow_event()
-            stream.driver.record(event)
+            event = stream.device.record_event(stream.driver)
             if stream.lenders:
                 stream.lead_lenders(event)
             sequence = stream.sequence

@@ -137,7 +137,12 @@ class _SimStream(QueueStream):
 
     def begin_run(self) -> None:
         self._driver.enter("begin_run")
+        self._driver.open_runs += 1
         super().begin_run()
+
+    def end_run(self) -> None:
+        self._driver.open_runs -= 1
+        super().end_run()
 
     def record(self, event: DriverEvent) -> None:
         self._driver.enter("record", f"record e{_number(event)} on s{self.number}")
@@ -300,6 +305,8 @@ class SimDriver(Driver):
         self._event_numbers = 0
         self.events = 0
         """Events that were made and not closed."""
+        self.open_runs = 0
+        """Runs that were begun and not ended."""
         self.graphs = 0
         """Graphs that were made and not closed."""
         self.lost: DeviceLostError | None = None

@@ -1,0 +1,86 @@
+"""Large copies go through page-locked memory in chunks; whatever fails on the way, nothing is left open or in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import Device, DeviceError, staging
+from cuda_async.testing import SimDriver, wait_all_idle
+from tests.cuda_async.faults import tried
+from tests.cuda_async.work import Read, Words, words
+
+COUNT = 160  # words: ten chunks
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Copies of 640 bytes are large here."""
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
+    yield
+
+
+def there_and_back(driver: SimDriver) -> Words:
+    device = Device.from_driver(driver)
+    with device:
+        stream = device.new_stream()
+        storage = words(*range(COUNT)).sync_on(stream)
+        return Read(storage).sync_on(stream)
+
+
+def count_calls(driver: SimDriver) -> int:
+    there_and_back(driver)
+    return driver.calls["*"]
+
+
+def test_chunks_come_in_order(device: Device) -> None:
+    stream = device.new_stream()
+    storage = words(*range(COUNT)).sync_on(stream)
+    np.testing.assert_array_equal(Read(storage).sync_on(stream), np.arange(COUNT))
+
+
+@pytest.mark.parametrize("kind", ["copy", "call", "record", "wait_event", "create_event", "begin_run", "pin"])
+def test_nothing_stays_open_when_a_call_fails(kind: str) -> None:
+    driver = SimDriver(seed=2)
+    there_and_back(driver)
+    calls = driver.calls[kind]
+    assert calls > 0
+    tried.note("a chunk's call fails", calls)
+    for number in range(1, calls + 1):
+        driver = SimDriver(seed=2)
+        device = Device.from_driver(driver)
+        driver.fail(kind, at=number)
+        with device, pytest.raises(DeviceError, match="injected fault"):
+            stream = device.new_stream()
+            storage: Any = words(*range(COUNT)).sync_on(stream)
+            Read(storage).sync_on(stream)
+        assert driver.open_runs == 0, f"{kind} {number} left a run open"
+        storage = None
+        with device:  # and the next copies work, with the same events and slots
+            stream = device.new_stream()
+            storage = words(*range(COUNT)).sync_on(stream)
+            np.testing.assert_array_equal(Read(storage).sync_on(stream), np.arange(COUNT))
+        storage = None
+        wait_all_idle(device)
+        assert driver.memory_info().used == 0
+        assert driver.events == device.statistics().idle_events, f"{kind} {number} lost an event"
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_workers_are_waited_for_when_a_later_chunk_fails(number: int) -> None:
+    """What a worker was given touches the page-locked slots and the array: the run must not end before it."""
+    driver = SimDriver(seed=number)
+    device = Device.from_driver(driver)
+    with device:
+        stream = device.new_stream()
+        storage = words(*range(COUNT)).sync_on(stream)
+        driver.fail("record", at=number)
+        moved = driver.calls["run:call"]
+        given = driver.calls["call"]
+        with pytest.raises(DeviceError, match="injected fault"):
+            Read(storage).sync_on(stream)
+        assert driver.calls["run:call"] - moved == driver.calls["call"] - given
+    wait_all_idle(device)
