@@ -1,9 +1,10 @@
 """The reactor: one thread that completes runs whose driver cannot call back (CUDA).
 
-It polls the events of all runs in flight. One thread for all streams: a thread in one event's wait
-would block the head of the line. It sleeps a little longer the longer nothing completes, and for
-good while nothing is in flight. It never touches an event loop but through what a run's waiters do
-(`call_soon_threadsafe`). Drivers with threads of their own (`host`) do not need it.
+It polls the event of the first run in flight on each stream: a stream's runs complete in order. One
+thread for all streams: a thread in one event's wait would block the head of the line. It sleeps a
+little longer the longer nothing completes, and for good while nothing is in flight. It never touches
+an event loop but through what a run's waiters do (`call_soon_threadsafe`). Drivers with threads of
+their own (`host`) do not need it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
@@ -21,9 +22,21 @@ _SHORTEST_SLEEP_S = 10e-6
 _LONGEST_SLEEP_S = 500e-6
 _GROWTH = 1.25
 
+_AT_ONCE = 8
+"""After so many completions it sleeps in any case. A thread that waits for the interpreter's lock takes tens of
+microseconds to wake: this thread, which gives the lock away for the length of a driver's call only, would have it back
+by then, again and again, and keep an event loop waiting for milliseconds."""
+
 
 class Watched(Protocol):
-    """What can be watched: a run."""
+    """What can be watched: a run.
+
+    Attributes:
+        stream: where it runs. Runs of one stream complete in the order of their `sequence`.
+    """
+
+    stream: Any
+    sequence: int
 
     def poll(self) -> bool: ...
 
@@ -64,28 +77,51 @@ class Reactor:
         return ReactorStatistics(self._watched, self._completed, self._passes, self._in_flight + len(self._new))
 
     def _poll_for_ever(self) -> None:
-        pending: list[Watched] = []
+        lines: dict[Any, deque[Watched]] = {}
         sleep = _SHORTEST_SLEEP_S
         while True:
-            if not pending and not self._new:
+            if not lines and not self._new:
                 self._wake.clear()
                 if not self._new:  # else it came between the look and the clearing
                     self._wake.wait()
             while self._new:
-                pending.append(self._new.popleft())
+                _line_up(lines, self._new.popleft())
                 self._watched += 1
+                self._in_flight += 1
                 sleep = _SHORTEST_SLEEP_S
             self._passes += 1
-            left = [run for run in pending if not run.poll()]
-            if len(left) < len(pending):
-                self._completed += len(pending) - len(left)
+            completed = _poll(lines)
+            if completed:
+                self._completed += completed
+                self._in_flight -= completed
                 sleep = _SHORTEST_SLEEP_S
             else:
                 sleep = min(sleep * _GROWTH, _LONGEST_SLEEP_S)
-            pending = left
-            self._in_flight = len(pending)
-            if pending:
+            if lines:
                 time.sleep(sleep)
+
+
+def _line_up(lines: dict[Any, deque[Watched]], run: Watched) -> None:
+    """Put a run where it belongs among those of its stream: threads may hand them over in another order."""
+    line = lines.setdefault(run.stream, deque())
+    line.append(run)
+    if len(line) > 1 and line[-2].sequence > run.sequence:
+        lines[run.stream] = deque(sorted(line, key=lambda each: each.sequence))
+
+
+def _poll(lines: dict[Any, deque[Watched]]) -> int:
+    """Complete runs whose turn it is, `_AT_ONCE` at most, and return how many. Streams where none is left go."""
+    left = _AT_ONCE
+    for stream, line in list(lines.items()):
+        while left and line and line[0].poll():
+            line.popleft()
+            left -= 1
+        if not line:
+            del lines[stream]
+        elif not left:
+            lines[stream] = lines.pop(stream)  # the next pass begins with the others
+            break
+    return _AT_ONCE - left
 
 
 _reactor = Reactor()

@@ -11,7 +11,7 @@ whoever waits. Until then the run holds everything that the device may touch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from cuda_async import instrument
@@ -27,11 +27,34 @@ from cuda_async.site import format_site
 from cuda_async.storage import Storage
 from cuda_async.stream import Stream
 
-__all__ = ("WAIT_SLICE_S", "Run", "add_path", "take_over")
+__all__ = ("WAIT_SLICE_S", "Run", "abandon", "add_path", "take_over")
 
 T = TypeVar("T")
+B = TypeVar("B")
 
 WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
+
+
+class _WhenAsked(Generic[B]):
+    """A book of a run, made when it is first asked for: few runs need any, and the garbage collector, which pauses
+    everything, looks at empty ones as well.
+    """
+
+    def __init__(self, make: Callable[[], B]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._slot = f"_{name}"
+
+    def __get__(self, run: Any, owner: type) -> B:
+        found = getattr(run, self._slot)
+        if found is None:
+            found = self._make()
+            setattr(run, self._slot, found)
+        return found
+
+    def __set__(self, run: Any, book: B) -> None:
+        setattr(run, self._slot, book)
 
 
 class Run(Generic[T]):
@@ -47,10 +70,16 @@ class Run(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_claimed", "_error", "_event", "_leases", "_lock", "_observed", "_op", "_own",
-        "_result", "_waiters", "_watched", "allies", "callbacks", "done", "kept", "sequence", "storages",
-        "stream", "trail", "written",
+        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases", "_lock",
+        "_observed", "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done",
+        "sequence", "stream",
     )  # fmt: skip
+
+    storages = _WhenAsked[list[Storage]](list)
+    written = _WhenAsked[list[Storage]](list)
+    kept = _WhenAsked[list[object]](list)
+    callbacks = _WhenAsked[list[Callable[[], None]]](list)
+    trail = _WhenAsked[list[DeviceOp[Any]]](list)
 
     def __init__(self, op: DeviceOp[T], stream: Stream, own: list[Lease] | None = None) -> None:
         self._own = op.begin(composed=False) if own is None else own
@@ -58,21 +87,27 @@ class Run(Generic[T]):
         self.stream = stream
         self.done = False
         self.sequence = 0
-        self.storages: list[Storage] = []
-        self.written: list[Storage] = []
-        self.kept: list[object] = []
-        self.callbacks: list[Callable[[], None]] = []
-        self.trail: list[DeviceOp[Any]] = []
-        self.allies: set[object] = set()
+        self._empty_books()
         self._leases: list[Lease] = []
         self._lock = threading.Lock()
         self._claimed = False
         self._watched = False
-        self._waiters: list[Callable[[], None]] = []
+        self._waiters: list[Callable[[], None]] | None = None
         self._event: DriverEvent | None = None
         self._error: BaseException | None = None
         self._result: Any = None
         self._observed: instrument.ObservedOperation | None = None
+
+    def _empty_books(self) -> None:
+        self._storages = self._written = self._kept = self._callbacks = self._trail = None
+        self._allies: set[object] | None = None
+
+    @property
+    def allies(self) -> set[object]:
+        """Whose leases do not conflict with this run's work, since it is ordered behind theirs."""
+        if self._allies is None:
+            self._allies = set()
+        return self._allies
 
     @property
     def leases(self) -> list[Lease]:
@@ -101,12 +136,12 @@ class Run(Generic[T]):
         with stream.submission:
             before = set_current_holder(self)
             if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
-                self.allies |= {before, *before.allies}
+                self.allies.update((before, *before.allies))
             try:
                 stream.driver.begin_run()
                 try:
                     self._enqueue(op)
-                    if followed or self.callbacks or self.kept or self._error is not None or stream.lenders:
+                    if followed or self._callbacks or self._kept or self._error is not None or stream.lenders:
                         self._event = self._mark_end()
                         stream.lead_lenders(self._event)
                 finally:
@@ -140,23 +175,32 @@ class Run(Generic[T]):
             self.watch()
         return self._result
 
-    def take_over(self, op: DeviceOp[T], end: DriverEvent | None, error: BaseException | None) -> None:
+    def take_over(
+        self,
+        op: DeviceOp[T],
+        handles: T | None,
+        *,
+        end: DriverEvent | None,
+        sequence: int,
+        error: BaseException | None,
+    ) -> None:
         """Go on with an operation that was enqueued already; see the function `take_over`."""
         self._op = None
+        self._result = handles
         self._error = error
         if error is not None:
             add_path(error, [op], self.stream)
         self.kept.append(op)
         self.written += op.written()
-        self.adopt(op.leases)
-        self.sequence = self.stream.sequence
+        self.adopt(self._own)
+        self.sequence = sequence
         self._event = self._mark_end() if end is None else end
 
     def _forget(self) -> None:
         """End a run that nobody follows: stream order keeps what comes later behind it."""
         end(self._leases)
         self._leases = []
-        self.storages, self.written, self.trail = [], [], []
+        self._empty_books()
         self._claimed = self.done = True
 
     def preparations(self) -> list[Callable[[], object]]:
@@ -203,10 +247,7 @@ class Run(Generic[T]):
         """Give back what a run that was never submitted holds."""
         op, self._op = self._op, None
         if op is not None:
-            for lease in self._own:
-                lease.give_back()
-            for part in op.parts():
-                part.discard()
+            abandon(op, self._own)
 
     def record(self) -> T:
         """Execute on a stream that captures, and return the handles. Nothing is enqueued.
@@ -242,7 +283,7 @@ class Run(Generic[T]):
         for lease in (*self._own, *self._leases):
             lease.give_back()
         self._leases = []
-        self.storages, self.written, self.trail = [], [], []
+        self._storages = self._written = self._trail = None
 
     @property
     def submission_failed(self) -> bool:
@@ -295,6 +336,8 @@ class Run(Generic[T]):
         """Have `waiter` called once, on some thread, when the run is done; at once if it is."""
         with self._lock:
             if not self.done:
+                if self._waiters is None:
+                    self._waiters = []
                 self._waiters.append(waiter)
                 return
         waiter()
@@ -315,7 +358,7 @@ class Run(Generic[T]):
             stream.completed = self.sequence
         if self._error is None:
             try:
-                for callback in self.callbacks:
+                for callback in self._callbacks or ():
                     callback()
                 self._result = resolve(self._result)
             except BaseException as error:
@@ -324,8 +367,7 @@ class Run(Generic[T]):
             self._result = None
         end(self._leases)
         self._leases = []
-        self.kept, self.storages, self.written, self.callbacks, self.trail = [], [], [], [], []
-        self.allies = set()
+        self._empty_books()
         if event is not None:
             self._event = None
             if not isinstance(event, StreamIdle):
@@ -334,8 +376,8 @@ class Run(Generic[T]):
             instrument.completed(self._observed, self._error)
         with self._lock:
             self.done = True
-            waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
+            waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
             waiter()
 
     def _spoil(self, failure: BaseException) -> None:
@@ -345,7 +387,7 @@ class Run(Generic[T]):
             for _, storage, write, *_ in lease.uses:
                 if write and isinstance(storage, Storage):
                     storage.error = kept
-        for storage in (*self.storages, *self.written):
+        for storage in (*(self._storages or ()), *(self._written or ())):
             storage.error = kept
 
     @property
@@ -387,16 +429,34 @@ def add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) ->
 
 
 def take_over(
-    op: DeviceOp[T], stream: Stream, *, end: DriverEvent | None = None, error: BaseException | None = None
+    op: DeviceOp[T],
+    stream: Stream,
+    *,
+    leases: list[Lease],
+    end: DriverEvent | None = None,
+    sequence: int | None = None,
+    handles: T | None = None,
+    error: BaseException | None = None,
 ) -> Run[T]:
     """The run of an operation that was enqueued without one (see `straight.py`).
 
     Args:
         op: the operation; held until the run is over.
         stream: where it was enqueued.
+        leases: what it holds.
         end: what was recorded behind it, if it got that far.
+        sequence: how much of the stream that covers.
+        handles: what the operation yields.
         error: what went wrong instead.
     """
-    run = Run(op, stream, op.leases)
-    run.take_over(op, end, error)
+    run = Run(op, stream, leases)
+    run.take_over(op, handles, end=end, sequence=stream.sequence if sequence is None else sequence, error=error)
     return run
+
+
+def abandon(op: DeviceOp[Any], leases: Iterable[Lease]) -> None:
+    """Give back what an operation that was begun and will not run holds."""
+    for lease in leases:
+        lease.give_back()
+    for part in op.parts():
+        part.discard()

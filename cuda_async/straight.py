@@ -8,11 +8,12 @@ at once. Where anything goes wrong, and where a wait is broken off, a run takes 
 from __future__ import annotations
 
 import sys
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from cuda_async import instrument
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.lease import current_holder, end
+from cuda_async.lease import Lease, current_holder, end
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
@@ -20,9 +21,45 @@ from cuda_async.run import WAIT_SLICE_S, Run, take_over
 from cuda_async.site import site_of
 from cuda_async.stream import Stream
 
-__all__ = ("async_on", "sync", "sync_on")
+__all__ = ("Launched", "async_on", "enqueue", "short_way", "sync", "sync_on")
 
 T = TypeVar("T")
+
+
+class Launched(Generic[T]):
+    """An operation that was enqueued without a run, and whose end was recorded.
+
+    Attributes:
+        event: its end.
+        handles: what it yields.
+    """
+
+    __slots__ = ("_leases", "_op", "_sequence", "_stream", "event", "handles")
+
+    def __init__(self, op: DeviceOp[T], stream: Stream, leases: list[Lease], event: DriverEvent, handles: T) -> None:
+        self._op = op
+        self._stream = stream
+        self._leases = leases
+        self._sequence = stream.sequence
+        self.event = event
+        self.handles = handles
+
+    def finish(self) -> bool:
+        """The device is done: end it. Whether all went well; else a run has to take over."""
+        if self.event.failure() is not None:
+            return False
+        stream = self._stream
+        if self._sequence > stream.completed:
+            stream.completed = self._sequence
+        stream.device.return_event(self.event)
+        end(self._leases)
+        return True
+
+    def take_over(self) -> Run[T]:
+        """The run that goes on with it: follows it to its end, or tells of its failure."""
+        return take_over(
+            self._op, self._stream, end=self.event, sequence=self._sequence, handles=self.handles, leases=self._leases
+        )
 
 
 def sync(op: DeviceOp[T]) -> T:
@@ -33,29 +70,23 @@ def sync(op: DeviceOp[T]) -> T:
 
 def sync_on(op: DeviceOp[T], stream: Stream) -> T:
     """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
-    straight = op.straight(waited=True)
-    if straight is None or not _is_open(stream):
+    straight = short_way(op, stream, waited=True)
+    if straight is None:
         refuse_nested("sync_on()")
         run = Run(op, stream)
         run.submit()
         return run.wait()
     leases = op.begin(composed=False, site=site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
+    launched = enqueue(op, stream, straight, leases)
+    if isinstance(launched, Run):
+        return launched.wait()
     try:
-        with stream.submission:  # as `Run.submit`
-            stream.begin_alone(leases)
-            handles = straight(stream)
-            event = stream.device.record_event(stream.driver)
-            if stream.lenders:
-                stream.lead_lenders(event)
-            sequence = stream.sequence
-    except BaseException as error:
-        return take_over(op, stream, error=error).wait()
-    _wait(op, stream, event)
-    if sequence > stream.completed:
-        stream.completed = sequence
-    stream.device.return_event(event)
-    end(leases)
-    return handles
+        while not launched.event.wait(WAIT_SLICE_S):
+            pass
+    except BaseException:  # Ctrl-C: what was enqueued goes on without the waiter, and holds what it uses
+        launched.take_over().watch()
+        raise
+    return launched.handles if launched.finish() else launched.take_over().wait()
 
 
 def async_on(op: DeviceOp[T], stream: Stream) -> T:
@@ -69,8 +100,8 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
         OwnershipError: the operation was used before.
         BaseException: whatever the operation raised while it was submitted.
     """
-    straight = op.straight(waited=False)
-    if straight is None or not _is_open(stream):
+    straight = short_way(op, stream, waited=False)
+    if straight is None:
         return Run(op, stream).submit_unfollowed()
     leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     try:
@@ -80,23 +111,31 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
             if stream.lenders:
                 stream.lead_lenders()
     except BaseException as error:
-        return take_over(op, stream, error=error).wait()
+        return take_over(op, stream, error=error, leases=leases).wait()
     end(leases)
     return handles
 
 
-def _is_open(stream: Stream) -> bool:
-    """Whether the short way is open: nothing captures, nothing is told of runs, and no run is being submitted."""
-    return stream.recorder is None and not instrument.registered and current_holder() is None
+def short_way(op: DeviceOp[T], stream: Stream, *, waited: bool) -> Callable[[Stream], T] | None:
+    """What enqueues `op` without a run. None where that is closed: the operation needs books, the stream captures,
+    somebody is told of runs, or this thread submits one.
+    """
+    if stream.recorder is not None or instrument.registered or current_holder() is not None:
+        return None
+    return op.straight(waited=waited)
 
 
-def _wait(op: DeviceOp[T], stream: Stream, event: DriverEvent) -> None:
-    """Wait for the end of `op`, as `Run.wait` does."""
+def enqueue(
+    op: DeviceOp[T], stream: Stream, straight: Callable[[Stream], T], leases: list[Lease]
+) -> Launched[T] | Run[T]:
+    """Enqueue an operation the short way, and record its end; where that fails, the run that tells of it."""
     try:
-        while not event.wait(WAIT_SLICE_S):
-            pass
-    except BaseException:  # Ctrl-C: what was enqueued goes on without the waiter, and holds what it uses
-        take_over(op, stream, end=event).watch()
-        raise
-    if event.failure() is not None:
-        take_over(op, stream, end=event).wait()
+        with stream.submission:  # as `Run.submit`
+            stream.begin_alone(leases)
+            handles = straight(stream)
+            event = stream.device.record_event(stream.driver)
+            if stream.lenders:
+                stream.lead_lenders(event)
+            return Launched(op, stream, leases, event, handles)
+    except BaseException as error:
+        return take_over(op, stream, error=error, leases=leases)

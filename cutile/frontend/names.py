@@ -89,7 +89,9 @@ class Captures:
         names: dict[str, Any] = {"unchanged": self.unchanged}
         names |= {f"s{i}": scope for i, scope in enumerate(scopes)}
         names |= {f"v{i}": each.value for i, each in enumerate(captured)}
-        tests = [f"s{place}[{each.name!r}] is v{i}" for i, (place, each) in enumerate(zip(places, captured, strict=True))]
+        tests = [
+            f"s{place}[{each.name!r}] is v{i}" for i, (place, each) in enumerate(zip(places, captured, strict=True))
+        ]
         lines = [
             "def same():",
             "    try:",

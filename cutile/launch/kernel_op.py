@@ -73,7 +73,7 @@ class KernelOp(DeviceOp[Any]):
             else:
                 self._checked, self._uses, self._plan, self._grid = known
             if self._uses:
-                self._leases = [lend(self._uses, self._token, self.site)]
+                self._leases = [lend(self._uses, self._token, self._place)]
         except BaseException:
             self.discard()
             for each in arguments:

@@ -87,7 +87,9 @@ class Ready:
         It does what `_enqueue` does; what is saved is what walking a description of it costs.
         """
         signature = self._kernel.signature
-        tensors = [(f"s{i}", i, each.kind == "mut") for i, each in enumerate(signature.parameters) if each.kind in _VIEWS]
+        tensors = [
+            (f"s{i}", i, each.kind == "mut") for i, each in enumerate(signature.parameters) if each.kind in _VIEWS
+        ]
         numbers = [re.sub(r"c\[(\d+)\]", r"c\1", expression(each)) for each in self._compiled.executable.parameters]
         elsewhere = " or ".join(f"{storage}.device is not device" for storage, _, _ in tensors)
         lines = [

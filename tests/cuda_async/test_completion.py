@@ -6,7 +6,6 @@ import asyncio
 import gc
 import itertools
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,7 +25,6 @@ from cuda_async import (
     value,
     zip,
 )
-from cuda_async.reactor import Reactor
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Call, Read, words
 
@@ -213,29 +211,3 @@ def test_thousands_of_awaits_from_hundreds_of_tasks_do_not_grow_memory() -> None
             tracemalloc.stop()
     # Pools and the interpreter's own caches grow now and then; a leak grows each time.
     assert min(after - before for before, after in itertools.pairwise(sizes)) < 3_000, sizes
-
-
-def test_the_reactor_completes_what_it_is_given_and_then_sleeps() -> None:
-    class Later:
-        def __init__(self, polls: int) -> None:
-            self.left = polls
-            self.done = threading.Event()
-
-        def poll(self) -> bool:
-            self.left -= 1
-            if self.left <= 0:
-                self.done.set()
-            return self.left <= 0
-
-    reactor = Reactor()
-    for _ in range(3):
-        runs = [Later(polls) for polls in (1, 5, 50)]
-        for run in runs:
-            reactor.watch(run)
-        for run in runs:
-            assert run.done.wait(30)
-    deadline = time.monotonic() + 30
-    while reactor.statistics().in_flight and time.monotonic() < deadline:
-        pass
-    statistics = reactor.statistics()
-    assert (statistics.watched, statistics.completed, statistics.in_flight) == (9, 9, 0)

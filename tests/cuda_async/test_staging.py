@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,23 +14,16 @@ COUNT = 160  # words: ten chunks
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of 640 bytes are large here."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
-    yield
 
 
-def there_and_back(driver: SimDriver) -> Words:
-    device = Device.from_driver(driver)
+def there_and_back(device: Device) -> Words:
     with device:
         stream = device.new_stream()
         storage = words(*range(COUNT)).sync_on(stream)
         return Read(storage).sync_on(stream)
-
-
-def count_calls(driver: SimDriver) -> int:
-    there_and_back(driver)
-    return driver.calls["*"]
 
 
 def test_chunks_come_in_order(device: Device) -> None:
@@ -45,7 +35,7 @@ def test_chunks_come_in_order(device: Device) -> None:
 @pytest.mark.parametrize("kind", ["copy", "call", "record", "wait_event", "create_event", "begin_run", "pin"])
 def test_nothing_stays_open_when_a_call_fails(kind: str) -> None:
     driver = SimDriver(seed=2)
-    there_and_back(driver)
+    there_and_back(Device.from_driver(driver))
     calls = driver.calls[kind]
     assert calls > 0
     tried.note("a chunk's call fails", calls)
@@ -53,17 +43,10 @@ def test_nothing_stays_open_when_a_call_fails(kind: str) -> None:
         driver = SimDriver(seed=2)
         device = Device.from_driver(driver)
         driver.fail(kind, at=number)
-        with device, pytest.raises(DeviceError, match="injected fault"):
-            stream = device.new_stream()
-            storage: Any = words(*range(COUNT)).sync_on(stream)
-            Read(storage).sync_on(stream)
+        with pytest.raises(DeviceError, match="injected fault"):
+            there_and_back(device)
         assert driver.open_runs == 0, f"{kind} {number} left a run open"
-        storage = None
-        with device:  # and the next copies work, with the same events and slots
-            stream = device.new_stream()
-            storage = words(*range(COUNT)).sync_on(stream)
-            np.testing.assert_array_equal(Read(storage).sync_on(stream), np.arange(COUNT))
-        storage = None
+        np.testing.assert_array_equal(there_and_back(device), np.arange(COUNT))  # with the same events and slots
         wait_all_idle(device)
         assert driver.memory_info().used == 0
         assert driver.events == device.statistics().idle_events, f"{kind} {number} lost an event"

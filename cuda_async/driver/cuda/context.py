@@ -2,7 +2,8 @@
 
 A thread that is not ours may have another context current (another library's device, say): it is
 pushed aside and restored. On a thread without any, that of device 0 stays current, as the CUDA runtime
-would have it there; then most calls need only look. A fork's child is refused, since a context does not survive `fork`.
+would have it there; then most calls need only look. Calls about a stream or an event, which belong to one context, do
+not even look (`direct`). A fork's child is refused, since a context does not survive `fork`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import threading
 import weakref
 from typing import Any
 
-from cuda_async.driver.cuda.api import check, cu
+from cuda_async.driver.cuda.api import check, cu, is_pending
 from cuda_async.errors import ContextError, DeviceLostError
 
 __all__ = ("BorrowedContext", "PrimaryContext")
+
+_SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 
 _forked = False
 _current_context = cu.cuCtxGetCurrent
@@ -59,6 +62,7 @@ class PrimaryContext:
     """The primary context of one CUDA device, retained for the life of the process.
 
     Attributes:
+        usable: whether it is neither lost nor another process's, which a fork's child is.
         speaks: whether kernels that print were launched.
 
     Raises:
@@ -93,16 +97,16 @@ class PrimaryContext:
             raise self.lost.with_traceback(None)
 
     def _open(self) -> None:
-        self._usable: int | None = self.number
+        self.usable = True
         _contexts.add(self)
 
     def close(self) -> None:
         """Have every call look first why the context cannot be used any more."""
-        self._usable = None
+        self.usable = False
 
     def is_current(self) -> bool:
         """Whether calls on this thread reach the context as it is, and the context can be used."""
-        return int(_current_context()[1] or 0) == self._usable
+        return self.usable and int(_current_context()[1] or 0) == self.number
 
     def enter(self) -> None:
         """Make the context current on this thread, until `leave`."""
@@ -141,10 +145,38 @@ class PrimaryContext:
         finally:
             self.leave()
 
-    def query(self, function: Any, *arguments: Any) -> Any:
-        """Call a function with the context current and return its result code, whatever it is."""
+    def direct(self, function: Any, *arguments: Any) -> None:
+        """Call a function about a stream or an event, whose context the driver knows, whatever context is current.
+
+        Drivers of CUDA 13 do as they are told. One that wants the context to be current refuses, and gets its way.
+
+        Raises:
+            DriverError: as `call`.
+        """
+        if self.usable:
+            result = function(*arguments)
+            if result[0] is not _SUCCESS:
+                self.refused(function, arguments, result)
+        else:
+            self.call(function, *arguments)
+
+    def refused(self, function: Any, arguments: tuple[Any, ...], result: tuple[Any, ...]) -> None:
+        """A call of `direct` failed, and so did nothing: make it again with the context current, or raise."""
         if self.is_current():
-            return function(*arguments)[0]
+            self.checked(function, result)
+        else:
+            self.call(function, *arguments)
+
+    def query(self, function: Any, *arguments: Any) -> Any:
+        """Call a function about a stream or an event and return its result code; with the context current if need be.
+
+        Raises:
+            ContextError: this process is a fork of the one that opened the device.
+        """
+        if self.usable:
+            code = function(*arguments)[0]
+            if code is _SUCCESS or is_pending(code) or self.is_current():
+                return code
         self.enter()
         try:
             return function(*arguments)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
@@ -29,6 +30,8 @@ _SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 95, 
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
+
+_AMBIENT = (0, 1, 2)  # the default stream, by its three names
 
 _launch, _launch_early, _launch_graph = cu.cuLaunchKernel, cu.cuLaunchKernelEx, cu.cuGraphLaunch
 _query, _record = cu.cuEventQuery, cu.cuEventRecord
@@ -188,9 +191,11 @@ class CudaGraphHandle(DriverGraph):
 class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
-    __slots__ = ("__weakref__", "_context", "_driver", "_entered", "errors", "handle")
+    __slots__ = ("__weakref__", "_context", "_driver", "_entered", "ambient", "errors", "handle")
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
+        self.ambient = int(handle) in _AMBIENT
+        """Whether it is a stream of whatever context is current: then that has to be the right one at each call."""
         self._driver = driver
         self._context: PrimaryContext = driver.context
         self.handle = handle
@@ -224,7 +229,8 @@ class CudaStream(DriverStream):
     def record(self, event: DriverEvent) -> None:
         event = cast("CudaEvent", event)
         event.begin(self.errors)
-        self._context.call(_record, event.handle, self.handle)
+        call = self._context.call if self.ambient else self._context.direct
+        call(_record, event.handle, self.handle)
 
     def wait_event(self, event: DriverEvent) -> None:
         self._context.call(cu.cuStreamWaitEvent, self.handle, cast("CudaEvent", event).handle, 0)
@@ -232,10 +238,20 @@ class CudaStream(DriverStream):
     def query(self) -> bool:
         if self._context.lost is not None:
             return True
-        done = not is_pending(self._context.query(cu.cuStreamQuery, self.handle))
+        done = not is_pending(self._ask(cu.cuStreamQuery))
         if done and self._context.speaks:
             self._context.write_output(cu.cuStreamSynchronize, self.handle)
         return done
+
+    def _ask(self, function: Any) -> Any:
+        """The result code of a query of the stream."""
+        if not self.ambient:
+            return self._context.query(function, self.handle)
+        self._context.enter()
+        try:
+            return function(self.handle)[0]
+        finally:
+            self._context.leave()
 
     def expect_output(self) -> None:
         self._context.speaks = True
@@ -291,31 +307,27 @@ class CudaStream(DriverStream):
     ) -> None:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
+        call = self._context.call if self.ambient else self._context.direct
         if isinstance(function, EarlyFunction):
             told = function.configuration(grid, block, shared_bytes, self.handle)
-            self._context.call(_launch_early, told, function.handle, parameters, 0)
-            return
-        x, y, z = grid
-        i, j, k = block
-        context = self._context
-        if context.is_current():
-            result = _launch(function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
-            if result[0] != _SUCCESS:
-                context.checked(_launch, result)
+            call(_launch_early, told, function.handle, parameters, 0)
         else:
-            context.call(_launch, function.handle, x, y, z, i, j, k, shared_bytes, self.handle, parameters, 0)
+            call(_launch, function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
 
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launcher: expected what load_function returned, got {type(function).__name__}")
+        if isinstance(function, EarlyFunction):  # its launches are told more
+            return super().launcher(function, block, shared_bytes)
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
         i, j, k = block
 
         def launch(stream: Any, blocks: int, parameters: int) -> None:
-            if context.is_current():
+            if context.usable and not stream.ambient:
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
-                    context.checked(call, result)
+                    arguments = (handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
+                    context.refused(call, arguments, result)
             else:
                 context.call(call, handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
 
@@ -341,15 +353,16 @@ class CudaStream(DriverStream):
                 parameters,
                 0,
             )
+        if self.ambient:
+            return partial(context.call, launch, *arguments)
 
         def go() -> None:
-            # Most calls find the context current: then this is the driver's call and little else.
-            if not context.is_current():
-                context.call(launch, *arguments)
-                return
+            # Nearly always this is the driver's call and little else.
+            if not context.usable:
+                context.check()
             result = launch(*arguments)
-            if result[0] != success:
-                context.checked(launch, result)
+            if result[0] is not success:
+                context.refused(launch, arguments, result)
 
         return go
 
@@ -365,7 +378,8 @@ class CudaStream(DriverStream):
         return CudaGraphHandle(self._context, graph)
 
     def launch_graph(self, graph: DriverGraph) -> None:
-        self._context.call(_launch_graph, cast("CudaGraphHandle", graph).executable, self.handle)
+        call = self._context.call if self.ambient else self._context.direct
+        call(_launch_graph, cast("CudaGraphHandle", graph).executable, self.handle)
 
     def close(self) -> None:
         self._driver.take_back(self.handle)

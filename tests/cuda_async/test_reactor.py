@@ -1,0 +1,153 @@
+"""The thread that completes runs by polling, and the alarm by which a completed run wakes its task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from cuda_async import reactor as reactors
+from cuda_async import waiting
+from cuda_async.reactor import Reactor
+
+
+class Later:
+    """A run that is done once it was polled so often."""
+
+    def __init__(self, stream: object, sequence: int, polls: int, order: list[Later] | None = None) -> None:
+        self.stream, self.sequence = stream, sequence
+        self.left = polls
+        self.polled = 0
+        self.order = order
+        self.done = threading.Event()
+
+    def poll(self) -> bool:
+        self.left -= 1
+        self.polled += 1
+        if self.left > 0:
+            return False
+        if self.order is not None:
+            self.order.append(self)
+        self.done.set()
+        return True
+
+
+def wait_until_idle(reactor: Reactor) -> None:
+    deadline = time.monotonic() + 30
+    while reactor.statistics().in_flight and time.monotonic() < deadline:
+        pass
+
+
+def test_it_completes_what_it_is_given_and_then_sleeps() -> None:
+    reactor = Reactor()
+    for _ in range(3):
+        runs = [Later(stream, 0, polls) for stream, polls in enumerate((1, 5, 50))]
+        for run in runs:
+            reactor.watch(run)
+        for run in runs:
+            assert run.done.wait(30)
+    wait_until_idle(reactor)
+    statistics = reactor.statistics()
+    assert (statistics.watched, statistics.completed, statistics.in_flight) == (9, 9, 0)
+
+
+def test_of_each_stream_it_polls_the_first_run_only() -> None:
+    lines: dict[Any, deque[Any]] = {}
+    first, second, other = Later("s", 1, 3), Later("s", 2, 1), Later("t", 1, 2)
+    for run in (first, second, other):
+        reactors._line_up(lines, run)  # pyright: ignore[reportPrivateUsage]
+    completed = [reactors._poll(lines) for _ in range(3)]  # pyright: ignore[reportPrivateUsage]
+    assert completed == [0, 1, 2]  # nothing, then the other stream's, then both of the first
+    assert (first.polled, second.polled, other.polled) == (3, 1, 2)
+    assert not lines
+
+
+def test_runs_complete_in_the_order_of_their_stream_whoever_hands_them_over_first() -> None:
+    lines: dict[Any, deque[Any]] = {}
+    order: list[Later] = []
+    runs = [Later("s", sequence, 1, order) for sequence in (3, 1, 4, 2, 2)]
+    for run in runs:
+        reactors._line_up(lines, run)  # pyright: ignore[reportPrivateUsage]
+    assert reactors._poll(lines) == 5  # pyright: ignore[reportPrivateUsage]
+    assert [run.sequence for run in order] == [1, 2, 2, 3, 4]
+    assert order[1:3] == [runs[3], runs[4]]
+
+
+def test_many_that_are_done_are_completed_few_at_a_time_and_no_stream_waits_for_another() -> None:
+    few = reactors._AT_ONCE  # pyright: ignore[reportPrivateUsage]
+    lines: dict[Any, deque[Any]] = {}
+    order: list[Later] = []
+    for stream in "st":
+        for sequence in range(3 * few):
+            reactors._line_up(lines, Later(stream, sequence, 1, order))  # pyright: ignore[reportPrivateUsage]
+    passes = 0
+    while lines:
+        assert reactors._poll(lines) <= few  # pyright: ignore[reportPrivateUsage]
+        passes += 1
+    assert passes == 6
+    assert {run.stream for run in order[: 2 * few]} == {"s", "t"}
+
+
+def test_tasks_that_are_ready_together_share_one_call_of_the_loop() -> None:
+    """A thousand tasks woken from another thread: none is lost, and no step of the loop wakes more than a few."""
+
+    class Counting(asyncio.SelectorEventLoop):
+        calls = 0
+
+        def call_soon_threadsafe(self, *args: Any, **named: Any) -> asyncio.Handle:
+            type(self).calls += 1
+            return super().call_soon_threadsafe(*args, **named)
+
+    class Done:
+        def __init__(self) -> None:
+            self.waiters: list[Any] = []
+
+        def when_done(self, waiter: Any) -> None:
+            self.waiters.append(waiter)
+
+    class Suspended:
+        def __init__(self, run: Done) -> None:
+            self.run = run
+
+        def __await__(self) -> Any:
+            return waiting.suspend(self.run)
+
+    async def task(run: Done) -> int:
+        await Suspended(run)
+        return 1
+
+    async def main() -> int:
+        run = Done()
+        tasks = [asyncio.create_task(task(run)) for _ in range(1000)]
+        tasks[5].cancel()
+        await asyncio.sleep(0)
+        assert len(run.waiters) == 999
+        woken = threading.Thread(target=lambda: [waiter() for waiter in run.waiters])
+        woken.start()
+        woken.join()  # the loop is held meanwhile: everything is ready before it looks
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        return sum(each for each in results if isinstance(each, int))
+
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        assert runner.run(main()) == 999
+    assert Counting.calls <= 2  # one of ours; a thread's end may bring another
+
+
+def test_a_loop_that_was_closed_is_not_woken() -> None:
+    alarm: Any = None
+    waiters: list[Any] = []
+
+    async def main() -> None:
+        nonlocal alarm
+        loop = asyncio.get_running_loop()
+        alarm = waiting._alarm_of(loop)  # pyright: ignore[reportPrivateUsage]
+        waiters.append(loop.create_future())
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    alarm.wake(waiters[0])
+    alarm.wake(waiters[0])
+    assert not waiters[0].done()
