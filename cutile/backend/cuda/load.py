@@ -94,7 +94,7 @@ class CudaLoaded(Loaded):
         stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
 
     def packed(self, stream: LaunchStream) -> Packed | None:
-        """How launches go on the stream's device; None for those with tensor maps, a workspace or values sent as bits."""
+        """How launches go on the stream's device; None with tensor maps, a workspace, or values sent as bits."""
         if self._maps or self._encoded or not self._residency.plain:
             return None
         launch = stream.launcher(self._function(stream), self._block, self._shared)
