@@ -276,8 +276,8 @@ class Stream:
     def workspace(self, nbytes: int) -> Workspace | Storage:
         """Memory of at least `nbytes` in which the blocks of one launch hand each other results.
 
-        All launches of the stream use the same, one after the other; each finds zeros and must leave zeros. What is
-        being captured uses one that belongs to the graph.
+        All launches of the stream use the same, one after the other; each finds its first 4096 bytes as zeros, and must
+        leave them so. What is being captured uses one that belongs to the graph.
 
         Raises:
             OutOfMemoryError: it does not fit.

@@ -1,7 +1,8 @@
 """Workspaces: memory in which the blocks of one launch hand each other intermediate results.
 
-A launch finds zeros there and leaves zeros, so that the launches of a stream, which follow one another, share one, and
-none of them pays for clearing it. A graph has one of its own, since it may be launched on any stream.
+A launch finds zeros in its first 4096 bytes, for counting, and leaves zeros there, so that the launches of a stream,
+which follow one another, share one, and none of them pays for clearing it. What lies beyond is anything.
+A graph has one of its own, since it may be launched on any stream.
 """
 
 from __future__ import annotations

@@ -126,6 +126,7 @@ CASES = (
     Case((200, 170, 100), tile=(96, 80, 48)),  # tiles that are no powers of two
     Case((256, 128, 320), f16, tile=(128, 128, 32)),
     Case((257, 127, 319), bf16, tile=(64, 64, 32)),
+    Case((5, 192, 4096), bf16, tile=(16, 64, 64)),  # few rows, and on a GPU turns that are divided
 )
 
 EXAMPLE = Example(

@@ -243,7 +243,8 @@ class LaunchStream(Protocol):
     def workspace(self, nbytes: int) -> Workspace:
         """Memory that the launches of this stream use one after the other; all zeros before the first.
 
-        Who launches once need not hold it; who launches again and again does.
+        Each leaves the first 4096 bytes as zeros, and the rest as it likes. Who launches once need not hold it; who
+        launches again and again does.
         """
         ...
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuda_async import Device
+from cuda_async import CudaGraph, Device, default_device
+from cuda_async.graph import Scope
 from cutile import Tensor, api, bf16, f8e4m3fn, f16, f32, use_backend
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
@@ -110,6 +111,26 @@ def test_products_of_integers_are_exact() -> None:
     x, y = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((60, 300), (300, 90)))
     result = integer_matmul(on_device(x), on_device(y)).sync().to_numpy().sync()
     assert np.array_equal(result, x.astype(np.int64) @ y)
+
+
+@pytest.mark.usefixtures("_device")
+def test_products_in_a_graph_see_what_the_ones_before_wrote() -> None:
+    """Each takes the last one's result, which on a GPU may still be on its way when it is started."""
+    turning, _ = np.linalg.qr(draw(128, 128, seed=1))
+    x = draw(16, 128, seed=2)
+    w, here, there = on_device(turning), on_device(x), on_device(np.full((16, 128), np.nan, np.float32))
+    a, b, c = (api.convert(each, bf16).sync() for each in (w, here, there))
+    stream = default_device().new_stream()
+
+    def record(scope: Scope) -> None:
+        for source, target in [(b, c), (c, b)] * 5:
+            scope.record(matmul(source, a, out=target, tile=(16, 64), depth=64))
+
+    matmul(b, a, tile=(16, 64), depth=64).sync_on(stream)
+    with CudaGraph.scope(stream, record) as graph:
+        graph.launch().sync_on(stream)
+    wanted = x.astype(np.float64) @ np.linalg.matrix_power(turning.astype(np.float64), 10)
+    assert relative_error(b.to_numpy().sync(), wanted) < 5 * TOLERANCE[bf16]
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

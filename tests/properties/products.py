@@ -69,15 +69,17 @@ class Random:
 
 
 def products(most: int) -> st.SearchStrategy[Random]:
-    """Products with extents up to `most`."""
+    """Products with rows and columns up to `most`."""
     extent = st.one_of(st.integers(1, most), st.sampled_from([1, 64, 128, 192, 256]).filter(lambda n: n <= most))
+    # so deep that the turns of few tile blocks are divided
+    depth = st.one_of(extent, extent, st.sampled_from([2048, 2568, 4104]))
     layout = st.builds(Layout, st.booleans(), st.sampled_from(["whole", "wide", "odd"]))
     plain = st.sampled_from([True, False, False])  # what follows is rarer than nothing
     return st.builds(
         Random,
         extent,
         extent,
-        extent,
+        depth,
         st.sampled_from([bf16, f16, f32, f8e4m3fn, tf32, i8]),
         layout,
         layout,

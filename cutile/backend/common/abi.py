@@ -8,6 +8,8 @@ from cutile.ir.core import Function, Value
 from cutile.ir.types import TileType
 
 GRID_NAMES = ("grid_x", "grid_y", "grid_z")
+WORKSPACE = "workspace"
+"""The name of the address of what the blocks of a launch share, in kernels that share something."""
 
 
 def tensor_parameters(position: int, value: Value) -> list[Parameter]:
@@ -35,4 +37,6 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
         else:
             made.extend(tensor_parameters(position, value))
     made.extend(Parameter(name, "grid", -1, axis, i32) for axis, name in enumerate(GRID_NAMES))
+    if function.facts.get("workspace"):
+        made.append(Parameter(WORKSPACE, "workspace", -1, 0, u64))
     return tuple(made)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.backend.cuda.ops import (
+    AddUp,
     BulkLoad,
     Elected,
     FirstTile,
@@ -18,11 +19,13 @@ from cutile.backend.cuda.ops import (
     GroupMma,
     GroupWait,
     Lead,
+    Pieces,
     RingAcquire,
     RingRelease,
     RingStart,
     RingWait,
     Roles,
+    Share,
     TileIndex,
     TileStep,
 )
@@ -95,9 +98,10 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
 class _Walk:
     """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`."""
 
-    def __init__(self, blocks: int, turns: int) -> None:
+    def __init__(self, blocks: int, turns: int, pieces: int) -> None:
         self._blocks = blocks
         self._turns = turns
+        self._pieces = pieces
         self._known: dict[Value, Any] = {}
 
     def _number(self, value: Value) -> Any:
@@ -120,6 +124,15 @@ class _Walk:
             self._known[op.result] = min(self._number(op.x), self._number(op.y))
         elif isinstance(op, Lt):
             self._known[op.result] = self._number(op.x) < self._number(op.y)
+        elif isinstance(op, Pieces):
+            self._known[op.result] = self._pieces
+        elif isinstance(op, Share):
+            pieces = self._number(op.pieces)
+            tile, piece = divmod(self._number(op.unit), pieces)
+            first, last = (self._turns * each // pieces for each in (piece, piece + 1))
+            self._known.update(zip(op.results, (tile, piece, first, last), strict=True))
+        elif isinstance(op, AddUp):
+            self._known[op.results[1]] = self._number(op.piece) == self._number(op.pieces) - 1
         elif isinstance(op, If):
             yield from self.events(op.then if self._number(op.condition) else op.orelse)
         elif isinstance(op, For):
@@ -156,8 +169,10 @@ class _Walk:
                 self._known[value] = number
 
 
-def protocol(function: Function, tiles: int, turns: int) -> Protocol | None:
+def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
     """The protocol of a lowered kernel for some tile blocks of some turns each; None where it has no ring.
+
+    Where turns may be divided, one thread block goes through all `pieces` of each tile block.
 
     Raises:
         ProtocolError: the operations do not speak of one ring.
@@ -175,8 +190,8 @@ def protocol(function: Function, tiles: int, turns: int) -> Protocol | None:
             raise ProtocolError(f"{op.name} is about {op.slots} slots at {op.offset}, the ring has {start.slots}")
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
     blocks = tiles * start.cluster if along == {0} else tiles
-    loads = tuple(_Walk(blocks, turns).events(roles.load))
-    reads = tuple(_Walk(blocks, turns).events(roles.compute))
+    loads = tuple(_Walk(blocks, turns, pieces).events(roles.load))
+    reads = tuple(_Walk(blocks, turns, pieces).events(roles.compute))
     alone = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
     readers = roles.groups * (WARPS if alone else 1)
     return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads)

@@ -6,7 +6,8 @@ cluster                 thread blocks that share a cluster; a launch has whole c
                         no tile block left
 persistent              0, or the pieces of work of a tile block: no more blocks are launched than the device holds at
                         once, and each takes its pieces in turn
-workspace               bytes of device memory that the blocks of a launch share, for what they hand each other
+workspace               bytes of device memory that the blocks of a launch share, for what they hand each other: the
+                        first `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
 workspace_per_block     further bytes for each thread block launched
 """
 
@@ -19,6 +20,8 @@ from cutile.backend.interface import Grid, LaunchStream
 from cutile.errors import LaunchError
 
 MOST_BLOCKS = 2**31 - 1
+COUNTERS = 1024
+"""Words of 4 bytes at a workspace's begin by which the blocks of a launch count each other."""
 
 
 def launch_blocks(grid: Grid) -> int:

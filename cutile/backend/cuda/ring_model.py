@@ -7,7 +7,7 @@ places through which results are stored. It needs no device: what it finds is in
 from __future__ import annotations
 
 from cutile.backend.cuda.lower import layouts_of
-from cutile.backend.cuda.ops import BulkStore
+from cutile.backend.cuda.ops import BulkStore, Pieces
 from cutile.backend.cuda.protocol import Protocol, ProtocolError, protocol
 from cutile.ir.core import Function
 
@@ -207,8 +207,11 @@ def check_function(function: Function) -> int:
     ring = protocol(function, 1, 0)
     if ring is None:
         return 0
-    for tiles, turns in ((1, 0), (2, 1), (1, 2 * ring.slots + 1), (2, ring.slots + 1), (3, 2)):
-        each = protocol(function, tiles, turns)
+    several = [(2, ring.slots + 1, 2), (1, 2 * ring.slots + 1, 3), (1, 1, 2)]
+    whole = [(1, 0, 1), (2, 1, 1), (1, 2 * ring.slots + 1, 1), (2, ring.slots + 1, 1), (3, 2, 1)]
+    divided = any(isinstance(op, Pieces) for op in function.walk())
+    for tiles, turns, pieces in whole + several * divided:
+        each = protocol(function, tiles, turns, pieces)
         assert each is not None
         found += check(each)
     return found

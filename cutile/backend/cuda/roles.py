@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.ops import (
@@ -47,7 +48,6 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.cuda.tile_loop import TileLoop
 from cutile.backend.interface import TensorMap
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
@@ -57,7 +57,7 @@ from cutile.ops.compare import Eq, Lt, Ne
 from cutile.ops.memory import StoreMut
 
 
-class RoleLowering(TileLoop):
+class RoleLowering(DividedLoop):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
@@ -123,8 +123,8 @@ class RoleLowering(TileLoop):
         made.facts = self._facts(
             threads=plan.threads,
             min_blocks=1,
-            persistent=1,
             early=True,
+            **self._divided_facts(),
             cluster=plan.cluster,
             computing=GROUP * plan.groups,
             tensor_maps=tuple(
@@ -150,7 +150,7 @@ class RoleLowering(TileLoop):
         for op in self._function.body.operations:
             if op is loop:
                 break
-            if op in self._plan.needed:
+            if op in self._plan.needed and op not in self._hoisted:
                 self._operation(op)
         turn = Value(self._current_turn.type, "turn")
         with self._builder.block(self._copy(loop.induction), turn) as body:
@@ -166,7 +166,7 @@ class RoleLowering(TileLoop):
             self._load_operand(self._plan.right, turn, self._slots_at + self._plan.left.panels.place_bytes)
             self._builder.yield_(self._after(turn, 1))
         self._builder.location = loop.location
-        bounds = [self._map[value] for value in (loop.start, loop.stop, loop.step)]
+        bounds = self._bounds()
         made = For(start=bounds[0], stop=bounds[1], step=bounds[2], carried=(self._current_turn,), body=body)
         self._builder.add(made)
         (self._turn,) = made.results
@@ -211,10 +211,13 @@ class RoleLowering(TileLoop):
         """Everything. Where the tile block is, is worked out under the first product, unless the loop needs it."""
         if self._put_off is None:
             self._tile_indices()
-        later = set(self._put_off or ())
-        for op in self._function.body.operations:
-            if op not in later:
+        elsewhere = self._hoisted.union(self._put_off or ())
+        operations = self._function.body.operations
+        after = operations.index(self._plan.loop) + 1
+        for op in operations[:after]:
+            if op not in elsewhere:
                 self._operation(op)
+        self._finish_tile(operations[after:])
 
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:
@@ -234,7 +237,7 @@ class RoleLowering(TileLoop):
         builder.location = loop.location
         sums = self._first_sums(loop)
         sums.name = loop.results[0].name
-        bounds = [self._map[value] for value in (loop.start, loop.stop, loop.step)]
+        bounds = self._bounds()
         if plan.together:
             done = self._promoted_turns(sums, bounds)
         else:
@@ -242,7 +245,7 @@ class RoleLowering(TileLoop):
             if self._starts_blank:
                 ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
                 done = self._add(ZeroUnless(x=done, condition=ran), layout=self._name(plan.accumulator)).result
-        self._place(loop.results[0], done, plan.accumulator)
+        self._place(loop.results[0], self._added_up(done), plan.accumulator)
 
     def _promoted_turns(self, sums: Value, bounds: list[Value]) -> Value:
         """Some turns at a time, whose products the tensor cores add up apart from the sums."""

@@ -25,6 +25,7 @@ from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
+from cutile.backend.cuda.split import why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions, TensorMap
 from cutile.dtypes import bf16, f16, f32, i32, tf32
@@ -113,6 +114,7 @@ class Specialised:
         exchanged: whether the operands have changed places (`exchange.py`): `left` is the kernel's right one.
         lead: products by which the first group is ahead of the others from the start; 0 where all start together.
         crosswise: whether the left operand lies across K, and is read by threads (`crosswise.py`).
+        whole: why no tile block's turns are divided (`split.py`); empty where they may be.
     """
 
     loop: For
@@ -133,6 +135,7 @@ class Specialised:
     exchanged: bool = False
     lead: int = 0
     crosswise: bool = False
+    whole: str = ""
 
     @property
     def readers(self) -> int:
@@ -238,6 +241,8 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         _require(why is None, why or "")
     if crosswise:
         accumulator = crosswise_accumulator((rows, columns), groups, left.panels.size, exchanged=swapped)
+    moving = bool(_block_axes(bounds, definitions))
+    whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups)
     store = None if swapped or crosswise else _bulk_store(function)
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
@@ -264,6 +269,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 swapped,
                 _lead(groups, slots),
                 crosswise,
+                whole_for,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 

@@ -51,11 +51,12 @@ class TileLoop(Lowering):
             rounded = builder.value(Add(x=counts[along], y=builder.constant(self._plan.cluster - 1)))
             counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
         total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
+        total = self._units(total)
         first, step = (builder.value(kind(cluster=self._plan.cluster)) for kind in (FirstTile, TileStep))
         turns = builder.constant(0)
         number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
         with builder.block(number, turn) as body:
-            self._turn, self._number = turn, number
+            self._turn, self._number = turn, self._tile_of(number)
             self._loops += 1  # what one tile block left in shared memory, other warps may still read in the next
             one()
             self._loops -= 1
@@ -63,6 +64,14 @@ class TileLoop(Lowering):
             assert self._turn is not None
             builder.yield_(self._turn)
         return builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body)).results[0]
+
+    def _units(self, tiles: Value) -> Value:
+        """How many units of work so many tile blocks are."""
+        return tiles
+
+    def _tile_of(self, unit: Value) -> Value:
+        """The tile block of a unit of work."""
+        return unit
 
     def _tile_indices(self) -> None:
         """The index of the tile block, by the user's names."""

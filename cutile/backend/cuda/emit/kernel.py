@@ -28,7 +28,7 @@ from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.view import LoadView, TensorView
 
-IN_THE_DUMP = ("layouts", "tensor_maps", "refused")
+IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided")
 """Facts that are for readers, or stand in the text in another form."""
 
 INLINE = ("arith", "rounding", "math", "compare", "cast", "create")

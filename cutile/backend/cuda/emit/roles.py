@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutile.backend.common.abi import GRID_NAMES
+from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.panels import Panels
@@ -73,6 +73,24 @@ def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
         *_numbers(op, "rows", "columns", "group", "cluster", "along"),
     )
     return Call(made, (kernel.use(op.number), *GRID_NAMES))
+
+
+def pieces(op: ops.Pieces, kernel: Kernel) -> Call:
+    """`pieces_of(tiles, start, stop, step)`."""
+    made = kernel.bind("pieces_of", "split.pieces", *_numbers(op, "most", "least"))
+    return Call(made, tuple(map(kernel.use, op.operands)))
+
+
+def share(op: ops.Share, kernel: Kernel) -> Call:
+    """`tile, piece, first, last = share(unit, start, stop, step, pieces)`."""
+    return Call(kernel.bind("share", "split.share"), tuple(map(kernel.use, op.operands)))
+
+
+def add_up(op: ops.AddUp, kernel: Kernel) -> Call:
+    """`add_up(acc, workspace, tile, piece, pieces)`."""
+    made = kernel.bind("add_up", "split.add_up", kernel.dtype(op.x.tile.dtype), kernel.layout(op.attributes["layout"]))
+    sums, *numbers = map(kernel.use, op.operands)
+    return Call(made, (sums, WORKSPACE, *numbers))
 
 
 def acquire(op: ops.RingAcquire, kernel: Kernel) -> Call:
@@ -192,6 +210,9 @@ EMITTERS = {
     ops.FirstTile: first_tile,
     ops.TileStep: tile_step,
     ops.TileIndex: tile_index,
+    ops.Pieces: pieces,
+    ops.Share: share,
+    ops.AddUp: add_up,
     ops.RingAcquire: acquire,
     ops.BulkLoad: bulk_load,
     ops.RingWait: wait,

@@ -118,6 +118,15 @@ def barrier(b: Any) -> None:
     call(b, "llvm.nvvm.barrier0", VOID, [], convergent=True)
 
 
+def barrier_any(b: Any, flag: Any) -> Any:
+    """As `barrier`; gives every thread whether the flag (i1) of any of them holds."""
+    count = _AT_BARRIERS.get()
+    where = f"1, {count}" if count else "0"
+    text = f"{{ .reg .pred p, q; setp.ne.b32 q, $1, 0; bar.red.or.pred p, {where}, q; selp.b32 $0, 1, 0, p; }}"
+    made = asm(b, I32, [b.zext(flag, I32)], text, "=r,r,~{memory}", effect=True, convergent=True)
+    return b.icmp_unsigned("!=", made, i32c(0))
+
+
 def thread(b: Any) -> Any:
     """The thread's number in the block."""
     return call(b, "llvm.nvvm.read.ptx.sreg.tid.x", I32, [])

@@ -1,0 +1,194 @@
+"""Tile blocks that are too few to fill a GPU: their turns are divided, by rule, and their sums added up in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutile.backend.cuda.intrinsics import split as intrinsics
+from cutile.backend.cuda.intrinsics.llvm import I32
+from cutile.backend.cuda.ops import AddUp, Pieces, Share
+from cutile.backend.cuda.protocol import ProtocolError, protocol
+from cutile.backend.cuda.residency import COUNTERS, Residency
+from cutile.backend.cuda.ring_model import check, check_function
+from cutile.backend.cuda.split import LEAST_TURNS, MOST_PIECES
+from cutile.dtypes import bf16, f16, i8, i32
+from cutile.ir.core import Function
+from cutile.ir.text import print_function
+from cutile.ir.types import TensorType, Type
+from cutile.ir.verify import verify
+from kernels.gemm_variants import gemm_integers
+from tests.backend.cuda.emulated import Emulated, Vector, everywhere
+from tests.backend.cuda.programs import compiled, gemm_program, instructions, lowered, shipped, source, written
+from tests.backend.cuda.test_compile import assert_clean
+from tests.backend.cuda.test_specialise import GEMM, types
+from tests.support.programs import mut, tensor
+
+TILES = ((16, 64), (1, 64), (32, 128), (64, 64), (64, 128), (128, 128))
+
+
+def integers() -> Function:
+    """Bytes, along K, with sums of i32."""
+    y = TensorType(i8, (None, None), (1, None), 16)
+    return shipped(gemm_integers, {"z": mut(64, 64, dtype=i32), "x": tensor(2, i8), "y": y}, BK=128)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_small_tiles_may_be_divided(tile: tuple[int, int]) -> None:
+    made = lowered(gemm_program(bf16, tile, 64))
+    verify(made)
+    assert made.facts["persistent"] == MOST_PIECES
+    assert made.facts["workspace"] == 4 * COUNTERS
+    rows = -(-tile[0] // 8) * 8
+    assert made.facts["workspace_per_block"] == rows * tile[1] * 4
+    assert sum(isinstance(op, Pieces) for op in made.walk()) == 2  # for those who load, and those who compute
+    assert sum(isinstance(op, AddUp) for op in made.walk()) == 1
+    assert "divided = 'up to 16 pieces of 16 turns or more" in print_function(made)
+
+
+@pytest.mark.parametrize(
+    ("reason", "change", "tile", "options"),
+    [
+        ("a thread holds 128 sums", ("", ""), (128, 256), {}),
+        ("the sums do not begin as zeros", ("constant(0,", "constant(1,"), (64, 64), {}),
+        ("the loop's bounds differ from tile block to tile block", ("range(n)", "range(i + 1)"), (64, 64), {}),
+        ("the thread blocks of a cluster load together", ("", ""), (64, 64), {"num_cta_in_cga": 2}),
+    ],
+)
+def test_why_others_are_not_stands_in_the_dump(
+    reason: str, change: tuple[str, str], tile: tuple[int, int], options: dict[str, Any]
+) -> None:
+    made = lowered(written(GEMM.replace(*change), types(tile)), **options)
+    assert made.facts["divided"].startswith(f"no: {reason}")
+    assert made.facts["persistent"] == 1
+    assert "workspace" not in made.facts
+    assert not any(isinstance(op, Pieces | Share | AddUp) for op in made.walk())
+    assert "workspace" not in [each.name for each in source(gemm_program(bf16, (128, 256), 64)).parameters]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 5])
+def test_the_pieces_of_a_tile_block_are_all_its_turns(pieces: int) -> None:
+    made = protocol(lowered(gemm_program(bf16, (16, 64), 64)), tiles=2, turns=9, pieces=pieces)
+    assert made is not None
+    assert check(made) == 2 * 9
+    with pytest.raises(ProtocolError):
+        check(type(made)(made.slots, made.arrivals, made.groups, made.cluster, made.loads, made.reads[:-1]))
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int]) -> None:
+    for dtype, depth in ((bf16, 64), (f16, 128)):
+        assert check_function(lowered(gemm_program(dtype, tile, depth))) > 10
+
+
+class Choice(Vector):
+    """A number that comes from where the condition of the last branch led."""
+
+    def __init__(self, branch: Launch) -> None:
+        super().__init__(I32, None)
+        self._branch = branch
+
+    def add_incoming(self, value: Any, origin: str) -> None:
+        """Take it, where control came from there."""
+        if (origin == "divided") == self._branch.taken:
+            self.data = self._branch.data(value)
+
+
+class Launch(Emulated):
+    """One thread of a launch of so many thread blocks. Of a branch both sides are gone through: they have no effects.
+
+    Attributes:
+        block: where control is.
+        taken: whether the condition of the last branch held.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__(1)
+        self._blocks = blocks
+        self.block = "begin"
+        self.taken = False
+
+    def call(self, function: Any, operands: Any, attrs: Any = ()) -> Vector | None:
+        if function == "llvm.nvvm.read.ptx.sreg.nctaid.x":
+            return self.number(self._blocks)
+        return super().call(function, operands, attrs)
+
+    def append_basic_block(self, name: str) -> str:
+        return name
+
+    def cbranch(self, condition: Any, then: str, orelse: str) -> None:
+        self.taken = bool(self.data(condition)[0])
+
+    def branch(self, target: str) -> None:
+        """Both sides come together there."""
+
+    def position_at_end(self, block: str) -> None:
+        self.block = block
+
+    def phi(self, kind: Any) -> Choice:
+        return Choice(self)
+
+    def data(self, value: Any) -> Any:
+        return self._of(value)
+
+    def number(self, value: int) -> Vector:
+        """A value that is known at the launch."""
+        return self._made(I32, [value & 0xFFFFFFFF])
+
+    def run(self, intrinsic: Any, *numbers: int) -> Vector:
+        """What an intrinsic gives."""
+        return intrinsic.generate(self, list(map(self.number, numbers)))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "tiles", "turns", "wanted"),
+    [
+        (132, 16, 128, 8),  # 128 of 132 thread blocks
+        (132, 64, 128, 2),
+        (132, 67, 128, 1),  # two pieces of each would be more than there are thread blocks
+        (132, 132, 1000, 1),
+        (132, 1, 10_000, MOST_PIECES),
+        (132, 16, 4 * LEAST_TURNS, 4),  # pieces are not too short
+        (132, 16, LEAST_TURNS, 1),
+        (132, 16, 0, 1),
+        (5000, COUNTERS + 1, 1000, 1),  # more than are counted
+    ],
+)
+def test_there_are_as_many_pieces_as_fill_the_gpu(blocks: int, tiles: int, turns: int, wanted: int) -> None:
+    made = intrinsics.pieces(MOST_PIECES, LEAST_TURNS)
+    assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == wanted
+    assert everywhere(Launch(blocks).run(made, tiles, 5, 5 + 3 * turns, 3), i32) == wanted
+
+
+@pytest.mark.parametrize(("start", "stop", "step"), [(0, 128, 1), (0, 37, 1), (3, 50, 4), (7, 7, 1), (9, 2, 3)])
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7])
+def test_the_units_of_work_are_all_turns_of_all_tile_blocks(start: int, stop: int, step: int, pieces: int) -> None:
+    found: dict[int, list[int]] = {}
+    for unit in range(2 * pieces):
+        made = Launch(1).run(intrinsics.share(), unit, start, stop, step, pieces)
+        tile, piece, first, last = (int(everywhere(each, i32)) for each in made.data)
+        assert piece == unit % pieces
+        found.setdefault(tile, []).extend(range(first, last, step))
+    assert found == {tile: list(range(start, stop, step)) for tile in (0, 1)}
+
+
+def test_no_more_thread_blocks_are_launched_than_the_gpu_holds() -> None:
+    residency = Residency(lowered(gemm_program(bf16, (16, 64), 64)).facts)
+    assert [residency.blocks(tiles, 132) for tiles in (1, 4, 16, 1000)] == [MOST_PIECES, 64, 132, 132]
+    assert residency.workspace(132) == 4 * COUNTERS + 132 * 16 * 64 * 4
+
+
+@pytest.mark.parametrize("function", [gemm_program(bf16, (16, 64), 64), gemm_program(f16, (128, 128), 64), integers()])
+def test_they_are_compiled_to_what_is_meant(function: Function, tmp_path: Path) -> None:
+    made = compiled(function)
+    assert_clean(made)
+    found = instructions(made, tmp_path)
+    assert any("GMMA" in each for each in found)
+    assert any(each.startswith("ATOM") for each in found), sorted(found)
+
+
+def test_a_kernel_of_bytes_adds_whole_numbers() -> None:
+    types: list[Type] = [op.x.type for op in lowered(integers()).walk() if isinstance(op, AddUp)]
+    assert [each.dtype for each in types if hasattr(each, "dtype")] == [i32]
