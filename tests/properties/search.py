@@ -15,6 +15,7 @@ import argparse
 import importlib.metadata
 import itertools
 import json
+import os
 import platform
 import statistics
 import sys
@@ -26,16 +27,18 @@ from typing import Any
 from cuda_async import Device
 from tests.properties.crew import Crew, Found
 from tests.properties.generator.kernel import read
-from tests.properties.worker import Batch, Disagreed, Disagreement, compare
+from tests.properties.worker import SHRINKING, Batch, Disagreed, Disagreement, compare
 
 BATCH = 25
 PACKAGES = ("numba", "llvmlite", "numba-cuda", "numpy", "ml_dtypes", "hypothesis")
+ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "CUDA_ASYNC_WORKERS": "2"}
+"""For the processes, which share the machine's cores: threads of NumPy's products, and of the CPU's kernels."""
 
 
-def batches(backends: tuple[str, ...], first: int, count: int) -> Iterator[Batch]:
+def batches(backends: tuple[str, ...], first: int, count: int, shrinking: float = SHRINKING) -> Iterator[Batch]:
     """What covers `count` kernels."""
     for number in range(-(-count // BATCH)):
-        yield Batch(first + number, min(BATCH, count - number * BATCH), backends)
+        yield Batch(first + number, min(BATCH, count - number * BATCH), backends, shrinking)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first batch")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--limit", type=float, default=float("inf"), help="end after this many seconds")
+    parser.add_argument("--shrink", type=float, default=SHRINKING, help="seconds for making a failure small")
     parser.add_argument("--output", type=Path, help="write the figures there")
     parser.add_argument("--commit", help="of the code, to be kept with the figures")
     parser.add_argument("--again", type=Path, help="compare the one kernel that was printed into this file")
@@ -57,8 +61,10 @@ def main(arguments: list[str] | None = None) -> int:
     backends = tuple(options.backend.split(","))
     if options.again is not None:
         return _again(options.again, backends)
+    for name, most in ONE_CORE.items():
+        os.environ.setdefault(name, most)
     start = time.monotonic()
-    crew = Crew(batches(backends, options.seed, options.count), _show)
+    crew = Crew(batches(backends, options.seed, options.count, options.shrink), _show)
     found = crew.run(options.processes, options.limit)
     report = {
         "command": "python -m tests.properties.search " + " ".join(sys.argv[1:] if arguments is None else arguments),

@@ -42,7 +42,7 @@ def test_a_failure_stays_found_when_there_is_no_time_to_make_it_small(monkeypatc
 
     monkeypatch.setattr(worker, "compare", spoiled)
     said: list[Said] = []
-    worker.search(Batch(3, 60, ("cpu",)), said.append, shrinking=0.0)
+    worker.search(Batch(3, 60, ("cpu",), shrinking=0.0), said.append)
     first, second = (each for each in said if isinstance(each, Disagreed))
     assert first == second
 

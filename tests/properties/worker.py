@@ -6,10 +6,11 @@ that breaks a GPU's context takes its process along.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -26,15 +27,16 @@ AGAIN = 1_000_000
 
 @dataclass(frozen=True)
 class Batch:
-    """Kernels to be drawn from one seed, and the backends to run each on."""
+    """Kernels to be drawn from one seed, and the backends to run each on; seconds for making a failure small."""
 
     number: int
     count: int
     backends: tuple[str, ...]
+    shrinking: float = SHRINKING
 
     def rest(self, done: int) -> Batch:
         """As many kernels as are left, from another seed."""
-        return Batch(self.number + AGAIN, self.count - done, self.backends)
+        return replace(self, number=self.number + AGAIN, count=self.count - done)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def compare(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
     return seconds
 
 
-def search(batch: Batch, say: Callable[[Said], None], shrinking: float = SHRINKING) -> None:
+def search(batch: Batch, say: Callable[[Said], None]) -> None:
     """Compare the kernels of a batch until one fails; make that one small."""
     failed: dict[str, Disagreement] = {}
     seen: set[str] = set()
@@ -125,7 +127,7 @@ def search(batch: Batch, say: Callable[[Said], None], shrinking: float = SHRINKI
             except Disagreement as error:
                 if not failed:
                     say(Disagreed(error.backend, str(error)))
-                    deadline = time.monotonic() + shrinking
+                    deadline = time.monotonic() + batch.shrinking
                 failed[text] = error
         if text in failed:  # the one place that raises, so that Hypothesis takes all failures for one
             raise failed[text]
@@ -140,9 +142,11 @@ def search(batch: Batch, say: Callable[[Said], None], shrinking: float = SHRINKI
 def work(pipe: Connection) -> None:
     """Search batch after batch, as the pipe brings them; None ends it. The body of a process."""
     os.environ["CUTILE_DISK_CACHE"] = "0"  # no kernel comes twice
+    gc.disable()  # compilers make much that is soon dead, and little that needs a collection
     while (batch := pipe.recv()) is not None:
         try:
             search(batch, pipe.send)
         except DeviceLostError as error:
             pipe.send(Disagreed("cuda", f"the device is lost: {error}"))
             os._exit(1)  # nothing on the device can be given back any more
+        gc.collect()

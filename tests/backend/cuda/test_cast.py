@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from llvmlite import ir  # pyright: ignore[reportMissingTypeStubs]
 
 from cutile.backend.cuda.intrinsics.cast import convert_all
-from cutile.backend.cuda.intrinsics.llvm import register_type
+from cutile.backend.cuda.intrinsics.llvm import ir, register_type
 from cutile.conversion import ROUNDINGS
 from cutile.dtypes import EVERY_DTYPE, DTypeLike, f4e2m1fnx2
 
 LETTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double"}
 CONVERTED = [each for each in EVERY_DTYPE if each is not f4e2m1fnx2]
-
-
-LLVM: Any = ir
 
 
 @dataclass(frozen=True)
@@ -31,15 +26,15 @@ class Inline:
 
 def inline(source: DTypeLike, target: DTypeLike, rounding: str | None, capability: tuple[int, int]) -> list[Inline]:
     """The inline PTX of a conversion of three neighbours."""
-    function = LLVM.Function(LLVM.Module(), LLVM.FunctionType(LLVM.VoidType(), [register_type(source)] * 3), "f")
-    b = LLVM.IRBuilder(function.append_basic_block())
+    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [register_type(source)] * 3), "f")
+    b = ir.IRBuilder(function.append_basic_block())
     made = convert_all(b, source, target, list(function.args), rounding, capability)
     assert [each.type for each in made] == [register_type(target)] * 3
-    calls = [each for each in b.block.instructions if isinstance(each, LLVM.CallInstr)]
+    calls = [each for each in b.block.instructions if isinstance(each, ir.CallInstr)]
     return [
         Inline(each.callee.asm, each.callee.constraint.split(","), [str(value.type) for value in (each, *each.args)])
         for each in calls
-        if isinstance(each.callee, LLVM.InlineAsm)
+        if isinstance(each.callee, ir.InlineAsm)
     ]
 
 

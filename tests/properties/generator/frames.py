@@ -163,7 +163,7 @@ def kernels(draw: st.DrawFn) -> RandomKernel:
     for position in range(draw(st.integers(1, 3))):
         known = (writes.product_loop,) if multiplies and not position else (*CONTROL, *writes.MEMORY, *writes.MEMORY)
         lines += statement(d, position, known)
-    lines.append(frame.store.format(d.expression(2)))
+    lines.append(frame.store.format(d.expression(d.number(1, 2))))
     inner = " " * (4 + len(frame.head[-1]) - len(frame.head[-1].lstrip()))
     body = "".join(f"    {line}\n" for line in frame.head) + "".join(f"{inner}{line}\n" for line in lines)
     a = Scalar("a", dtype, 0.75 if d.is_float else 5)

@@ -118,6 +118,6 @@ CONTROL: tuple[Statement, ...] = (
 def statement(d: Drawer, position: int, kinds: tuple[Statement, ...]) -> list[str]:
     """A new variable, and what happens to it."""
     name = f"v{position}"
-    lines = [f"{name} = {d.expression(d.number(1, 3))}"]
+    lines = [f"{name} = {d.expression(d.number(1, 2))}"]
     d.names = (*d.names, name)
     return lines + d.pick(kinds)(d, name, d.damped(d.expression(1)))
