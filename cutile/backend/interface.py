@@ -43,7 +43,8 @@ class CompileOptions:
         num_cta_in_cga: thread blocks in a cluster (Hopper and later); None lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
         num_worker_warps: warps that compute, per thread block; None lets the compiler choose.
-        limit_waits: end the kernel with an error where a warp waits for another for over two seconds; for debugging.
+        limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
+            two seconds. For debugging: products then wait for each other.
 
     Example:
         >>> CompileOptions(occupancy=2).occupancy

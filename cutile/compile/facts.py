@@ -20,7 +20,8 @@ class LayoutClass:
     Attributes:
         dtype: the element type.
         strides: 1 on at most one axis, None on the others, which are launch arguments.
-        alignment: bytes that divide the address and the strides that are not 1: 16, or an element's size.
+        alignment: bytes that divide the address and the strides that are not 1: 16, or an element's size. 16 says that
+            no stride is negative, too.
         tile: the partition's shape for a `Mut` parameter, else None.
         map: the map of a mapped partition.
         exact: whether a launch's grid is the partition's own.
@@ -94,8 +95,9 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
         if strides[axis] == 1 or (axis == last and shape[axis] == 1):
             unit = axis
             break
+    # What runs backwards counts as not aligned: the copy engine only steps forwards.
     aligned = address % WIDEST == 0 and all(
-        extent == 1 or axis == unit or stride * size % WIDEST == 0
+        extent == 1 or axis == unit or (stride >= 0 and stride * size % WIDEST == 0)
         for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
     )
     known = tuple(1 if axis == unit else None for axis in range(len(shape)))

@@ -21,7 +21,7 @@ from hypothesis import seed as fixed
 from hypothesis import strategies as st
 
 from cuda_async import Device
-from cutile import Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32, tf32
+from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32, tf32
 from cutile.dtypes import DTypeLike
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
@@ -33,8 +33,9 @@ PLAIN: dict[DTypeLike, Any] = {tf32: tf32_matmul, i8: integer_matmul}
 """Products that nothing follows."""
 ALLOWED: dict[DTypeLike, float] = {**TOLERANCE, f8e4m3fn: TOLERANCE[bf16], tf32: 2e-3, i8: 0.0}
 
-Lies = Literal["whole", "wide", "odd"]
-"""How rows lie: one behind the other; in wider rows that begin at multiples of 16 bytes; or anywhere."""
+Lies = Literal["whole", "wide", "odd", "apart", "backwards"]
+"""How rows lie: one behind the other; in wider rows that begin at multiples of 16 bytes; or anywhere; with a row
+between; the last one first."""
 
 TILES = ((128, 256, 64), (128, 192, 64), (128, 128, 64), (128, 96, 64), (64, 256, 64), (64, 128, 64), (64, 64, 64))
 TILES_OF_FEW_ROWS = ((16, 64, 64), (8, 64, 128), (1, 64, 64), (20, 128, 64), (48, 256, 64), (96, 128, 64))
@@ -66,6 +67,7 @@ class Random:
     residual: bool
     activation: Activation
     seed: int
+    cluster: int = 1
 
 
 def products(most: int) -> st.SearchStrategy[Random]:
@@ -73,7 +75,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
     extent = st.one_of(st.integers(1, most), st.sampled_from([1, 64, 128, 192, 256]).filter(lambda n: n <= most))
     # so deep that the turns of few tile blocks are divided
     depth = st.one_of(extent, extent, st.sampled_from([2048, 2568, 4104]))
-    layout = st.builds(Layout, st.booleans(), st.sampled_from(["whole", "wide", "odd"]))
+    layout = st.builds(Layout, st.booleans(), st.sampled_from(["whole", "wide", "odd", "apart", "backwards"]))
     plain = st.sampled_from([True, False, False])  # what follows is rarer than nothing
     return st.builds(
         Random,
@@ -88,21 +90,28 @@ def products(most: int) -> st.SearchStrategy[Random]:
         plain,
         st.one_of(st.just("none"), st.sampled_from(tuple(ACTIVATIONS))),
         st.integers(0, 2**32 - 1),
+        st.sampled_from([1, 1, 2]),
     )
 
 
 def operand(values: np.ndarray[Any, Any], layout: Layout, random: np.random.Generator) -> Tensor:
     """A tensor of these values that lies so; around it is noise, that must not be read as part of it."""
     stored = np.ascontiguousarray(values.T if layout.turned else values)
+    if layout.lies == "backwards":
+        stored = stored[::-1]
     rows, columns = stored.shape
     per_line = 16 // stored.dtype.itemsize
-    above, left, right = {"whole": (0, 0, 0), "wide": (1, per_line, -columns % per_line), "odd": (1, 3, 2)}[layout.lies]
+    fill = -columns % per_line
+    margins = {"wide": (1, per_line, fill), "odd": (1, 3, 2), "apart": (1, 0, fill)}
+    above, left, right = margins.get(layout.lies, (0, 0, 0))
+    step = 2 if layout.lies == "apart" else 1
     scale = 100 if stored.dtype.itemsize == 1 else 1e3
-    noise = np.clip(random.standard_normal((rows + 2 * above, left + columns + right)), -1, 1) * scale
+    noise = np.clip(random.standard_normal((step * rows + 2 * above, left + columns + right)), -1, 1) * scale
     around = noise.astype(stored.dtype)
-    around[above : above + rows, left : left + columns] = stored
+    here = (slice(above, above + step * rows, step), slice(left, left + columns))
+    around[here] = stored
     tensor = api.from_numpy(around).sync()
-    view = tensor.slice((above, above + rows), (left, left + columns)) if layout.lies != "whole" else tensor
+    view = tensor if layout.lies == "whole" else tensor[::-1] if layout.lies == "backwards" else tensor[here]
     return view.transpose() if layout.turned else view
 
 
@@ -140,6 +149,7 @@ def check(case: Random) -> None:
             bias=api.from_numpy(bias).sync() if case.bias else None,
             residual=api.from_numpy(residual).sync() if case.residual else None,
             activation=case.activation,
+            options=CompileOptions(num_cta_in_cga=case.cluster),
         )
     result = made.sync().to_numpy().sync()
     wide = [each.astype(np.float64) for each in (x, y, bias, residual)]

@@ -48,6 +48,20 @@ def gemm_centred(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
 
 
 @ct.entry
+def gemm_asserted(z: Mut, x: Tensor, y: Tensor, most: i32, *, BK: Const = 64):
+    """z = x @ y of no more than so many turns, which the kernel itself asserts."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    turns = ct.num_tiles(part_x, 1)
+    assert turns + i <= most, "more turns than there may be"
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(turns):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
 def gemm_f64(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 16):
     """z = x @ y in f64."""
     BM, BN = z.shape
@@ -138,6 +152,10 @@ def _fused(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
     return gemm_fused(z, x, y, bias, residual, BK=BK, BIAS=1, RESIDUAL=1, ACTIVATION=1)
 
 
+def _asserted(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
+    return gemm_asserted(z, x, y, 10, BK=BK)
+
+
 def _centred(tall: int) -> Callable[[Array, Array], Array]:
     """The meaning of `gemm_centred` for tiles so tall."""
 
@@ -166,20 +184,30 @@ CASES = (
     Small("cluster, shared left", (300, 304, 320), (256, 128, 64), cluster=2),
     Small("cluster, right by columns", (640, 264, 136), (128, 256, 64), y=COLUMNS, cluster=2),
     Small("cluster, more tiles", (2100, 1104, 64), (128, 64, 64), cluster=2),
+    Small("divided", (64, 128, 4096), (64, 64, 64)),
+    Small("divided, edges", (136, 72, 2568), (128, 64, 64), f16),
+    Small("divided, few rows", (7, 136, 4104), (16, 64, 64), y=COLUMNS),
     Small("fused", (200, 304, 128), (128, 256, 64), make=_fused, wanted=lambda x, y: np.maximum(x @ y + 1, 0) + 2),
     Small("exchange between warps", (300, 200, 64), (128, 128, 64), make=gemm_centred, wanted=_centred(128)),
     Small("exchange, more tiles", (1600, 1704, 64), (128, 128, 64), f16, make=gemm_centred, wanted=_centred(128)),
+    Small("asserted", (256, 256, 192), (128, 128, 64), make=_asserted),
     Small("stored by threads", (200, 136, 128), (128, 128, 64), out=f32),
     Small("tf32, along K", (200, 264, 100), (128, 128, 32), f32, y=COLUMNS, make=gemm_tf32),
-    Small("tf32, by rows", (130, 72, 96), (64, 64, 32), f32, make=gemm_tf32, plan=RING),
+    Small("tf32, right across K", (130, 72, 96), (64, 64, 32), f32, make=gemm_tf32),
     Small("fp8, along K", (200, 264, 272), (128, 256, 128), f8e4m3fn, bf16, y=COLUMNS),
-    Small("fp8, by rows", (70, 96, 144), (64, 64, 64), f8e4m3fn, bf16, plan=PLAIN),
+    Small("fp8, right across K", (70, 96, 144), (64, 64, 64), f8e4m3fn, bf16),
     Small("int8, along K", (200, 264, 272), (128, 256, 128), i8, i32, y=COLUMNS, make=gemm_integers),
-    Small("int8, by rows", (70, 96, 144), (64, 64, 64), i8, i32, make=gemm_integers, plan=PLAIN),
+    Small("int8, right across K", (70, 96, 144), (64, 64, 64), i8, i32, make=gemm_integers),
+    Small("int8, left across K", (96, 70, 144), (64, 64, 64), i8, i32, x=COLUMNS, y=COLUMNS, make=gemm_integers),
+    Small("tf32, left across K", (264, 200, 96), (128, 64, 32), f32, x=COLUMNS, y=COLUMNS, make=gemm_tf32),
+    Small("int8, both across K", (96, 64, 144), (64, 64, 64), i8, i32, x=COLUMNS, make=gemm_integers, plan=PLAIN),
     Small("unaligned", (77, 100, 33), (64, 64, 32), plan=PLAIN),
     Small("unaligned, in wider rows", (77, 100, 133), (128, 128, 64), f16, x=ODD, y=ODD, plan=PLAIN),
     Small("rows that are no 64", (200, 176, 96), (96, 80, 48), plan=RING),
-    Small("few rows", (5, 264, 512), (16, 64, 64), plan=RING),
+    Small("few rows", (5, 264, 512), (16, 64, 64)),
+    Small("few rows, by columns", (24, 520, 200), (32, 128, 64), f16, x=COLUMNS, y=COLUMNS),
+    Small("few rows, more tiles", (40, 9000, 64), (16, 128, 64)),
+    Small("few rows, unaligned", (5, 100, 77), (16, 64, 64), plan=PLAIN),
     Small("f32", (100, 130, 70), (64, 64, 32), f32, plan=PLAIN),
     Small("f32, wide", (256, 256, 64), (128, 128, 32), f32, plan=RING),
     Small("f64", (70, 72, 40), (64, 64, 16), f64, make=gemm_f64, plan=RING),

@@ -46,7 +46,7 @@ def test_operands_lie_as_they_are_said_to() -> None:
     with Device.host():
         for turned in (False, True):
             alignments: set[int] = set()
-            for lies in ("whole", "wide", "odd"):
+            for lies in ("whole", "wide", "odd", "apart", "backwards"):
                 made = products.operand(values, Layout(turned, lies), random)
                 assert np.array_equal(made.to_numpy().sync(), values)
                 assert made.dtype is f16

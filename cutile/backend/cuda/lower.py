@@ -275,7 +275,8 @@ class Lowering:
             self._print(op)
         elif isinstance(op, Assert):
             index = tuple(self._block_ids[axis] for axis in range(3))
-            self._builder.add(FailUnless(self._map[op.condition], index, message=op.message, where=op.where))
+            made = FailUnless(self._map[op.condition], index, message=op.message, where=op.where, thread=self._speaker)
+            self._builder.add(made)
         else:
             self._plain_operation(op)
 
@@ -305,6 +306,11 @@ class Lowering:
         if accumulator is not None and self._placement[products[0].acc] != accumulator:
             return None
         return plan(op, self._definitions, self._uses, accumulator, self._arch)
+
+    @property
+    def _speaker(self) -> int:
+        """The thread that says what failed."""
+        return 0
 
     def _run_ahead(self, op: For, ring: Ring) -> None:
         """A loop whose operands are copied `slots - 1` turns ahead of their product."""

@@ -467,12 +467,13 @@ class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
 
 
 class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
-    """Unless the condition holds, say that the assertion failed in the tile block of this index, and trap."""
+    """Unless the condition holds, `thread` says that the assertion failed, in which tile block, and traps."""
 
     condition: Value = operand(SCALAR_BOOL)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     message: str = attribute()
     where: tuple[str, str, int, str] = attribute()
+    thread: int = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

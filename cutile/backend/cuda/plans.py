@@ -6,6 +6,8 @@ the lowered function, and so in the dump.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.roles import RoleLowering
 from cutile.backend.cuda.specialise import Specialised, plan
@@ -25,8 +27,14 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     if not any(isinstance(op, Mma) for op in function.walk()):
         return lower_for_one_group(function, target, options)
     found = plan(function, arch, options)
-    if isinstance(found, Specialised):
-        return RoleLowering(function, found, arch).run()
+    room = arch.shared_bytes
+    while isinstance(found, Specialised):
+        made = RoleLowering(function, found, arch).run()
+        if made.facts["shared_bytes"] <= arch.shared_bytes:
+            return made
+        # What follows the loop passes through shared memory too, which is known only now: a ring of fewer slots.
+        room -= found.slot_bytes
+        found = plan(function, replace(arch, shared_bytes=room), options)
     made = lower_for_one_group(function, target, options)
     made.facts["refused"] = (("specialised warps", found),)
     return made

@@ -127,6 +127,7 @@ class RoleLowering(DividedLoop):
             **self._divided_facts(),
             cluster=plan.cluster,
             computing=GROUP * plan.groups,
+            **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
             tensor_maps=tuple(
                 (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded)
                 for (value, form), name in self._maps.items()
@@ -146,16 +147,26 @@ class RoleLowering(DividedLoop):
 
     def _load_tile(self) -> None:
         self._tile_indices()
-        loop = self._plan.loop
         for op in self._function.body.operations:
-            if op is loop:
-                break
-            if op in self._plan.needed and op not in self._hoisted:
+            if op is self._plan.loop:
+                self._load_turns(self._plan.loop)
+            elif op in self._loaders and op not in self._hoisted:
                 self._operation(op)
+
+    @property
+    def _loaders(self) -> frozenset[Op]:
+        """The operations of the kernel that the loading warps do."""
+        return self._plan.needed | self._plan.asserts
+
+    @property
+    def _speaker(self) -> int:
+        return GROUP * self._plan.groups
+
+    def _load_turns(self, loop: For) -> None:
         turn = Value(self._current_turn.type, "turn")
         with self._builder.block(self._copy(loop.induction), turn) as body:
             for op in loop.body.operations:
-                if op in self._plan.needed:
+                if op in self._loaders:
                     self._operation(op)
             self._builder.location = self._plan.product.location
             nbytes = self._plan.left.panels.nbytes + self._plan.right.panels.nbytes
@@ -211,13 +222,13 @@ class RoleLowering(DividedLoop):
         """Everything. Where the tile block is, is worked out under the first product, unless the loop needs it."""
         if self._put_off is None:
             self._tile_indices()
-        elsewhere = self._hoisted.union(self._put_off or ())
+        elsewhere = self._hoisted.union(self._put_off or (), self._plan.asserts)
         operations = self._function.body.operations
         after = operations.index(self._plan.loop) + 1
         for op in operations[:after]:
             if op not in elsewhere:
                 self._operation(op)
-        self._finish_tile(operations[after:])
+        self._finish_tile([op for op in operations[after:] if op not in elsewhere])
 
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:

@@ -22,6 +22,7 @@ from cutile.backend.cuda import thirds
 from cutile.backend.cuda.crosswise import crosswise_accumulator, fragment_registers
 from cutile.backend.cuda.exchange import exchanged, sums_of, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
+from cutile.backend.cuda.guards import guards, is_scalar_work, operands_of
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
@@ -34,11 +35,10 @@ from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
 from cutile.ops.cast import Convert
-from cutile.ops.debug import Assert
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
-from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
-from cutile.ops.registry import family
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.view import StoreView
 from cutile.passes.reorder import why_linear
 
 MOST_APART = 64
@@ -61,8 +61,6 @@ AT_ONCE = 132
 BARRIER_BYTES = 8
 REGISTERS = {1: (0, 0), 2: (56, 224), 3: (32, 160)}
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
-
-_SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
 
 
 @dataclass(frozen=True)
@@ -108,6 +106,7 @@ class Specialised:
         store: the store that the copy engine does; None where threads do it themselves.
         buffers: places per warp in which the store's columns wait.
         needed: the scalar operations that the loading warps need.
+        asserts: what the kernel asserts, which the loading warps do too.
         promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
         limited: whether waits that last too long end the kernel.
         together: turns whose products the tensor cores add up before they are added in f32; 0 for all of them.
@@ -129,6 +128,7 @@ class Specialised:
     store: StoreMut | None
     buffers: int
     needed: frozenset[Op]
+    asserts: frozenset[Op]
     promoted: int = 0
     together: int = 0
     limited: bool = False
@@ -208,7 +208,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         _require(held <= MOST_BESIDE, f"a thread would hold {held} sums and operands, and has room for {MOST_BESIDE}")
     _require(depth * dtype.bits // 8 % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps")
     _require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
-    _require(not any(isinstance(op, Assert) for op in function.walk()), "an assert may end it at any tile block")
+    stores_views = any(isinstance(op, StoreView) for op in function.walk())
+    unsafe = bool(function.facts.get("unsafe", False))
+    _require(not (unsafe and stores_views), "what is stored by address may be what is loaded ahead")
     wanted_warps = options.num_worker_warps or 4 * groups
     _require(
         wanted_warps == 4 * groups, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}"
@@ -221,9 +223,15 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         left, right = right, left
     bounds = (loop.start, loop.stop, loop.step)
     axes = {each: _block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
-    cluster, along, left, right = _cluster(left, right, axes, options, swapped)
+    asserts = guards(function, loop)
+    if asserts is None:
+        raise _Refused("it asserts under conditions or in loops that the loading warps do not follow")
+    # A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
+    alone = bool(asserts) or stores_views
+    hints = replace(options, num_cta_in_cga=1) if alone else options
+    cluster, along, left, right = _cluster(left, right, axes, hints, swapped)
     known = (product, left.load, right.load, left.conversion, right.conversion)
-    others = [op for op in loop.body.operations[:-1] if op not in known]
+    others = [op for op in loop.body.operations[:-1] if op not in known and op not in asserts]
     for op in others:
         _require(is_scalar_work(op), f"the loop does more than multiply: {op.name}")
     _require(loop.body.terminator.operands == (product.result,), "the loop carries more than the sums")
@@ -232,7 +240,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     step = definitions.get(loop.step)
     _require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
     wanted = [loop.start, loop.stop, loop.step, *left.load.index, *right.load.index]
-    needed = _scalar_slice(wanted, definitions, loop)
+    needed = _scalar_slice(wanted, "an index of a load", definitions, loop)
+    for op in asserts:
+        needed |= _scalar_slice(operands_of(op), "an assertion", definitions, loop)
     accumulator = sums_of(rows, columns, groups) if swapped else group_accumulator((rows, columns), groups)
     if groups == thirds.GROUPS:
         _require(not swapped, f"{thirds.TALL} columns of few rows do not divide among 2 warp groups")
@@ -264,6 +274,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 store,
                 buffers,
                 frozenset(needed),
+                frozenset(asserts),
                 *(_promoted(tall, wide, depth, groups) if form.promoted else (0, 0)),
                 options.limit_waits,
                 swapped,
@@ -319,6 +330,7 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise _Refused(f"the {side} operand is a tensor that this launch writes")
+    _require(load.x not in definitions, f"the {side} operand's tensor is no argument, but made in the kernel")
     axis = tensor.unit_axis
     if axis is None:
         raise _Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
@@ -378,13 +390,7 @@ def _cluster(
     return (blocks, along, left, shared) if right_is_larger else (blocks, along, shared, right)
 
 
-def is_scalar_work(op: Op) -> bool:
-    """Whether an operation only computes with numbers."""
-    known = isinstance(op, TensorDim) or family(type(op)) in _SCALAR_FAMILIES
-    return known and all(isinstance(each.type, TileType) and each.type.is_scalar for each in op.results)
-
-
-def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop: For) -> set[Op]:
+def _scalar_slice(wanted: Sequence[Value], of: str, definitions: Mapping[Value, Op], loop: For) -> set[Op]:
     """The operations that make the wanted numbers."""
     needed: set[Op] = set()
     pending = list(wanted)
@@ -392,11 +398,11 @@ def _scalar_slice(wanted: Sequence[Value], definitions: Mapping[Value, Op], loop
         value = pending.pop()
         op = definitions.get(value)
         if op is None:
-            _require(value not in loop.body.arguments[1:], "an index of a load depends on the sums")
+            _require(value not in loop.body.arguments[1:], f"{of} depends on the sums")
             continue
         if op in needed:
             continue
-        _require(is_scalar_work(op), f"an index of a load depends on more than numbers: {op.name}")
+        _require(is_scalar_work(op), f"{of} depends on more than numbers: {op.name}")
         needed.add(op)
         pending += [each for each in op.operands if isinstance(each.type, TileType)]
     return needed

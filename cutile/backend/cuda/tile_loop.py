@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from cutile.backend.cuda.guards import is_scalar_work
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import FirstTile, StorePart, TileIndex, TileStep
-from cutile.backend.cuda.specialise import Specialised, is_scalar_work
+from cutile.backend.cuda.specialise import Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
@@ -34,7 +35,7 @@ class TileLoop(Lowering):
         self._warps = 4 * plan.groups
         self._turn: Value | None = None
         self._number: Value | None = None
-        self._put_off = None if plan.together else put_off(function, plan.loop)  # there are several first products
+        self._put_off = None if plan.together else put_off(function, plan)  # else there are several first products
         self._asked = {op.axis: op for op in reversed(list(function.walk())) if isinstance(op, TileBlockId)}
 
     @property
@@ -94,7 +95,8 @@ class TileLoop(Lowering):
     def _index_axes(self) -> list[int]:
         """The axes along which the index of the tile block is wanted."""
         stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut | StorePart)]
-        return sorted(self._asked.keys() | set(range(max(stored, default=0))))
+        said = [3] * bool(self._plan.asserts)  # with the whole index
+        return sorted(self._asked.keys() | set(range(max(stored + said, default=0))))
 
     def _index_name(self, axis: int) -> str:
         return self._asked[axis].result.name if axis in self._asked else f"block_{axis}"
@@ -140,12 +142,13 @@ class TileLoop(Lowering):
                 self._map[op.result] = self._block_ids[op.axis]
 
 
-def put_off(function: Function, loop: For) -> list[Op] | None:
+def put_off(function: Function, plan: Specialised) -> list[Op] | None:
     """What stands before the loop, and can wait until it is over: numbers made from the tile block's index.
 
     None where something else before it, or the loop itself, needs them.
     """
-    before = function.body.operations[: function.body.operations.index(loop)]
+    loop, operations = plan.loop, function.body.operations
+    before = [op for op in operations[: operations.index(loop)] if op not in plan.asserts]
     found: list[Op] = []
     late: set[Value] = set()
     for op in before:

@@ -33,7 +33,13 @@ def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
     whole = debug.failure_text(op.message, op.where, (MARK,))
     head, tail = whole.split(f"({MARK})")
     made = kernel.bind(
-        "fail_unless", "debug.fail_unless", quoted(head), quoted(tail), quoted(op.message), quoted(tuple(op.where))
+        "fail_unless",
+        "debug.fail_unless",
+        quoted(head),
+        quoted(tail),
+        quoted(op.message),
+        quoted(tuple(op.where)),
+        *([f"speaker={op.thread}"] if op.thread else []),
     )
     return Call(made, tuple(map(kernel.use, op.operands)))
 

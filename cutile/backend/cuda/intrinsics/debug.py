@@ -187,24 +187,35 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     return intrinsic("say", None, kinds, generate)
 
 
+def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[str, str, int] = ("", "", 0)) -> None:
+    """Print `form` with 32-bit numbers, and end the kernel with an error.
+
+    Args:
+        message: for the driver's own report.
+        at: the kernel, file and line, likewise.
+    """
+    kernel, file, line = at
+    _say(b, f"{form}\n", numbers)
+    call(b, "__assertfail", VOID, [text(b, message), text(b, file), i32c(line), text(b, kernel), const(I64, 1)])
+
+
 @cache
-def fail_unless(head: str, tail: str, message: str, where: tuple[str, str, int, str]) -> Any:
+def fail_unless(head: str, tail: str, message: str, where: tuple[str, str, int, str], speaker: int = 0) -> Any:
     """`f(condition, x, y, z)`: where the condition does not hold, say so and trap.
 
     Args:
         head, tail: the text of the failure, before and after the tile block's index.
         message, where: the assertion's, for the driver's own report.
+        speaker: the thread that does so.
     """
     kernel, file, line, _ = where
 
     def generate(b: Any, values: list[Any]) -> None:
         condition, *index = values
-        failed = b.and_(b.not_(condition), b.icmp_unsigned("==", thread(b), i32c(0)))
+        failed = b.and_(b.not_(condition), b.icmp_unsigned("==", thread(b), i32c(speaker)))
         with b.if_then(failed, likely=False):
-            form = f"{_escaped(head)}(%d, %d, %d){_escaped(tail)}\n"
-            _say(b, form, index)
-            operands = [text(b, message), text(b, file), i32c(line), text(b, kernel), const(I64, 1)]
-            call(b, "__assertfail", VOID, operands)
+            form = f"{_escaped(head)}(%d, %d, %d){_escaped(tail)}"
+            give_up(b, form, index, message, (kernel, file, line))
 
     from cutile.dtypes import i32
 

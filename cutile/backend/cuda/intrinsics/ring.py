@@ -11,8 +11,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.intrinsics.debug import give_up
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, i32c, shared, thread
+from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, block, i32c, shared, thread
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_, i32
 
@@ -46,19 +47,34 @@ LONGEST = 2 * 10**9
 """Nanoseconds that a limited wait lasts."""
 
 
-def wait_parity(b: Any, barrier: Any, parity: Any, limited: bool = False) -> None:
-    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it.
-
-    `limited`: where that takes too long, end the kernel with an error.
-    """
+def wait_parity(b: Any, barrier: Any, parity: Any) -> None:
+    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it."""
     text = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
-    if limited:
-        text = (
-            "{ .reg .pred p; .reg .u64 since, now; mov.u64 since, %globaltimer; "
-            "W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; mov.u64 now, %globaltimer; "
-            f"sub.u64 now, now, since; setp.gt.u64 p, now, {LONGEST}; @p trap; bra W; D: }}"
-        )
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
+
+
+def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any) -> None:
+    """As `wait_parity`; where it takes too long, say `what` is wrong, in which turn, and end the kernel.
+
+    One thread of a warp group does so. The others wait on: were they to end the kernel, nothing would be said.
+    """
+    number = thread(b)
+    speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(GROUP - 1)), i32c(0)), I32)
+    late = asm(
+        b,
+        I32,
+        [barrier, parity, speaks],
+        "{ .reg .pred p; .reg .u64 since, now; mov.u32 $0, 0; mov.u64 since, %globaltimer; "
+        "W: mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; @p bra D; mov.u64 now, %globaltimer; "
+        f"sub.u64 now, now, since; setp.gt.u64 p, now, {LONGEST}; setp.ne.and.b32 p, $3, 0, p; @!p bra W; "
+        "mov.u32 $0, 1; D: }",
+        "=&r,r,r,r,~{memory}",
+        effect=True,
+        convergent=True,
+    )
+    with b.if_then(b.icmp_unsigned("!=", late, i32c(0)), likely=False):
+        said = f"{what}{' of turn %d' if turn else ''}: waited for over 2 s, in thread %d of block %d"
+        give_up(b, said, [*turn, number, block(b)], "a wait lasted over 2 s")
 
 
 @cache
@@ -103,7 +119,11 @@ def acquire(slots: int, offset: int, nbytes: int, limited: bool = False) -> Any:
         (turn,) = values
         full = full_barrier(b, turn, slots, offset)
         before = b.xor(_parity(b, turn, slots), i32c(1))
-        wait_parity(b, b.add(full, i32c(slots * BARRIER)), before, limited)
+        empty = b.add(full, i32c(slots * BARRIER))
+        if limited:
+            wait_limited(b, empty, before, "the slot is never given up for the loads", turn)
+        else:
+            wait_parity(b, empty, before)
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         asm(b, VOID, [full, i32c(nbytes)], text, "r,r,~{memory}", effect=True)
 
@@ -116,7 +136,11 @@ def wait(slots: int, offset: int, limited: bool = False) -> Any:
 
     def generate(b: Any, values: list[Any]) -> None:
         (turn,) = values
-        wait_parity(b, full_barrier(b, turn, slots, offset), _parity(b, turn, slots), limited)
+        full, parity = full_barrier(b, turn, slots, offset), _parity(b, turn, slots)
+        if limited:
+            wait_limited(b, full, parity, "nothing arrives of the loads", turn)
+        else:
+            wait_parity(b, full, parity)
 
     return intrinsic("wait", None, [INTEGER], generate)
 
@@ -140,7 +164,10 @@ def follow(offset: int, limited: bool = False) -> Any:
 
     def generate(b: Any, _: list[Any]) -> None:
         with b.if_then(b.icmp_unsigned(">=", thread(b), i32c(GROUP))):
-            wait_parity(b, address(b, offset), i32c(0), limited)
+            if limited:
+                wait_limited(b, address(b, offset), i32c(0), "the first warp group never gets ahead")
+            else:
+                wait_parity(b, address(b, offset), i32c(0))
 
     return intrinsic("follow", None, [], generate)
 

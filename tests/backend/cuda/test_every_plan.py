@@ -1,0 +1,69 @@
+"""The ring of every plan that the library's products get on Hopper, whatever the tile that is chosen for them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from cutile.backend.cuda.ops import RingStart
+from cutile.backend.cuda.ring_model import check_function
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, i8, i32
+from cutile.ir.core import Function
+from cutile.ir.types import TensorType, Type
+from kernels.gemm import gemm
+from kernels.gemm_choice import HOPPER
+from kernels.gemm_fused import gemm_fused
+from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_stacked, gemm_tf32
+from tests.backend.cuda.programs import lowered, shipped
+from tests.support.programs import mut, tensor
+
+FEW = tuple(product((8, 16), (64, 128, 256)))
+TILES = FEW + tuple(product(HOPPER.rows, HOPPER.columns))
+
+
+def turned(dtype: DTypeLike) -> TensorType:
+    """A transposed view."""
+    return TensorType(dtype, (None, None), (1, None), 16)
+
+
+def made(kernel: Any, tile: tuple[int, int], dtype: DTypeLike, out: DTypeLike, y: TensorType, **more: Any) -> Function:
+    x = tensor(2, dtype)
+    types: dict[str, Type] = {"z": mut(*tile, dtype=out), "x": x, "y": y}
+    if kernel is gemm_fused:
+        types |= {"bias": tensor(1, dtype), "residual": x}
+    return shipped(kernel, types, BK=HOPPER.depth * 16 // dtype.bits, **more)
+
+
+PRODUCTS: dict[str, tuple[Any, DTypeLike, DTypeLike, bool, dict[str, Any]]] = {
+    "bf16": (gemm, bf16, bf16, False, {}),
+    "f16, right by columns": (gemm, f16, f32, True, {}),
+    "fused": (gemm_fused, bf16, bf16, False, {"BIAS": 1, "RESIDUAL": 1, "ACTIVATION": 2}),
+    "stacked": (gemm_stacked, bf16, bf16, False, {"TALL": 4}),
+    "tf32": (gemm_tf32, f32, f32, True, {}),
+    "fp8": (gemm, f8e4m3fn, bf16, True, {}),
+    "int8": (gemm_integers, i8, i32, True, {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_rings_neither_deadlock_nor_overwrite(name: str) -> None:
+    kernel, dtype, out, by_columns, more = PRODUCTS[name]
+    rings = 0
+    for tile in TILES:
+        function = made(kernel, tile, dtype, out, turned(dtype) if by_columns else tensor(2, dtype), **more)
+        for cluster in (1, 2):
+            plan = lowered(function, num_cta_in_cga=cluster)
+            turns = check_function(plan)
+            has_ring = any(isinstance(op, RingStart) for op in plan.walk())
+            assert (turns > 10) is has_ring, (tile, cluster)
+            rings += has_ring
+    assert rings > len(TILES)
+
+
+def test_a_batch_in_one_tile_has_no_such_ring() -> None:
+    x = tensor(3, bf16)
+    function = shipped(gemm_batched, {"z": mut(1, 128, 128, dtype=bf16), "x": x, "y": x}, BK=64)
+    assert check_function(lowered(function)) == 0
