@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cuda_async import Device
-from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, i8, tf32, u8
+from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, tf32, u8
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ HOPPER = Chip(6.0e12, 80e9, 80e9, 4.2e12, 100e9, 2.0e-6, (64, 128), (64, 96, 128
 of 128 x 192 took 2 % less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, which loads as
 much."""
 
+EXACT = {(128, 128): 2.8e-6, (64, 128): 1.5e-6, (128, 64): 1.5e-6, (64, 64): 0.85e-6, (32, 64): 0.6e-6}
+"""f32 on an H200, by fused multiply-adds: seconds of a step of 32 with a tile, as measured."""
+
 AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200)
 """A100, with products of single warps."""
 
@@ -73,7 +76,7 @@ EFFICIENCY = {64: 0.95, 96: 0.96, 128: 0.98, 160: 0.98, 224: 0.98}
 """Of an instruction by its columns, relative to 256 columns: the left operand is read again for each; columns that are
 no multiple of 64 come in more copies."""
 
-Lie = Literal["along", "left across", "right across", "otherwise"]
+Lie = Literal["along", "left across", "right across", "both across", "otherwise"]
 
 GROUP, ROWS = 128, 64
 """Threads that share the sums of so many rows."""
@@ -123,24 +126,28 @@ def choose(
     units, hopper = device.properties.multiprocessor_count, device.arch == "sm_90a"
     if dtype in (f16, bf16):
         return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held)
-    if dtype in ALONG_K and hopper and lie != "otherwise":
+    if dtype in ALONG_K and hopper and lie not in ("both across", "otherwise"):
         if dtype in EIGHTS:
             held = max(held, 2)  # products of some steps are added up apart from the sums
         turned = lie == "right across"  # what is multiplied is the transpose
         found = best(*((n, m) if turned else (m, n)), k, HOPPER, units, batch=batch, held=held, bits=dtype.bits)
         return replace(found, rows=found.columns, columns=found.rows) if turned else found
+    if dtype is f32 and hopper and lie != "otherwise":
+        return best_exact(m, n, k, units, batch=batch)
     return BYTES if dtype.bits == 8 else PLAIN
 
 
 def how_they_lie(x: Tensor, y: Tensor) -> Lie:
-    """How `x`, (m, k), and `y`, (k, n), lie, where the copy engine takes the rows of both: both contiguous along K, or
-    one of them across; "otherwise" where both lie across, or rows begin at odd places."""
+    """How `x`, (m, k), and `y`, (k, n), lie, where the copy engine takes the rows of both: both contiguous along K,
+    one of them across, or both; "otherwise" where rows begin at odd places."""
     left, right = x.spec().layout, y.spec().layout
     if not left.alignment == right.alignment == 16:
         return "otherwise"
     if left.strides[-1] == 1:
         return "along" if right.strides[-2] == 1 else "right across" if right.strides[-1] == 1 else "otherwise"
-    return "left across" if left.strides[-2] == right.strides[-2] == 1 else "otherwise"
+    if left.strides[-2] == 1:
+        return "left across" if right.strides[-2] == 1 else "both across" if right.strides[-1] == 1 else "otherwise"
+    return "otherwise"
 
 
 def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held: int = 1, bits: int = 16) -> Choice:
@@ -173,6 +180,21 @@ def best(m: int, n: int, k: int, chip: Chip, units: int, *, batch: int = 1, held
         if held * rows * columns <= chip.sums * GROUP * rows // ROWS
     ]
     return min(tried, key=lambda choice: (choice.seconds, -choice.rows * choice.columns, choice.rows))
+
+
+def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1) -> Choice:
+    """The fastest tile for a product of f32 on Hopper, by the seconds that a step takes.
+
+    Example:
+        >>> found = best_exact(512, 512, 512, 132)  # 128 by 128 would leave all but 16 multiprocessors idle
+        >>> found.rows * found.columns < 64 * 128
+        True
+    """
+    tried = [
+        Choice(*tile, PLAIN.depth, -(-batch * -(-m // tile[0]) * -(-n // tile[1]) // units) * -(-k // 32) * step)
+        for tile, step in EXACT.items()
+    ]
+    return min(tried, key=lambda choice: choice.seconds)
 
 
 def predict(

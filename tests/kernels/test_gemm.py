@@ -187,7 +187,7 @@ def test_how_operands_lie_is_known() -> None:
         assert how_they_lie(x, y.transpose()) == "along"
         assert how_they_lie(x, by_rows) == "right across"
         assert how_they_lie(across, y.transpose()) == "left across"
-        assert how_they_lie(across, by_rows) == "otherwise"
+        assert how_they_lie(across, by_rows) == "both across"
         assert how_they_lie(x, odd.transpose()) == "otherwise"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -116,20 +117,34 @@ def libraries_of(modules: Sequence[str]) -> list[bytes]:
     return [_libdevice()] if any("__nv_" in each for each in modules) else []
 
 
+def _machine_code(source: Source, arch: Architecture) -> tuple[bytes, str]:
+    """A cubin and the linker's log."""
+    modules = to_llvm(source, arch)
+    return link(compile_ir(modules, arch, libraries_of(modules)), arch)
+
+
 def build(source: Source, target: Target) -> Executable:
     """Compile generated text for an architecture.
+
+    How many blocks share a multiprocessor is what lowering hopes for, from a count of registers. Where they spill, the
+    kernel is compiled anew for one block, unless the user asked for them.
 
     Raises:
         CompilationError: Numba, NVVM or the linker refused it.
     """
     arch = architecture(target.arch)
     try:
-        modules = to_llvm(source, arch)
-        cubin, log = link(compile_ir(modules, arch, libraries_of(modules)), arch)
+        cubin, log = _machine_code(source, arch)
+        report = read_log(log)
+        if report.spills and source.facts.get("may_have_fewer_blocks"):
+            given_up = source.facts["min_blocks"]
+            source = replace(source, facts={**source.facts, "min_blocks": 0})
+            cubin, log = _machine_code(source, arch)
+            log = f"{given_up} blocks to a multiprocessor would spill {report.spills} bytes: not asked for\n{log}"
+            report = read_log(log)
     except CompilationError as error:
         error.add_note(f"while compiling {source.entry} for {arch.name}")
         raise
-    report = read_log(log)
     facts = dict(source.facts) | {
         "registers": report.registers,
         "stack": report.stack,

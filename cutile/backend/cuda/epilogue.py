@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutile.backend.cuda.ops import Part, StorePart
-from cutile.backend.cuda.panels import Panels
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -33,8 +32,9 @@ class _CannotCut(Exception):
     """An operation does not work column by column."""
 
 
-def cut(function: Function, loop: For) -> Function:
-    """The function with what follows the loop in pieces, or as it is where it cannot be, or need not be."""
+def cut(function: Function, loop: For, width: int) -> Function:
+    """The function with what follows the loop in pieces of so many columns, or as it is where it cannot be, or need not
+    be."""
     operations = function.body.operations
     place = operations.index(loop)
     after = operations[place + 1 :]
@@ -43,10 +43,7 @@ def cut(function: Function, loop: For) -> Function:
         return function
     sums = loop.results[0]
     columns = sums.tile.shape[1]
-    if columns % 16:
-        return function
-    width = Panels(columns, 1, 2, k_major=False).span
-    if width == columns:
+    if columns % width or width == columns:
         return function
     builder = Builder(Block())
     try:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutile.backend.cuda.accesses import Access, hands_on, is_native, waits_after, waits_before
-from cutile.backend.cuda.budget import check_budget
+from cutile.backend.cuda.budget import SPARE, check_budget, registers
 from cutile.backend.cuda.layout import Layout, blocked, register_map
 from cutile.backend.cuda.ops import (
     Barrier,
@@ -38,8 +38,9 @@ from cutile.backend.cuda.placement import (
     vector_width,
 )
 from cutile.backend.cuda.ring import Ring, plan
+from cutile.backend.cuda.shallow import Key, can_halve, halved, key_of, operand_words
 from cutile.backend.cuda.shared import Arena
-from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, stages
+from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, stages, step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.errors import KernelTypeError
@@ -75,6 +76,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
     made = Lowering(function, warps, arch).run()
+    while deep := _too_deep(made, arch, options.occupancy or 1):
+        function = halved(function, deep)
+        made = Lowering(function, warps, arch).run()
     check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
     made.facts["min_blocks"] = options.occupancy or made.facts["min_blocks"] or _occupancy(made, arch)
     return made
@@ -115,6 +119,22 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     ]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
+
+
+def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
+    """The products whose operands do not fit into registers beside their sums, but would in steps of less depth."""
+    layouts = layouts_of(function)
+    definitions = {value: op for op in function.walk() for value in op.results}
+    most = registers(arch, function.facts["threads"], blocks) - SPARE
+    found: set[Key] = set()
+    for op in function.walk():
+        if isinstance(op, Mma) and can_halve(op, definitions):
+            sums = layouts[op.attributes["layout"]].registers
+            words = operand_words(op, layouts, definitions)
+            least = words * step_of(op.a.tile.dtype) // op.a.tile.shape[1]
+            if sums + least <= most < sums + words:
+                found.add(key_of(op))
+    return found
 
 
 class Lowering:
@@ -329,7 +349,7 @@ class Lowering:
             for each in op.body.operations:
                 if each is ring.product:
                     self._staged_mma(op, ring, place)
-                elif each not in (ring.left, ring.right, *ring.rounded):
+                elif each not in (ring.left, ring.right, *ring.passed):
                     self._operation(each)
         self._loops -= 1
         self._builder.location = op.location
@@ -343,14 +363,15 @@ class Lowering:
         product = ring.product
         types = product.a.tile.dtype, product.b.tile.dtype
         where = stages(types[0], accumulator, product.a.tile.shape[1], right=types[1], swaps=ring.swaps)
-        for load, role, stage in zip((ring.left, ring.right), ("left", "right"), where, strict=True):
+        sides = (ring.left, "left"), (ring.right, "right")
+        for (load, role), stage, turned in zip(sides, where, ring.turned, strict=True):
             self._builder.location = load.location
             index = tuple(turn if value is loop.induction else self._map[value] for value in load.index)
             made = StageTile(x=self._map[load.x], turn=turn, index=index, shape=load.shape, role=role)
             self._add(
                 made,
                 layout=self._name(self._placement[load.result]),
-                axis=int(stage.swap) ^ 1,
+                axis=int(stage.swap == turned),
                 slots=ring.slots,
                 slot_bytes=ring.slot_bytes,
                 pitch=stage.pitch,
@@ -369,7 +390,7 @@ class Lowering:
             other=product.b.tile.dtype,
             depth=product.a.tile.shape[1],
             swaps=ring.swaps,
-            rounds=bool(ring.rounded),
+            rounds=ring.rounds,
         )
         accumulator = self._placement.accumulator(product)
         self._add(made, layout=self._name(accumulator), slots=ring.slots)

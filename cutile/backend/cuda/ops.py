@@ -335,6 +335,20 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
         return (self.acc.type,)
 
 
+class OuterMma(Op, name="cuda.outer_mma", effect=Effect.READ):
+    """Add the product of the operands in the slot of a turn to `acc`, by fused multiply-adds of f32.
+
+    When it is over, a warp has read all that it needs of the slot.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    turn: Value = operand(SCALAR_INT)
+    depth: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
 class GroupWait(Op, name="cuda.group_wait", effect=Effect.WRITE):
     """Wait until at most `pending` products are under way; with 0, the result may be read.
 

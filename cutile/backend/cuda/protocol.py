@@ -19,6 +19,7 @@ from cutile.backend.cuda.ops import (
     GroupMma,
     GroupWait,
     Lead,
+    OuterMma,
     Pieces,
     RingAcquire,
     RingRelease,
@@ -145,6 +146,9 @@ class _Walk:
             yield Event("wait", self._number(op.turn))
         elif isinstance(op, GroupMma):
             yield Event("begin", self._number(op.turn))
+        elif isinstance(op, OuterMma):
+            yield Event("begin", self._number(op.turn))
+            yield Event("finish", 0)
         elif isinstance(op, GroupWait):
             yield Event("finish", op.pending)
         elif isinstance(op, RingRelease) and self._number(op.condition):

@@ -12,8 +12,9 @@ A tile past the tensor's edge is all zeros and reads nothing, so what is staged 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout
@@ -28,6 +29,7 @@ from cutile.ir.types import TensorType
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute
 
 MOST_SLOTS = 4
 RESERVED = 1024
@@ -46,7 +48,10 @@ class Ring:
         slot_bytes: of one slot.
         blocks: blocks per multiprocessor that the shared memory is planned for.
         swaps: whether the operands lie transposed, as they do in memory.
-        rounded: the conversions of both operands from f32 to tf32, which happens as they are multiplied; or none.
+        turned: whether the axes of a load are those of its operand exchanged.
+        passed: what happens to the operands before they are multiplied, and needs no instruction of its own: exchanges
+            of axes, and conversions of both from f32 to tf32.
+        rounds: whether these are among them.
     """
 
     product: Mma
@@ -56,7 +61,9 @@ class Ring:
     slot_bytes: int
     blocks: int
     swaps: Swaps
-    rounded: tuple[Convert, ...]
+    turned: tuple[bool, bool]
+    passed: tuple[Op, ...]
+    rounds: bool
 
 
 def plan(
@@ -69,12 +76,11 @@ def plan(
     (product,) = products
     if not _is_number(definitions.get(loop.start), 0) or not _is_number(definitions.get(loop.step), 1):
         return None
-    sources = [_rounded_from(definitions.get(each), uses) for each in (product.a, product.b)]
-    rounds = any(each is not None for each in sources)
-    operands = [x if each is None else each.x for x, each in zip((product.a, product.b), sources, strict=True)]
-    if rounds and (sources[0] is None or sources[1] is None):
+    (left, over_left), (right, over_right) = (_passed(each, definitions, uses) for each in (product.a, product.b))
+    rounds, other = (any(isinstance(each, Convert) for each in some) for some in (over_left, over_right))
+    if rounds != other:
         return None
-    left, right = definitions.get(operands[0]), definitions.get(operands[1])
+    turned = _turned(over_left), _turned(over_right)
     if not isinstance(left, LoadTile) or not isinstance(right, LoadTile) or left is right:
         return None
     inner = {value for op in loop.body.operations for value in op.results}
@@ -83,7 +89,7 @@ def plan(
             return None
         if any(each in inner for each in load.index):
             return None
-    swaps = _swaps(product, left, right)
+    swaps = _swaps(product, left, right, turned)
     dtype, depth = product.a.tile.dtype, product.a.tile.shape[1]
     if swaps is None or depth % step_of(dtype):
         return None
@@ -93,7 +99,7 @@ def plan(
     for blocks in (2, 1) if words <= 64 and not _crowded(product, swaps, arch) else (1,):
         slots = min(most, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:
-            return Ring(product, left, right, slots, size, blocks, swaps, tuple(filter(None, sources)))
+            return Ring(product, left, right, slots, size, blocks, swaps, turned, (*over_left, *over_right), rounds)
     return None
 
 
@@ -111,18 +117,32 @@ def _is_number(op: Op | None, value: int) -> bool:
     return isinstance(op, Constant) and op.value == value
 
 
-def _rounded_from(op: Op | None, uses: Counter[Value]) -> Convert | None:
-    """The conversion from f32 to tf32 that an operand comes from, if a product is its only use."""
-    plain = isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
-    return op if isinstance(op, Convert) and plain and uses[op.result] == 1 else None
+def _passed(value: Value, definitions: Mapping[Value, Op], uses: Counter[Value]) -> tuple[Op | None, list[Op]]:
+    """What makes an operand, and what it passes through: exchanges of axes and a conversion from f32 to tf32, if each
+    has no other use."""
+    passed: list[Op] = []
+    op = definitions.get(value)
+    while uses[value] == 1 and (isinstance(op, Permute) or _rounds(op)):
+        passed.append(op)
+        (value,) = op.operands
+        op = definitions.get(value)
+    return op, passed
 
 
-def _swaps(product: Mma, left: LoadTile, right: LoadTile) -> Swaps | None:
+def _rounds(op: Op | None) -> TypeGuard[Convert]:
+    return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
+
+
+def _turned(passed: Sequence[Op]) -> bool:
+    return sum(isinstance(each, Permute) for each in passed) % 2 == 1
+
+
+def _swaps(product: Mma, left: LoadTile, right: LoadTile, turned: tuple[bool, bool]) -> Swaps | None:
     """How the operands lie if they are copied as they are; None where a product cannot take one so."""
     axes = _copied_axis(left), _copied_axis(right)
     if axes[0] is None or axes[1] is None:
         return None
-    swaps = axes[0] == 0, axes[1] == 0
+    swaps = (axes[0] == 0) != turned[0], (axes[1] == 0) != turned[1]
     dtype = product.a.tile.dtype
     if dtype in HALVES or dtype in (f64, tf32):
         return swaps

@@ -34,6 +34,7 @@ from cutile.backend.cuda.ops import (
     GroupWait,
     Lead,
     Opaque,
+    OuterMma,
     Part,
     Registers,
     RingAcquire,
@@ -49,6 +50,7 @@ from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import TensorMap
+from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
@@ -61,11 +63,14 @@ class RoleLowering(DividedLoop):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        function = function if plan.exchanged else cut(function, plan.loop)  # its columns are dealt out to warps
+        function = (
+            function if plan.exchanged else cut(function, plan.loop, plan.piece)
+        )  # its columns are dealt to warps
         parts = [(op, _part_layout(op, plan.accumulator)) for op in function.walk() if isinstance(op, Part)]
         super().__init__(function, plan, arch, ((plan.product, plan.accumulator), *parts))
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
-        self._staging = self._arena.reserve(plan.buffers * self._warps * self._store_panels.nbytes)
+        staged = self._warps * self._store_panels.nbytes if plan.store is not None else 0
+        self._staging = self._arena.reserve(plan.buffers * staged)
         self._barriers = self._arena.reserve((2 * plan.slots + 1) * BARRIER_BYTES)
         self._maps: dict[tuple[Value, TensorMap], str] = {}
 
@@ -246,9 +251,12 @@ class RoleLowering(DividedLoop):
         """The loop of products."""
         builder, plan = self._builder, self._plan
         builder.location = loop.location
+        bounds = self._bounds()
+        if plan.by_fma:
+            self._place(loop.results[0], self._added_up(self._outer_turns(loop, bounds)), plan.accumulator)
+            return
         sums = self._first_sums(loop)
         sums.name = loop.results[0].name
-        bounds = self._bounds()
         if plan.together:
             done = self._promoted_turns(sums, bounds)
         else:
@@ -288,7 +296,7 @@ class RoleLowering(DividedLoop):
         start, stop, step = bounds
         turn, acc = Value(self._current_turn.type, "turn"), Value(sums.type, sums.name)
         ring = {"slots": plan.slots, "offset": self._barriers}
-        given = {**ring, "cluster": plan.cluster, "warps": plan.crosswise}
+        given: dict[str, Any] = {**ring, "cluster": plan.cluster, "warps": plan.crosswise}
         groups = plan.steps if plan.crosswise else 1
         late = [Value(each.type, each.name) for each in self._late_values()]
         with builder.block(Value(start.type, loop.induction.name), acc, turn, *late) as body:
@@ -347,6 +355,34 @@ class RoleLowering(DividedLoop):
             return self._add(Blank(dtype=acc.dtype, shape=acc.shape), layout=layout).result
         sums = self._converted(self._map[loop.carried[0]], self._placement[loop.results[0]], self._plan.accumulator)
         return self._add(Opaque(x=sums), layout=layout).result
+
+    def _outer_turns(self, loop: For, bounds: list[Value]) -> Value:
+        """Turns of products by fused multiply-adds. Each warp gives up a slot as soon as it has read it."""
+        builder, plan, product = self._builder, self._plan, self._plan.product
+        sums = self._converted(self._map[loop.carried[0]], self._placement[loop.results[0]], plan.accumulator)
+        ring: dict[str, Any] = {"slots": plan.slots, "offset": self._barriers}
+        turn = Value(self._current_turn.type, "turn")
+        acc = self._copy(loop.body.arguments[1])
+        with builder.block(self._copy(loop.induction), acc, turn) as body:
+            builder.location = product.location
+            builder.add(RingWait(turn=turn, limited=plan.limited, **ring))
+            made = self._add(
+                OuterMma(acc=acc, turn=turn, depth=product.a.tile.shape[1]),
+                layout=self._name(plan.accumulator),
+                panels=(panels_fact(plan.left.panels), panels_fact(plan.right.panels)),
+                slots=plan.slots,
+                slot_bytes=plan.slot_bytes,
+                place=self._slots_at,
+            )
+            always = builder.constant(True, bool_)
+            builder.add(RingRelease(turn=turn, condition=always, cluster=plan.cluster, warps=True, **ring))
+            builder.yield_(made.result, self._after(turn, 1))
+        builder.location = loop.location
+        start, stop, step = bounds
+        run = self._add(For(start=start, stop=stop, step=step, carried=(sums, self._current_turn), body=body))
+        self._turn = run.results[1]
+        run.results[0].name = loop.results[0].name
+        return run.results[0]
 
     def _part(self, op: Part) -> None:
         layouts = {"source": self._name(self._plan.accumulator), "layout": self._name(self._placement[op.result])}

@@ -25,6 +25,7 @@ from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.guards import guards, is_scalar_work, operands_of
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.outer import outer_groups
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
 from cutile.backend.cuda.split import why_whole
 from cutile.backend.cuda.target import Architecture
@@ -38,6 +39,7 @@ from cutile.ops.cast import Convert
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
 from cutile.passes.reorder import why_linear
 
@@ -54,6 +56,8 @@ GOOD_SLOTS = 4
 """Slots of a ring for which a store makes do with fewer places."""
 MOST_BUFFERS = 4
 """Places per warp for pieces of a tile on their way to memory."""
+LEAST_SUMS = 32
+"""Sums of a thread from outer products up to which one warp group has a tile to itself."""
 MOST_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
 AT_ONCE = 132
@@ -71,14 +75,17 @@ class Operand:
         load: where it comes from.
         panels: how it lies in shared memory.
         axis: the axis of the load's tile that is contiguous in memory.
-        conversion: from f32 to tf32, which the copy engine does on the way.
+        passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
+            it, and the conversion from f32 to tf32, which the copy engine does on the way.
+        rounded: whether that is among these.
         shared: blocks of a cluster that need the same tile, and load a part each.
     """
 
     load: LoadTile
     panels: Panels
     axis: int
-    conversion: Convert | None = None
+    passed: tuple[Op, ...] = ()
+    rounded: bool = False
     shared: int = 1
 
     @property
@@ -86,7 +93,7 @@ class Operand:
         """How the copy engine loads it."""
         _, rows, _ = self.panels.part(self.shared)
         box = (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
-        return TensorMap(box, self.panels.swizzle, (1 - self.axis, self.axis), self.conversion is not None)
+        return TensorMap(box, self.panels.swizzle, (1 - self.axis, self.axis), self.rounded)
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,7 @@ class Specialised:
         lead: products by which the first group is ahead of the others from the start; 0 where all start together.
         crosswise: whether the left operand lies across K, and is read by threads (`crosswise.py`).
         whole: why no tile block's turns are divided (`split.py`); empty where they may be.
+        by_fma: whether the products are of f32, by fused multiply-adds in place of the tensor cores.
     """
 
     loop: For
@@ -136,17 +144,26 @@ class Specialised:
     lead: int = 0
     crosswise: bool = False
     whole: str = ""
+    by_fma: bool = False
 
     @property
     def readers(self) -> int:
         """Who says that a slot has been read: each group; each warp, where warps read by themselves."""
-        return self.groups * (4 if self.crosswise else 1)
+        return self.groups * (4 if self.crosswise or self.by_fma else 1)
 
     @property
     def steps(self) -> int:
         """Instructions that go through the depth of a turn."""
         tile = self.product.a.tile
         return tile.shape[1] * tile.dtype.bits // 8 // STEP_BYTES
+
+    @property
+    def piece(self) -> int:
+        """Columns that each thread has some of: what follows the loop is done for so many at a time."""
+        columns = self.product.acc.tile.shape[1]
+        if self.by_fma:
+            return self.accumulator.core[1]
+        return Panels(columns, 1, 2, k_major=False).span if columns % 16 == 0 else columns
 
     @property
     def grouped(self) -> int:
@@ -190,18 +207,22 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     depth = product.a.tile.shape[1]
     dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
     form = form_of(dtype, other, acc)
-    if form is None:
+    by_fma = dtype is other is acc is f32
+    if form is None and not by_fma:
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise _Refused(f"products of {of} that add up in {acc} keep to a warp")
     definitions = {value: op for op in function.walk() for value in op.results}
-    across = [not form.any_major and _lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
-    crosswise, swapped = any(across), across[1] or exchanged(rows, columns)
+    turns = form is not None and not form.any_major  # of what lies across K on the way in
+    across = [turns and _lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
+    crosswise, swapped = any(across), across[1] or (form is not None and exchanged(rows, columns))
     keeps = not (across[0] and swapped)
     _require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
     tall, wide = (columns, whole(rows)) if swapped else (rows, columns)
-    groups = _groups(tall, wide, form, "columns" if swapped else "rows")
+    groups = (
+        _outer_groups(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swapped else "rows")
+    )
     sums = tall * wide // (GROUP * groups)
-    if crosswise:
+    if form is not None and crosswise:
         twice = not form.promoted or sums <= MOST_TWICE
         _require(twice, f"a thread would hold {sums} sums twice, and has registers for {MOST_TWICE}")
         held = sums + fragment_registers(tall, depth * dtype.bits // 8, groups)
@@ -230,7 +251,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     alone = bool(asserts) or stores_views
     hints = replace(options, num_cta_in_cga=1) if alone else options
     cluster, along, left, right = _cluster(left, right, axes, hints, swapped)
-    known = (product, left.load, right.load, left.conversion, right.conversion)
+    known = (product, left.load, right.load, *left.passed, *right.passed)
     others = [op for op in loop.body.operations[:-1] if op not in known and op not in asserts]
     for op in others:
         _require(is_scalar_work(op), f"the loop does more than multiply: {op.name}")
@@ -247,10 +268,16 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     if groups == thirds.GROUPS:
         _require(not swapped, f"{thirds.TALL} columns of few rows do not divide among 2 warp groups")
         _require(not crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
-        why = thirds.why_not_thirds(function, loop, product, accumulator, apart=form.promoted)
+        why = thirds.why_not_thirds(function, loop, product, accumulator, apart=form is not None and form.promoted)
         _require(why is None, why or "")
     if crosswise:
         accumulator = crosswise_accumulator((rows, columns), groups, left.panels.size, exchanged=swapped)
+    if by_fma:
+        by_k = left.panels.k_major, right.panels.k_major
+        found = outer_groups((rows, columns), 4 * groups, by_k)
+        if found is None:
+            raise _Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
+        accumulator = found
     moving = bool(_block_axes(bounds, definitions))
     whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups)
     store = None if swapped or crosswise else _bulk_store(function)
@@ -275,12 +302,13 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 buffers,
                 frozenset(needed),
                 frozenset(asserts),
-                *(_promoted(tall, wide, depth, groups) if form.promoted else (0, 0)),
+                *(_promoted(tall, wide, depth, groups) if form is not None and form.promoted else (0, 0)),
                 options.limit_waits,
                 swapped,
-                _lead(groups, slots),
+                0 if by_fma else _lead(groups, slots),
                 crosswise,
                 whole_for,
+                by_fma,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -310,20 +338,31 @@ def _groups(rows: int, columns: int, form: Form, named: str = "rows") -> int:
 def _lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
     """Whether an operand is loaded from a tensor that is contiguous along another axis than the product's K."""
     load = definitions.get(value)
-    if isinstance(load, Convert):
+    while isinstance(load, Convert | Permute):
+        k_axis = 1 - k_axis if isinstance(load, Permute) else k_axis
         load = definitions.get(load.x)
     axis = load.x.type.unit_axis if isinstance(load, LoadTile) and isinstance(load.x.type, TensorType) else None
     return axis is not None and axis != k_axis
+
+
+def _outer_groups(rows: int, columns: int) -> int:
+    """The warp groups that share the sums of outer products."""
+    groups = 1 if rows * columns <= GROUP * LEAST_SUMS else 2
+    sums = rows * columns // (GROUP * groups)
+    _require(sums <= MOST_SUMS, f"a thread would hold {sums} sums, and has registers for {MOST_SUMS}")
+    return groups
 
 
 def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:
     side = "left" if k_axis == 1 else "right"
     load = definitions.get(value)
     _require(uses[value] == 1, f"the {side} operand is used twice")
-    conversion = load if isinstance(load, Convert) and (load.x.tile.dtype, load.dtype) == (f32, tf32) else None
-    if conversion is not None:
-        load = definitions.get(conversion.x)
-        _require(uses[conversion.x] == 1, f"the {side} operand is used before it is converted")
+    passed: list[Convert | Permute] = []
+    while isinstance(load, Permute) or (isinstance(load, Convert) and (load.x.tile.dtype, load.dtype) == (f32, tf32)):
+        passed.append(load)
+        _require(uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
+        load = definitions.get(load.x)
+    along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
     if not isinstance(load, LoadTile) or load not in loop.body.operations:
         raise _Refused(f"the {side} operand is not loaded in the loop")
     _require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
@@ -336,11 +375,12 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
         raise _Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
     _require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
     width, length = load.shape[axis], load.shape[1 - axis]
-    if k_axis == 1 and axis == 1 and length % ROWS:
+    if k_axis == 1 and axis == along and length % ROWS:
         length = whole(length)
     size = tensor.dtype.bits // 8
     _require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
-    return Operand(load, Panels(width, length, size, axis == k_axis), axis, conversion)
+    rounded = any(isinstance(each, Convert) for each in passed)
+    return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
 
 
 def _block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:

@@ -35,7 +35,8 @@ class TileLoop(Lowering):
         self._warps = 4 * plan.groups
         self._turn: Value | None = None
         self._number: Value | None = None
-        self._put_off = None if plan.together else put_off(function, plan)  # else there are several first products
+        at_once = plan.together or plan.by_fma  # there are several first products, or none that goes on by itself
+        self._put_off = None if at_once else put_off(function, plan)
         self._asked = {op.axis: op for op in reversed(list(function.walk())) if isinstance(op, TileBlockId)}
 
     @property

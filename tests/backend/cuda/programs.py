@@ -90,9 +90,30 @@ def nvdisasm() -> Path:
     return Path(str(found.locate()))
 
 
-def instructions(executable: Executable, folder: Path) -> Counter[str]:
-    """How often each instruction occurs, by its first word: `HMMA`, `LDG`."""
+def disassembly(executable: Executable, folder: Path) -> str:
+    """The machine code as text."""
     image = folder / "kernel.cubin"
     image.write_bytes(executable.image)
-    text = subprocess.run([nvdisasm(), "-c", image], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run([nvdisasm(), "-c", image], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def longest_loop(executable: Executable, folder: Path) -> int:
+    """Instructions of the longest loop that has no other within."""
+    places: dict[str, int] = {}
+    loops: list[tuple[int, int]] = []
+    count = 0
+    for line in disassembly(executable, folder).splitlines():
+        if label := re.match(r"(\.L_\w+):", line):
+            places[label[1]] = count
+        elif re.match(r"\s+/\*\w+\*/", line):
+            count += 1
+            if (back := re.search(r"\bBRA\b.*`\((\.L_\w+)\)", line)) and back[1] in places:
+                loops.append((places[back[1]], count))
+    inner = [one for one in loops if not any(one[0] <= a and b <= one[1] and (a, b) != one for a, b in loops)]
+    return max(end - begin for begin, end in inner)
+
+
+def instructions(executable: Executable, folder: Path) -> Counter[str]:
+    """How often each instruction occurs, by its first word: `HMMA`, `LDG`."""
+    text = disassembly(executable, folder)
     return Counter(re.findall(r"^\s*(?:/\*\w+\*/)?\s*(?:@!?U?P\d+ )?([A-Z][A-Z0-9_.]*)", text, re.MULTILINE))

@@ -29,6 +29,8 @@ from cutile.dtypes import (
 from cutile.errors import CompilationError
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
+from kernels.gemm import gemm
+from tests.backend.cuda import programs
 from tests.backend.cuda.programs import (
     HOPPER,
     compiled,
@@ -69,6 +71,20 @@ def assert_clean(made: Executable) -> None:
     """No spills, no stack, nothing serialised or ignored."""
     facts = made.facts
     assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), made.log
+
+
+@pytest.mark.slow
+def test_two_blocks_that_would_spill_are_not_asked_for() -> None:
+    single = TensorType(bf16, (None, None), (None, 1), 2)  # each element is loaded into a register of its own
+    function = programs.shipped(gemm, {"z": mut(128, 128, dtype=bf16), "x": single, "y": single}, BK=64)
+    hoped = source(function)
+    assert hoped.facts["min_blocks"] == 2
+    made = BACKEND.build(hoped, HOPPER)
+    assert_clean(made)
+    assert made.facts["min_blocks"] == 0
+    assert made.log.startswith("2 blocks to a multiprocessor would spill ")
+    wished = source(gemm_program(bf16, (96, 80), 24), occupancy=2)
+    assert "may_have_fewer_blocks" not in wished.facts
 
 
 @pytest.mark.slow

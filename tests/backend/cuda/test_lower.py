@@ -271,11 +271,28 @@ def test_a_ring_in_a_loop_waits_for_the_ring_before() -> None:
     assert count(made, Barrier) == 1
 
 
+def test_a_ring_takes_tiles_whose_axes_are_exchanged_as_they_lie() -> None:
+    text = """
+        def turned(z: Mut, x: Tensor, y: Tensor, n: i32):
+            acc = ct.constant(0, (64, 48), ct.f32)
+            for k in range(n):
+                acc = ct.mma(ct.load_tile(x, (32, 64), (k, 0)).transpose(), ct.load_tile(y, (32, 48), (k, 0)), acc)
+            z.store(acc)
+        """
+    x = tensor(2, bf16)
+    made = lowered(written(dedent(text), {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}), AMPERE)
+    (product,) = (op for op in made.walk() if isinstance(op, StagedMma))
+    assert product.swaps == (True, False)
+    stages = [op for op in made.walk() if isinstance(op, StageTile)]
+    assert {op.attributes["axis"] for op in stages} == {1}
+    assert not any(op.name == "permute" for op in made.walk())
+
+
 def test_two_blocks_share_a_multiprocessor_where_both_fit() -> None:
     assert lowered(gemm_program(bf16, (128, 128), 64), AMPERE).facts["min_blocks"] == 2
     assert lowered(gemm_program(bf16, (128, 256), 64), AMPERE).facts["min_blocks"] == 1
-    assert lowered(gemm_program(f32, (128, 128), 32)).facts["min_blocks"] == 2
-    assert lowered(gemm_program(f32, (128, 128), 64)).facts["min_blocks"] == 1
+    assert lowered(gemm_program(f32, (128, 128), 32), AMPERE).facts["min_blocks"] == 2
+    assert lowered(gemm_program(f32, (128, 128), 64), AMPERE).facts["min_blocks"] == 1
     assert lowered(saxpy_program(1024)).facts["min_blocks"] == 0
 
 

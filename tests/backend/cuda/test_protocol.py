@@ -20,12 +20,13 @@ TILES = ((64, 64), (64, 256), (128, 128), (128, 192), (128, 208), (128, 256), (2
 @pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_no_plan_of_a_product_deadlocks_or_overwrites(tile: tuple[int, int], cluster: int) -> None:
-    for dtype, depth in ((bf16, 64), (f16, 32), (bf16, 128)):
+    by_fma = ((f32, 32),) if tile[0] * tile[1] <= 128 * 256 and tile[1] % 64 == 0 else ()
+    for dtype, depth in ((bf16, 64), (f16, 32), (bf16, 128), *by_fma):
         assert check_function(lowered(gemm_program(dtype, tile, depth), num_cta_in_cga=cluster)) > 10
 
 
 def test_a_kernel_without_a_ring_has_nothing_to_check() -> None:
-    assert check_function(lowered(gemm_program(f32, (64, 64), 32))) == 0
+    assert check_function(lowered(gemm_program(f32, (64, 64), 32), AMPERE)) == 0
     assert check_function(lowered(gemm_program(bf16, (128, 128), 32), AMPERE)) == 0
 
 

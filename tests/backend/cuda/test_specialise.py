@@ -27,13 +27,14 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_function, check_stores
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, u8
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, u8
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
 from cutile.ir.verify import verify
 from cutile.ops.arith import Mul
+from cutile.ops.shape import Permute
 from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
 from tests.support.programs import mut, scalar, tensor
 
@@ -95,7 +96,27 @@ def test_a_loop_that_does_more_than_multiply_is_refused() -> None:
 def test_other_architectures_and_dtypes_are_refused() -> None:
     made = lowered(gemm_program(bf16, (128, 128), 64), AMPERE)
     assert made.facts["refused"] == (("specialised warps", "sm_80 has no warp group products (sm_90a has)"),)
-    assert "keep to a warp" in refusal(gemm_program(f32, (128, 128), 32))
+    text = GEMM.replace("64", "16").replace("f32", "f64").replace("ct.convert_tile(acc, z.dtype)", "acc")
+    x = tensor(2, f64)
+    assert "keep to a warp" in refusal(written(text, types(z=mut(128, 128, dtype=f64), x=x, y=x)))
+
+
+@pytest.mark.parametrize("turned", [(True, False), (False, True), (True, True)], ids=str)
+def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool, bool]) -> None:
+    text = GEMM
+    if turned[0]:
+        text = text.replace(
+            "ct.load_tile(x, (z.shape[0], 64), (i, k))", "ct.load_tile(x, (64, z.shape[0]), (k, i)).transpose()"
+        )
+    if turned[1]:
+        text = text.replace(
+            "ct.load_tile(y, (64, z.shape[1]), (k, j))", "ct.load_tile(y, (z.shape[1], 64), (j, k)).transpose()"
+        )
+    made = lowered(written(text, types((128, 256))))
+    assert check_function(made) > 0
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    assert [panels[3] for panels in product.attributes["panels"]] == [not turned[0], turned[1]]
+    assert not any(isinstance(op, Permute) for op in made.walk())
 
 
 def test_options_that_contradict_the_plan_are_obeyed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import PurePath
 
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
@@ -39,7 +40,9 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     """The text of a lowered function."""
     if function.stage != "cuda":
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
-    return Kernel(function, target).source()
+    made = Kernel(function, target).source()
+    hoped = made.facts["min_blocks"] > 1 and options.occupancy is None
+    return replace(made, facts={**made.facts, "may_have_fewer_blocks": True}) if hoped else made
 
 
 def _import(module: str, names: Iterable[str]) -> list[str]:

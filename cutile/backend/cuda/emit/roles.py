@@ -133,6 +133,18 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn), *map(kernel.use, op.added)))
 
 
+def outer(op: ops.OuterMma, kernel: Kernel) -> Call:
+    """`multiply(acc, turn)`."""
+    made = kernel.bind(
+        "multiply",
+        "outer.multiply",
+        kernel.layout(op.attributes["layout"]),
+        *(kernel.panels(Panels(*each)) for each in op.attributes["panels"]),
+        *_numbers(op, "depth", "slots", "slot_bytes", "place"),
+    )
+    return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
+
+
 def group_wait(op: ops.GroupWait, kernel: Kernel) -> Call:
     """`finished(acc)`: all products are; `finished_but_1(acc)`: one may be under way."""
     name = f"finished_but_{op.pending}" if op.pending else "finished"
@@ -217,6 +229,7 @@ EMITTERS = {
     ops.BulkLoad: bulk_load,
     ops.RingWait: wait,
     ops.GroupMma: multiply,
+    ops.OuterMma: outer,
     ops.GroupWait: group_wait,
     ops.RingRelease: release,
     ops.Blank: blank,

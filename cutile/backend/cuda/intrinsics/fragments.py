@@ -28,6 +28,9 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
 }
 """An element type's name in PTX, and how many of K one instruction takes."""
 FP8 = (f8e4m3fn, f8e5m2)
+FP8_WITHOUT = 9
+"""The major capability between whose neighbours' products of 8-bit floats it has none of single warps: the assembler
+makes each of products of f16 in sums of their own, and adds these to the others."""
 F64_TALL_SINCE: Capability = (9, 0)
 """From when on f64 has products of 16 rows, and of up to 16 of K."""
 
@@ -132,8 +135,13 @@ def _instruction(
     return [b.extract_value(made, i) for i in range(4)]
 
 
-def _as_halves(b: Any, dtype: DTypeLike, word: Any) -> tuple[Any, Any]:
+def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> tuple[Any, Any]:
     """Four floats of 8 bits as four of f16 in two registers: the first two, the last two."""
+    if capability >= FP8_SINCE:
+        convert = f"cvt.rn.f16x2.{NAMES[dtype][0]}x2"
+        text = f"{{ .reg .b16 low, high; mov.b32 {{low, high}}, $2; {convert} $0, low; {convert} $1, high; }}"
+        halves = asm(b, ir.LiteralStructType([I32, I32]), [word], text, "=r,=r,r")
+        return b.extract_value(halves, 0), b.extract_value(halves, 1)
     zero = i32c(0)
     made: list[Any] = []
     for selector in (0x1404, 0x3424):  # each byte into the upper half of 16 bits
@@ -158,12 +166,12 @@ def _product(
     capability: Capability,
 ) -> list[Any]:
     """One step of K of one core of the result."""
-    if types[0] not in FP8 or capability >= FP8_SINCE:
+    if types[0] not in FP8 or (capability >= FP8_SINCE and capability[0] != FP8_WITHOUT):
         return _instruction(b, *types, left, right, acc)
-    # Before sm_89 in f16, which holds both types. The order of K is free as long as both operands have the same:
-    # the first two of each four make one product, the last two another.
-    a = [_as_halves(b, types[0], each) for each in left]
-    c = [_as_halves(b, types[1], each) for each in right]
+    # Before sm_89, and on sm_90, in f16, which holds both types. The order of K is free as long as both operands have
+    # the same: the first two of each four make one product, the last two another.
+    a = [_as_halves(b, types[0], each, capability) for each in left]
+    c = [_as_halves(b, types[1], each, capability) for each in right]
     for half in range(2):
         first = [each[half] for each in a]
         acc = _instruction(b, f16, f16, first, [each[half] for each in c], acc)

@@ -1,0 +1,158 @@
+"""Products of f32 by outer products of fused multiply-adds, from operands that the copy engine has laid out in panels.
+
+Each thread reads 16 bytes at a time: of an operand that is contiguous along K four steps of one row (or column), of one
+that is contiguous along the other axis four neighbours in one step. The places of all that it reads differ in constants
+but for the swizzle, which exchanges pieces of 16 bytes: as many addresses as there are pieces in a row serve a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.arith import fused
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    F32,
+    SHARED,
+    i32c,
+    ir,
+    pointer,
+    shared,
+)
+from cutile.backend.cuda.intrinsics.ring import INTEGER, slot_of
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.panels import Panels
+from cutile.dtypes import f32
+
+VECTOR = 4
+"""Elements of one read."""
+TOGETHER = 8
+"""Columns of a thread that are gone through together."""
+
+
+class _Operand:
+    """One operand of a turn, as a thread reads it.
+
+    Args:
+        axis: of the sums along which it runs: 0 of the left one, 1 of the right one.
+        slot: bytes to where it lies.
+    """
+
+    def __init__(self, b: Any, panels: Panels, layout: Layout, axis: int, slot: Any) -> None:
+        self._b, self._panels = b, panels
+        mine = Coordinates(b, layout).thread_part(axis)
+        row, span = panels.swizzle, panels.span
+        if panels.k_major:
+            place = b.mul(mine, i32c(row))
+            piece = self._permuted(b, place)
+            place = b.xor(place, piece)
+        else:
+            panel = b.mul(b.udiv(mine, i32c(span)), i32c(panels.panel_bytes))
+            place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(panels.size)))
+        self._base = b.add(slot, place)
+        self._bases: dict[int, Any] = {}
+
+    @property
+    def by_k(self) -> bool:
+        """Whether a read holds neighbours along K."""
+        return self._panels.k_major
+
+    def _mask(self) -> int:
+        return self._panels.swizzle // 16 - 1
+
+    def _permuted(self, b: Any, place: Any) -> Any:
+        """What the swizzle changes of a place in a panel: its bits from the 4th on, by those from the 7th on."""
+        return b.and_(b.lshr(place, i32c(3)), i32c(self._mask() << 4))
+
+    def read(self, mn: int, k: int) -> list[Any]:
+        """Four elements: from depth `k` on at `mn` beyond the thread's first, or from there on in depth `k`."""
+        b, panels = self._b, self._panels
+        along, across = (k, mn) if panels.k_major else (mn, k)
+        panel, rest = divmod(along, panels.span)
+        piece = rest * panels.size // 16 ^ across * panels.swizzle >> 7 & self._mask()
+        if piece not in self._bases:
+            self._bases[piece] = b.xor(self._base, i32c(piece << 4)) if piece else self._base
+        place = b.add(self._bases[piece], i32c(panel * panels.panel_bytes + across * panels.swizzle))
+        kind = ir.VectorType(F32, VECTOR)
+        loaded = b.load(pointer(b, shared(b, place), kind, SHARED))
+        loaded.align = 16
+        return [b.extract_element(loaded, i32c(i)) for i in range(VECTOR)]
+
+
+@cache
+def multiply(
+    layout: Layout,
+    left: Panels,
+    right: Panels,
+    *,
+    depth: int,
+    slots: int,
+    slot_bytes: int,
+    place: int,
+) -> Any:
+    """`f(acc, turn)`: the product of the operands in the slot of a turn, added.
+
+    Args:
+        layout: of the sums: an `outer_groups`.
+        left: how the left operand lies in shared memory.
+        right: how the right one does.
+        depth: of the product.
+        slots: of the ring.
+        slot_bytes: from slot to slot.
+        place: where the ring is in shared memory, in bytes.
+    """
+    where = {offset: register for register, offset in enumerate(layout.offsets)}
+    rows = sorted({offset[0] for offset in layout.offsets})
+    columns = sorted({offset[1] for offset in layout.offsets})
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        sums = unpack(b, values[0], layout.registers)
+        slot = b.add(i32c(place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
+        x = _Operand(b, left, layout, 0, slot)
+        y = _Operand(b, right, layout, 1, b.add(slot, i32c(left.place_bytes)))
+        read = _Reads(x, y, rows, columns)
+        for k in range(0, depth, VECTOR):
+            for r, c, part in _order(rows, columns):
+                at = where[r, c]
+                sums[at] = fused(b, f32, read.left(r, k + part), read.right(c, k + part), sums[at])
+        return pack(b, sums, layout.registers)
+
+    kind = frag(f32, layout.registers)
+    return intrinsic("multiply", kind, [kind, INTEGER], generate)
+
+
+class _Reads:
+    """Elements of both operands, each read where it is wanted for the first time."""
+
+    def __init__(self, x: _Operand, y: _Operand, rows: list[int], columns: list[int]) -> None:
+        self._x, self._y = x, y
+        self._held: dict[tuple[str, int, int], Any] = {}
+
+    def _get(self, side: str, operand: _Operand, mn: int, k: int) -> Any:
+        if (side, mn, k) not in self._held:
+            along, rest = (k, mn) if operand.by_k else (mn, k)
+            first = along - along % VECTOR
+            found = operand.read(*((rest, first) if operand.by_k else (first, rest)))
+            for i, each in enumerate(found):
+                key = (rest, first + i) if operand.by_k else (first + i, rest)
+                self._held[(side, *key)] = each
+        return self._held[side, mn, k]
+
+    def left(self, row: int, k: int) -> Any:
+        return self._get("left", self._x, row, k)
+
+    def right(self, column: int, k: int) -> Any:
+        return self._get("right", self._y, column, k)
+
+
+def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]]:
+    """(row, column, step) of four steps, each of which takes some columns at a time, to and fro along these: neighbours
+    share an operand, which the multiplier then need not read again."""
+    for step in range(VECTOR):
+        for first in range(0, len(columns), TOGETHER):
+            some = columns[first : first + TOGETHER]
+            for number, row in enumerate(rows):
+                yield from ((row, column, step) for column in (some if number % 2 == 0 else some[::-1]))
