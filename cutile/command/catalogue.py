@@ -11,17 +11,13 @@ from typing import Any
 
 from cutile import language
 from cutile.backend.registry import BACKENDS, LACKS
-from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f32
+from cutile.command.taken import OF_INDICES, dtypes_of
+from cutile.dtypes import DTypeLike
 from cutile.ir.core import Op
 from cutile.ir.effects import Effect
-from cutile.ir.types import TensorType
 from cutile.ops import OPS
-from cutile.ops.atomic import takes
 from cutile.ops.registry import family
 from cutile.tile import Tile
-
-OF_INDICES = ("check_tile", "check_index", "assume_within")
-"""Operations on indices: they say nothing of elements, and touch none."""
 
 VIEWS = ("Partition", "PartitionMut", "GatherScatterView", "tuple[int, ...]")
 
@@ -100,7 +96,7 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
         example = next((each for each in examples if each and shows(name, each)), "")
     dtypes: dict[DTypeLike, None] = {}
     for op in ops:
-        dtypes.update(dict.fromkeys(each for each in _dtypes(op) if _takes(name, each)))
+        dtypes.update(dict.fromkeys(dtypes_of(name, op)))
     accuracy = {
         dtype.name: max(op.accuracy.of(dtype.name) for op in ops)
         for dtype in dtypes
@@ -132,29 +128,6 @@ def shows(name: str, example: str) -> bool:
 def _gives_view(documented: Any) -> bool:
     """Whether it only says how memory is seen, and touches none."""
     return not isinstance(documented, type) and inspect.signature(documented).return_annotation in VIEWS
-
-
-def _dtypes(op: type[Op]) -> tuple[DTypeLike, ...]:
-    """The element types that an operation works on: a tensor's, where it has one, rather than an index's."""
-    if op.name in OF_INDICES:
-        return ()
-    constraints = [each.constraint for each in op.fields.values() if each.kind == "operand"]
-    if any(each is not None and each.accepts(TensorType(f32, (None,), (None,), 4)) for each in constraints):
-        return DTYPES if family(op) == "atomic" else EVERY_DTYPE
-    return () if family(op) == "grid" else op.dtypes()
-
-
-def _takes(name: str, dtype: DTypeLike) -> bool:
-    """Whether a function by its name, `addf` or `atomic_and`, takes this dtype, where its operation takes more."""
-    update = re.fullmatch(r"atomic_(add|and|or|xor|max|min|xchg)", name)
-    if update is not None:
-        return takes(update[1], dtype) or (update[1] == "add" and takes("addf", dtype))
-    kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])|([fi])to[fi]|(ext|trunc)i", name)
-    if kind is None:
-        return True
-    if (kind[1] or kind[2]) == "f":
-        return dtype.format is not None
-    return dtype.kind in ("int", "uint") or (dtype.kind == "bool" and kind[3] == "ext")
 
 
 def _signature(function: Any) -> str:

@@ -182,7 +182,8 @@ def pack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     fours = source is f4e2m1fn
     wanted = dtype_of(frame, dtype, "pack") if dtype is not None else f4e2m1fnx2 if fours else u8
     if source.kind == "bool" or source is f4e2m1fnx2:
-        frame.type_error(f"pack: {source} has no bytes to take apart", remedy="Convert it: ct.convert_tile(x, ct.u8).")
+        remedy = "Convert it: ct.convert_tile(x, ct.u8)." if source.kind == "bool" else "Pairs are bytes already."
+        frame.type_error(f"pack: {source} has no bytes to take apart", remedy=remedy)
     if wanted not in ((u8, i8, f4e2m1fnx2) if fours else (u8, i8)):
         frame.type_error(
             f"pack: expected u8 or i8{' or f4e2m1fnx2' if fours else ''} for bytes, got {wanted}",

@@ -90,7 +90,7 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
     """A tile of one axis as bytes, in the order of memory; floats of 4 bits of any shape two to a byte.
 
     Args:
-        x: any type but bool.
+        x: any type but bool and pairs, which are bytes already.
         dtype: `u8` (the default) or `i8`; `f4e2m1fnx2` (the default) for `f4e2m1fn`, whose last axis has to be even.
     """
     outside_kernel("pack")

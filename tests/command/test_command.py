@@ -154,6 +154,6 @@ def test_dtypes_are_those_of_elements_not_of_addresses() -> None:
     words = {"i32", "i64", "u32", "u64"}
     assert listed["atomic_and"] == listed["atomic_max"] == words
     assert listed["atomic_add"] == words | {"f16", "bf16", "f32", "f64"}
-    assert listed["atomic_xchg"] == listed["atomic_cas"] == words | {"f32", "f64"}
+    assert listed["atomic_xchg"] == listed["atomic_cas"] == words | {"f32", "f64", "tf32"}
     assert listed["load_ptr_tko"] == listed["store_ptr_tko"] == listed["scatter"] == listed["gather"]
     assert {"bool", "i8", "f16"} <= listed["gather"]
