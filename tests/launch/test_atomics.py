@@ -71,7 +71,7 @@ def test_float_sums(dtype: DTypeLike, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", [i32, u64, f32, f64], ids=str)
+@pytest.mark.parametrize("dtype", [i32, i64, u32, u64, f32, f64], ids=str)
 def test_exchanges_lose_nothing(dtype: DTypeLike, backend: str) -> None:
     """Everything that was put in comes out, or stays: a multiset of bits."""
     x, start = draw(dtype, (288,), "any", 4), draw(dtype, (1,), "any", 5)
@@ -91,7 +91,7 @@ def k(taken: Mut, x: Tensor):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", ["i32", "u64", "i64"])
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "u64", "f32", "f64"])
 def test_each_place_is_taken_once(dtype: str, backend: str) -> None:
     made = kernel(TICKETS.format(empty=0).replace("taken_size", "40"))
     wishes = np.random.default_rng(6).integers(0, 40, 16 * 32).astype(np.int32)
@@ -101,6 +101,35 @@ def test_each_place_is_taken_once(dtype: str, backend: str) -> None:
         first = np.unique(wishes[:32])
         assert out[40] == len(first)  # one block: every wished place is found empty once
         assert (out[first] == 1).all()
+
+
+CAS = """
+def k(old: Mut, p: ct.Ptr, expected: Tensor, value: Tensor):
+    lanes = ct.iota((8,))
+    e, v = ct.load_tile_like(expected, old), ct.load_tile_like(value, old)
+    found, _ = ct.atomic_cas_tko(p.offset(lanes), e, v, ct.ordering.ACQ_REL, ct.scope.DEVICE, lanes < 7)
+    old.store(found)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [i32, i64, u32, u64, f32, f64], ids=str)
+def test_a_comparison_is_of_bits(dtype: DTypeLike, backend: str) -> None:
+    """-0 is not 0, a NaN is itself; where a lane is masked off nothing happens."""
+    start = np.array([1, 2, 0, 3, 5, 6, 7, 8], dtype.numpy)
+    expected = start.copy()
+    expected[1] = 9
+    if dtype.kind == "float":
+        expected[2], start[3], expected[3] = -0.0, np.nan, np.nan
+    value = np.arange(10, 18).astype(dtype.numpy)
+    bits = f"u{dtype.bits // 8}"
+    swapped = (start.view(bits) == expected.view(bits)) & (np.arange(8) < 7)
+    with on(backend):
+        memory, *given = (api.from_numpy(each).sync() for each in (start, expected, value))
+        old = api.full(77, (8,), dtype).sync().partition((8,))
+        out = ct.entry(unsafe=True)(define(CAS))(old, memory.device_pointer(), *given).first().unpartition().sync()
+        np.testing.assert_array_equal(memory.to_numpy().sync(), np.where(swapped, value, start))
+        np.testing.assert_array_equal(out.to_numpy().sync()[:7], start[:7])
 
 
 @ct.entry
@@ -225,7 +254,7 @@ def by_index(name: str, dtype: DTypeLike, start: Any, x: Any, rows: Any, columns
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", [i32, u64], ids=str)
+@pytest.mark.parametrize("dtype", [i32, i64, u32, u64], ids=str)
 @pytest.mark.parametrize("name", FRIENDLY)
 def test_updates_by_index(name: str, dtype: DTypeLike, backend: str) -> None:
     """Signed or unsigned as the dtype is; indices outside of the tensor do nothing."""

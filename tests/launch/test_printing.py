@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutile as ct
 from cutile import Mut, api, f32, i32
+from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import KernelAssertionError, KernelTypeError
 from tests.support.devices import on
 from tests.support.kernels import kernel
@@ -72,6 +74,39 @@ def test_a_kernel_may_do_nothing_but_speak(backend: str, capfd: pytest.CaptureFi
         kernel(text)().grid((2, 2, 1)).sync()
     said = sorted(capfd.readouterr().out.splitlines())
     assert said == [f"Hello, I am tile <{x}, {y}, 0>" for x in (0, 1) for y in (0, 1)]
+
+
+EVERY = """
+def k(x: Tensor):
+    t = x.load_tile((2,), (0,))
+    ct.cuda_tile_print("{} ", t)
+    ct.print_tko("{}\\n", ct.reduce(t, 0, 0, lambda a, b: b))
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_has_a_text(dtype: DTypeLike, backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    lowest = -1 if dtype.kind in ("int", "float") else 0
+    x = np.array([lowest, 1.5]).astype(dtype.numpy)
+    with on(backend):
+        kernel(EVERY)(api.from_numpy(x).sync()).grid((1,)).sync()
+    last = "1.5" if dtype.kind == "float" else f"{x[1]}"
+    first = f"{x[0]}" if dtype.kind == "bool" else f"{lowest}"
+    assert capfd.readouterr().out == f"[{first}, {last}] {last}\n"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_holds_says_nothing(dtype: DTypeLike, backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    text = "def k(x: Tensor):\n    ct.cuda_tile_assert(x.load_tile((3,), (0,)), 'none is zero')\n"
+    with on(backend):
+        kernel(text)(api.from_numpy(np.array([1, 1, 3]).astype(dtype.numpy)).sync()).grid((1,)).sync()
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+    if backend != "cuda":
+        with on(backend), pytest.raises(KernelAssertionError, match="none is zero"):
+            kernel(text)(api.from_numpy(np.array([1, 0, 3]).astype(dtype.numpy)).sync()).grid((1,)).sync()
 
 
 CHECKED = """

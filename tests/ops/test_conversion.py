@@ -112,7 +112,8 @@ def assert_same(got: Array, wanted: Array, x: Array, target: DTypeLike, what: st
 def test_from_a_type_to_every_other(source: DTypeLike, backend: str) -> None:
     x = patterns(source)
     names = [f"y{i}" for i in range(len(NUMBERS))]
-    body = "".join(f"    {name}.store(x.astype({name}.dtype))\n" for name in names)
+    forms = ("x.astype({0}.dtype)", "ct.convert_tile(x, {0}.dtype)")
+    body = "".join(f"    {name}.store({forms[i % 2].format(name)})\n" for i, name in enumerate(names))
     text = f"def convert({', '.join(f'{n}: Mut' for n in names)}, z: Tensor):\n    x = ct.load_tile_like(z, y0)\n{body}"
     for target, got in zip(NUMBERS, run(backend, text, source, NUMBERS, x), strict=True):
         assert_same(got, convert(x, source, target), x, target, f"{source} to {target}")
@@ -147,6 +148,32 @@ def test_every_rounding(function: str, source: DTypeLike, targets: tuple[DTypeLi
 
 
 # What the meaning itself should be, from other sources
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("source", [bool_, *WHOLE], ids=str)
+def test_integers_by_width(source: DTypeLike, backend: str) -> None:
+    """Wider ones with the sign, or zeros, in front; narrower ones with the low bits; scalars likewise."""
+    x = patterns(source)[: 4 * TILE]
+    width = 1 if source is bool_ else source.bits
+    targets = tuple(each for each in WHOLE if each.bits != width)
+    names = [f"y{i}" for i in range(len(targets))]
+    head = f"def resized({', '.join(f'{n}: Mut' for n in names)}, s: Mut, z: Tensor):\n"
+    body = "    x = ct.load_tile_like(z, y0)\n"
+    for name, target in zip(names, targets, strict=True):
+        function = "exti" if target.bits > width else "trunci"
+        body += f"    {name}.store(ct.{function}(x, {name}.dtype))\n"
+    body += "    one = ct.load_tile(z, (1,), (7 * ct.get_tile_block_id()[0],)).reshape(())\n"
+    body += "    s.store(ct.convert_scalar(one, s.dtype))\n"
+    with on(backend):
+        outputs = [api.empty((x.size,), each).sync().partition((TILE,)) for each in targets]
+        scalars = api.empty((x.size // TILE,), i32).sync().partition((1,))
+        done = kernel(head + body)(*outputs, scalars, tensor(x, source)).sync()
+        found = [each.unpartition().to_numpy().sync() for each in done[:-1]]
+    for target, got in zip((*targets, i32), found, strict=True):
+        given = x if len(got) == len(x) else x[7 * np.arange(len(got))]
+        np.testing.assert_array_equal(got, given.astype(target.numpy), err_msg=f"{source} to {target}")
 
 
 @pytest.mark.parametrize(("target", "source"), [(f16, f32), (f32, f64), (bf16, f32), (f16, f64)], ids=str)
@@ -220,7 +247,7 @@ def test_bf16_and_back(backend: str) -> None:
 # Bits
 
 SAME_WIDTH = {
-    8: (i8, u8, f8e4m3fn, f4e2m1fnx2, f4e2m1fn),
+    8: (i8, u8, f8e4m3fn, f8e5m2, f8e8m0fnu, f4e2m1fnx2, f4e2m1fn),
     16: (u16, f16, bf16, i16),
     32: (f32, i32, u32, tf32),
     64: (f64, u64, i64),
@@ -244,10 +271,16 @@ def test_bitcast_keeps_every_bit_that_means_something(width: int, backend: str) 
             assert_same(got.view(like.numpy), wanted, x, like, f"{source} to {target}")
 
 
+PACKED = [each for each in EVERY_DTYPE if each not in (bool_, f4e2m1fn, f4e2m1fnx2)]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", [i8, u16, f16, bf16, f32, i32, u64, f64, f8e5m2], ids=str)
+@pytest.mark.parametrize("dtype", PACKED, ids=str)
 def test_pack_and_unpack_go_by_the_bytes_of_memory(dtype: DTypeLike, backend: str) -> None:
     x = np.random.default_rng(2).integers(0, 256, 4 * TILE, np.uint8)
+    if dtype in MEANING:
+        carrier = _UNSIGNED[dtype.bits // 8]
+        x = (x.view(carrier) & carrier(MEANING[dtype])).view(np.uint8)
     size = dtype.bits // 8
     text = (
         "def packing(y: Mut, w: Mut, x: Tensor, z: Tensor):\n"

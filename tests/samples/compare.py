@@ -18,6 +18,8 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 ROWS = (
     Row("eq", "ct.select(x == y, x, y - x)", lambda x, y: _where(x == y, x, y - x), SOME),
     Row("ne", "ct.select(x != y, x, y + y)", lambda x, y: _where(x != y, x, y + y), SOME),
+    Row("eq", "x == y", np.equal, (bool_,)),
+    Row("ne", "x != y", np.not_equal, (bool_,)),
     Row("lt", "ct.select(x < y, x, y)", lambda x, y: _where(x < y, x, y), MORE),
     Row("le", "ct.select(x <= y, y, x)", lambda x, y: _where(x <= y, y, x), MORE),
     Row("gt", "ct.select(x > y, x, y)", lambda x, y: _where(x > y, x, y), MORE),

@@ -104,7 +104,7 @@ def _by_function() -> tuple[Row, ...]:
             lambda x, y: (x > 0).any(keepdims=True), (i8,), (33,), result=bool_, result_shape=(1,)),
         Row("reduce", "ct.reduce(ct.reduce(x, 2, 1, ct.muli), 0, 0, ct.maxi)",
             lambda x, y: np.maximum(x.prod(2, dtype=x.dtype).max(0), 0), (i32, u8), (3, 4, 5), result_shape=(4,)),
-        Row("scan", "ct.scan_sum(x, 0)", lambda x, y: x.cumsum(dtype=x.dtype), (*INTS, u16), (100,)),
+        Row("scan", "ct.scan_sum(x, 0)", lambda x, y: x.cumsum(dtype=x.dtype), (*INTS, i16, u16, u32), (100,)),
         Row("scan", "ct.scan_sum(x, 1, ct.reverse.REVERSE)", lambda x, y: x[:, ::-1].cumsum(1, dtype=x.dtype)[:, ::-1],
             (i32, u8), (6, 20)),
         Row("scan", "ct.scan_sum(x * y, 0)", lambda x, y: (x * y).cumsum(0), WIDE, (20, 6), ulps=512,

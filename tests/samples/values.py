@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, f32, f64, i32, i64, u8, u16
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64, u8, u16
 from tests.samples.row import FLOATS, INTS
 
 Function = Callable[..., Any]
@@ -132,6 +132,7 @@ FLOAT = (
     _exact("sub", "ct.subf(x, y)", FLOATS, lambda x, y, z: x - y),
     _exact("mul", "ct.mulf(x, y)", FLOATS, lambda x, y, z: x * y),
     _exact("div", "ct.divf(x, y)", FLOATS, lambda x, y, z: x / y),
+    _exact("div", "ct.true_div(x, y)", (f16, bf16, f64), lambda x, y, z: x / y),
     _exact("rem", "ct.remf(x, y)", FLOATS, lambda x, y, z: np.fmod(x, y)),
     _exact("mod", "x % y", FLOATS, lambda x, y, z: np.mod(x, y)),
     _exact("floor_div", "x // y", FLOATS, lambda x, y, z: np.floor_divide(x, y)),
