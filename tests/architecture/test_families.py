@@ -15,7 +15,7 @@ SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/backend/cpu/emit": _EMITTERS,
     "cutile/backend/cuda/emit": _EMITTERS,
-    "tests/samples": frozenset({"row", "values", "control_functions", "control_loops", "control_sample"}),
+    "tests/samples": frozenset({"row", "values", "moves", "control_functions", "control_loops", "control_sample"}),
 }
 
 
