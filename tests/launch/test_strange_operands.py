@@ -190,6 +190,20 @@ def test_results_that_lie_strangely(backend: str, place: str, tile: tuple[int, i
         np.testing.assert_array_equal(whole.to_numpy().sync(), wanted)
 
 
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_launch_of_some_tile_blocks_leaves_the_others_alone(backend: str, cluster: int) -> None:
+    rows, columns = (128, 256) if backend == "cuda" else (16, 32)
+    x, y = draw(3 * rows, 64, seed=11) % 3, draw(64, 2 * columns, seed=12) % 3
+    with on(backend):
+        z = api.full(77, (5 * rows, 2 * columns), bf16).sync()
+        op = gemm(z.mut.partition_prefix((rows, columns)), api.from_numpy(x).sync(), api.from_numpy(y).sync(), BK=64)
+        op.grid((3, 2)).compile_options(ct.CompileOptions(num_cta_in_cga=cluster)).sync()
+        result = z.to_numpy().sync()
+    np.testing.assert_array_equal(result[: 3 * rows], (x.astype(np.float64) @ y).astype(bf16.numpy))
+    assert (result[3 * rows :] == 77).all()
+
+
 def test_what_runs_backwards_is_not_for_the_copy_engine() -> None:
     with on("cpu"):
         x, y = api.zeros((192, 256), bf16).sync(), api.zeros((256, 128), bf16).sync()

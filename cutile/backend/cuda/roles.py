@@ -14,6 +14,7 @@ cuda.roles() {groups = 2} {
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,7 @@ from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, Min, Mul, Sub
 from cutile.ops.compare import Eq, Lt, Ne
+from cutile.ops.grid import NumTileBlocks
 from cutile.ops.memory import StoreMut
 
 
@@ -233,7 +235,25 @@ class RoleLowering(DividedLoop):
         for op in operations[:after]:
             if op not in elsewhere:
                 self._operation(op)
-        self._finish_tile([op for op in operations[after:] if op not in elsewhere])
+        self._store_tile([op for op in operations[after:] if op not in elsewhere])
+
+    def _store_tile(self, operations: Sequence[Op]) -> None:
+        """What follows the loop. The last block of a cluster may have no tile block: the tile there is not its own,
+        where the tensor has one, since a launch may cover a part of it."""
+        plan, builder = self._plan, self._builder
+        if plan.cluster == 1:
+            self._finish_tile(operations)
+            return
+        builder.location = None
+        count = builder.value(NumTileBlocks(axis=plan.along))
+        exists = builder.value(Lt(x=self._block_ids[plan.along], y=count))
+        with builder.block() as then:
+            self._finish_tile(operations)
+            builder.location = None
+            builder.yield_()
+        with builder.block() as orelse:
+            builder.yield_()
+        builder.add(If(condition=exists, then=then, orelse=orelse))
 
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:

@@ -28,7 +28,7 @@ from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_function, check_stores
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, u8
-from cutile.ir.control import For
+from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
@@ -167,6 +167,14 @@ def test_operands_are_loaded_as_they_lie(
     product = next(op for op in lowered(function).walk() if isinstance(op, GroupMma))
     left, right = (Panels(*each) for each in product.attributes["panels"])
     assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
+
+
+def test_a_tile_block_beyond_the_grid_stores_nothing() -> None:
+    """A cluster's second block may have one, and a launch may cover a part of the tensor."""
+    for cluster, guarded in ((1, False), (2, True)):
+        made = lowered(written(GEMM, types((128, 256))), num_cta_in_cga=cluster)
+        under = [op for each in made.walk() if isinstance(each, If) for op in each.then.operations]
+        assert any(isinstance(op, BulkStore) for op in under) is guarded
 
 
 def test_blocks_of_a_cluster_load_a_part_each() -> None:
