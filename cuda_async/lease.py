@@ -35,6 +35,7 @@ __all__ = (
     "lend",
     "refuse_conflicts",
     "set_current_holder",
+    "settle",
     "words_of",
 )
 
@@ -183,12 +184,16 @@ def lend(
     """
     lease = kind(uses, owner, site)
     if not _enter(lease) or (_holders and current_holder() is not None):
-        _settle(lease, allies)
+        settle(lease, allies)
     return lease
 
 
-def _settle(lease: Lease, allies: Set[object]) -> None:
-    """See whether a lease that was entered can stay; else take it out and raise as `lend` does."""
+def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
+    """See whether a lease that was entered, and is not alone, can stay; else take it out and raise as `lend` does.
+
+    For `lend`, and for code that enters leases itself because it does so all the time: append one to the `leases` of
+    each storage that it uses, and then look whether it is alone there; and whether this thread submits a run.
+    """
     run = current_holder()
     if run is not None:
         allies = {run, *run.allies, *allies}

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from cuda_async.storage import Storage
     from cuda_async.stream import Stream
 
-__all__ = ("DeviceOp", "UnrunOperationWarning", "into_op")
+__all__ = ("BUILT", "DeviceOp", "UnrunOperationWarning", "into_op")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
-_BUILT, _COMPOSED, _RUN, _DISCARDED = range(4)  # in this order: `_RUN` and beyond, nothing is left to be done
+BUILT, _COMPOSED, _RUN, _DISCARDED = range(4)  # in this order: `_RUN` and beyond, nothing is left to be done
 _STATES = ("built", "composed", "run", "discarded")
 
 
@@ -87,7 +87,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         self._place: Place = user_site(self) if site is None else site
         self._leases: list[Lease] = []
         self._token = object()
-        self._state = _BUILT
+        self._state = BUILT
         self._used: Place | None = None
 
     @property
@@ -172,7 +172,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         Raises:
             OwnershipError: it was used before.
         """
-        if self._state != _BUILT:
+        if self._state != BUILT:
             self._refuse()
         self._state = _COMPOSED
         self._used = user_site()
@@ -185,7 +185,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         Raises:
             OwnershipError: it was used before.
         """
-        if self._state != _BUILT and not (composed and self._state == _COMPOSED):
+        if self._state != BUILT and not (composed and self._state == _COMPOSED):
             self._refuse()
         if not composed:
             self._used = user_site() if site is None else site
@@ -195,11 +195,11 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
     def unclaim(self) -> None:
         """Undo `claim`: what the operation was part of is gone, and it has not run."""
         if self._state == _COMPOSED:
-            self._state = _BUILT
+            self._state = BUILT
 
     def discard(self) -> None:
         """Give up an operation that has not run: what was lent to it is free again."""
-        if self._state in (_BUILT, _COMPOSED):
+        if self._state in (BUILT, _COMPOSED):
             self._state = _DISCARDED
             self._used = user_site()
             end(self._leases)
@@ -228,7 +228,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             return
         state = self._state
         self._give_back()
-        if state == _BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
+        if state == BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
                 f"the operation {self.label()} made here was never run. "
                 "Run it (.sync(), .sync_on(stream), await), or call .discard().",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from cuda_async import OwnershipError, Storage
+from cuda_async.lease import Lease
 from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import KernelCache, Plan
 from cutile.launch.arguments import Checked, check_argument, is_op
@@ -18,8 +19,8 @@ from cutile.launch.views import PointingView, TiledView, View
 ViewUse = tuple[str, Storage, bool, int, int]
 """What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
 
-Known = tuple[list[Checked], list[ViewUse], Plan | None, Grid]
-"""Checked arguments, what is done to their memory, the specialization if it was made before, and the grid."""
+Known = tuple[list[Checked], list[ViewUse], Plan, Grid, bool]
+"""Checked arguments, what is done to their memory, the specialization, the grid, and whether nobody else has a lease."""
 
 
 class _Named(NamedTuple):
@@ -95,22 +96,28 @@ class Form:
         return launch_grid(self.name, given, [(each.name, checked[each.position]) for each in self._outputs])
 
 
-def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
-    """Make the short cut of a kernel's calls, a function of the arguments: for saxpy
+def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Known | None]:
+    """Make the short cut of a kernel's calls, a function of the arguments and a lease to be filled: for saxpy
 
-        def recognize(y, a, x):
+        def recognize(arguments, lease):
+            y, a, x = arguments
             try:
                 c0 = y.__kernel_output__()
                 c1 = a if type(a) is float else scalar(1, a)
                 c2 = x.__kernel_input__()
             except (AttributeError, OwnershipError):
                 return None
-            if c1 is None: return None
-            uses = [("y", c0.storage, True, c0.start, c0.stop), ("x", c2.storage, False, c2.start, c2.stop)]
-            return [c0, c1, c2], uses, plans.get((c0.layout, c2.layout)), c0.grid
+            plan = plans.get((c0.layout, c2.layout))
+            if c1 is None or plan is None: return None
+            s0 = c0.storage
+            s2 = c2.storage
+            uses = lease.uses = [("y", s0, True, c0.start, c0.stop), ("x", s2, False, c2.start, c2.stop)]
+            l0 = s0.leases; l0.append(lease)
+            l2 = s2.leases; l2.append(lease)
+            return [c0, c1, c2], uses, plan, c0.grid, len(l0) == len(l2) == 1
 
     It knows what was seen before: arguments of the usual kinds, whose specialization was made by an earlier call.
-    Where it answers None, or has no specialization, the long way finds out, which also says what is wrong.
+    Where it answers None the long way finds out, which also says what is wrong.
     """
     signature = kernel.signature
     parameters = signature.parameters
@@ -119,15 +126,15 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
         return None if is_op(argument) else check_argument(signature.name, parameters[position], argument)
 
     calls = {"tensor": "a{i}.__kernel_input__()", "mut": "a{i}.__kernel_output__()", "scalar": "scalar({i}, a{i})"}
+    kinds = list(enumerate(parameters))
     taken: list[str] = []
-    for i, parameter in enumerate(parameters):
+    for i, parameter in kinds:
         call = calls[parameter.kind].format(i=i)
         if parameter.kind == "scalar" and getattr(parameter.dtype, "kind", None) == "float":
             call = f"a{i} if type(a{i}) is float else {call}"
         taken.append(f"c{i} = {call}")
-    kinds = [(i, each) for i, each in enumerate(parameters)]
     tensors = [(i, each) for i, each in kinds if each.kind != "scalar"]
-    uses = [f"({each.name!r}, c{i}.storage, {each.kind == 'mut'}, c{i}.start, c{i}.stop)" for i, each in tensors]
+    uses = [f"({each.name!r}, s{i}, {each.kind == 'mut'}, c{i}.start, c{i}.stop)" for i, each in tensors]
     keys = [f"c{i}.layout" if each.extents is None else f"c{i}.facts" for i, each in tensors]
     scalars = [f"c{i} is None" for i, each in kinds if each.kind == "scalar"]
     grids = [f"c{i}.grid" for i, each in tensors if each.kind == "mut"]
@@ -136,16 +143,20 @@ def recognizer(kernel: KernelCache) -> Callable[..., Known | None]:
     unlike = [f"{grids[0]} != {each}" for each in grids[1:]] if grids else ["True"]
     unlike += [f"not {each.removesuffix('.grid')}.exact" for each in grids]
     lines = [
-        f"def recognize({', '.join(f'a{i}' for i, _ in kinds)}):",
+        "def recognize(arguments, lease):",
+        f"    {''.join(f'a{i}, ' for i, _ in kinds)}= arguments" if kinds else "    pass",
         "    try:",
         *(f"        {line}" for line in taken or ["pass"]),
         "    except (AttributeError, OwnershipError):",
         "        return None",
-        f"    if {' or '.join([*scalars, *unlike]) or 'False'}:",
+        f"    plan = plans.get(({''.join(f'{key}, ' for key in keys)}))",
+        f"    if {' or '.join(['plan is None', *scalars, *unlike])}:",
         "        return None",
-        f"    uses = [{', '.join(uses)}]",
-        f"    key = ({''.join(f'{key}, ' for key in keys)})",
-        f"    return [{', '.join(f'c{i}' for i, _ in kinds)}], uses, plans.get(key), {(grids or ['None'])[0]}",
+        *(f"    s{i} = c{i}.storage" for i, _ in tensors),
+        f"    uses = lease.uses = [{', '.join(uses)}]",
+        *(f"    l{i} = s{i}.leases; l{i}.append(lease)" for i, _ in tensors),
+        f"    alone = {''.join(f'len(l{i}) == ' for i, _ in tensors)}1",
+        f"    return [{', '.join(f'c{i}' for i, _ in kinds)}], uses, plan, {(grids or ['None'])[0]}, alone",
     ]
     names: dict[str, Any] = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar}
     exec("\n".join(lines), names)

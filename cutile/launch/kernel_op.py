@@ -16,7 +16,8 @@ from cuda_async import (
     default_device,
     register_internal_package,
 )
-from cuda_async.lease import lend, words_of
+from cuda_async.lease import Lease, current_holder, lend, settle, words_of
+from cuda_async.op import BUILT
 from cuda_async.site import site_of
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import Plan
@@ -51,7 +52,14 @@ class KernelOp(DeviceOp[Any]):
         generics: Mapping[str, Any],
         options: CompileOptions,
     ) -> None:
-        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # of who called the kernel
+        place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]  # of who called the kernel
+        token = object()
+        lease = Lease((), token, place)
+        self._place = place  # from here to `_used`: what `DeviceOp.__init__` does; each launch comes by
+        self._token = token
+        self._leases = [lease]
+        self._state = BUILT
+        self._used = None
         self._form = form
         self._arguments = arguments
         self._generics = generics
@@ -67,13 +75,16 @@ class KernelOp(DeviceOp[Any]):
         try:
             known = None
             if not generics and options is DEFAULT_OPTIONS and form.recognize is not None:
-                known = form.recognize(*arguments)
-            if known is None or known[2] is None:
+                known = form.recognize(arguments, lease)
+            if known is None:
+                self._leases = []
                 self._check(arguments)
+                if self._uses:
+                    self._leases.append(lend(self._uses, self._token, place))
             else:
-                self._checked, self._uses, self._plan, self._grid = known
-            if self._uses:
-                self._leases = [lend(self._uses, self._token, self._place)]
+                self._checked, self._uses, self._plan, self._grid, alone = known
+                if not alone or current_holder() is not None:
+                    settle(lease)
         except BaseException:
             self.discard()
             for each in arguments:
@@ -219,7 +230,8 @@ class KernelOp(DeviceOp[Any]):
 
     def straight(self, *, waited: bool) -> Callable[[Stream], Any] | None:
         """What enqueues the launch on a stream, unless arguments have to run first or it is interpreted."""
-        return None if self._lazy or self._backend == INTERPRET else self._enqueue
+        backend = self._backend
+        return None if self._lazy or (backend is not None and backend == INTERPRET) else self._enqueue
 
     def execute(self, context: ExecutionContext) -> Any:
         """Run lazy arguments from left to right, compile if need be, enqueue the launch."""
