@@ -177,7 +177,7 @@ class CudaGraph(Generic[T]):
         for storage, write in self._uses:
             if storage.error is self._unlaunched:
                 storage.error = None
-            storage.use(stream, write=write)
+            storage.order(stream, write)
         stream.driver.launch_graph(handle.driver)
         stream.sequence += 1
         return self._held

@@ -18,6 +18,7 @@ Checked = View | TiledView | Pointer | Number | None
 """What an argument turned out to be; None for one that is not known yet."""
 
 MAX_PARTITION_RANK = 3
+_VIEWS = (View, TiledView)  # a union is slower to ask for
 
 
 _op_types: dict[type, bool] = {}
@@ -35,7 +36,7 @@ def is_op(argument: Any) -> bool:
 def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     """What `argument` is to the launch. Raises as `_looked_at` does, and ArgumentError for an axis that is too long."""
     found = _looked_at(kernel, parameter, argument)
-    if isinstance(found, View | TiledView) and max(found.shape, default=1) > MOST_EXTENT:
+    if isinstance(found, _VIEWS) and max(found.shape, default=1) > MOST_EXTENT:
         raise ArgumentError(
             f"{kernel}: argument {parameter.name!r} has the shape {found.shape}; a launch takes at most {MOST_EXTENT} "
             "elements along an axis: give it another shape, with more axes"

@@ -21,7 +21,7 @@ from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
 from cutile.launch.checks import verify
-from cutile.launch.numbers import number_of, numbers_of
+from cutile.launch.numbers import Number, number_of, numbers_of
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
 from cutile.launch.variables import use_variables
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from cutile.backend.interface import PreparedLaunch
     from cutile.compile.driver import Compiled
     from cutile.compile.kernels import KernelCache, Plan
+
+
+_VIEWS = (View, TiledView)
 
 
 class BoundLaunch:
@@ -63,7 +66,12 @@ class BoundLaunch:
     ) -> None:
         self._kernel = kernel
         self._plan = plan
-        self._parameters = compiled.executable.parameters
+        self._positions = {name: position for position, name in enumerate(kernel.signature.names)}
+        self._numbers: list[list[tuple[int, Number]]] = [[] for _ in arguments]
+        """Of each argument, the compiled kernel's parameters that come from it, and what makes their numbers."""
+        for place, parameter in enumerate(compiled.executable.parameters):
+            if 0 <= parameter.argument < len(arguments):
+                self._numbers[parameter.argument].append((place, number_of(parameter)))
         self._arguments = list(arguments)  # held as long as this lives
         self._checked = list(checked)
         self._grid = grid
@@ -109,21 +117,23 @@ class BoundLaunch:
         signature = self._kernel.signature
         fresh: dict[int, Checked] = {}
         for name, argument in arguments.items():
-            if name not in signature.names:
+            position = self._positions.get(name)
+            if position is None:
                 raise ArgumentError(f"{signature.name} has no argument {name!r}; it has {', '.join(signature.names)}")
-            position = signature.names.index(name)
             fresh[position] = self._check(position, argument)
-        candidate = [fresh.get(position, each) for position, each in enumerate(self._checked)]
-        moved = any(isinstance(each, View | TiledView) for each in fresh.values())
+        candidate = self._checked.copy()
+        moved = False
+        for position, checked in fresh.items():
+            candidate[position] = checked
+            moved = moved or isinstance(checked, _VIEWS)
         if moved:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
         verify(self._compiled, signature.names, candidate, self._grid)
-        for position, checked in fresh.items():
-            self._checked[position] = checked
+        self._checked = candidate
+        for position in fresh:
             self._arguments[position] = arguments[signature.names[position]]
-        for position, parameter in enumerate(self._parameters):
-            if parameter.argument in fresh:
-                self._prepared.set(position, number_of(parameter)(self._checked, self._grid))
+            for place, number in self._numbers[position]:
+                self._prepared.set(place, number(candidate, self._grid))
         if moved:
             self._note_storages()
 
@@ -141,7 +151,7 @@ class BoundLaunch:
                     f"{signature.name}: argument {parameter.name!r} leads to {checked.facts.dtype}, the one bound to "
                     f"{old}; bind a new launch for it"
                 )
-        if not isinstance(checked, View | TiledView):
+        if not isinstance(checked, _VIEWS):
             return checked
         old = self._checked[position]
         assert isinstance(old, View | TiledView)

@@ -14,6 +14,7 @@ from cutile.compile.driver import Compiled
 from cutile.launch.arguments import Checked
 from cutile.launch.views import Grid
 
+Number = Callable[[Sequence[Checked], Grid], Argument]
 Numbers = Callable[[Sequence[Checked], Grid], list[Argument]]
 
 
@@ -42,6 +43,6 @@ def expression(parameter: Parameter) -> str:
 
 
 @functools.cache
-def number_of(parameter: Parameter) -> Callable[[Sequence[Checked], Grid], Argument]:
+def number_of(parameter: Parameter) -> Number:
     """What makes the number of one parameter."""
     return eval(f"lambda c, g: {expression(parameter)}")

@@ -209,6 +209,8 @@ class CudaPreparedLaunch:
         self._memory = memory
         self._addresses = addresses  # read by the driver at each launch
         self._parameters = parameters
+        self._codes = [f"={_code(each)}" for each in parameters]
+        self._encoded = {i for i, each in enumerate(parameters) if _as_bits(each.dtype)}
         self._maps = maps
         self._held = held  # as are the tensor maps
         self._workspace = workspace
@@ -221,9 +223,9 @@ class CudaPreparedLaunch:
             self._addresses[position] = found.address
             self._held[position] = cast("Place", number), found
             return
-        parameter = self._parameters[position]
-        value = bits_of(cast("float", number), parameter.dtype) if _as_bits(parameter.dtype) else number
-        struct.pack_into("=" + _code(parameter), self._memory, 8 * position, value)
+        if position in self._encoded:
+            number = bits_of(cast("float", number), self._parameters[position].dtype)
+        struct.pack_into(self._codes[position], self._memory, 8 * position, number)
 
 
 def _allocate(count: int) -> tuple[Any, Any]:
