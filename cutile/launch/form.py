@@ -20,7 +20,7 @@ ViewUse = tuple[str, Storage, bool, int, int]
 """What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
 
 Known = tuple[list[Checked], list[ViewUse], Plan, Grid, bool]
-"""Checked arguments, what is done to their memory, the specialization, the grid, and whether nobody else has a lease."""
+"""Checked arguments, what is done to their memory, the specialization, the grid; whether nobody else has a lease."""
 
 
 class _Named(NamedTuple):

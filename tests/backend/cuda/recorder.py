@@ -79,6 +79,12 @@ class Recorder:
         values = [ctypes.string_at(addresses[i], size) for i, size in enumerate(self.sizes)]
         self.launches.append((function, grid, block, shared_bytes, values))
 
+    def launcher(self, function: Any, block: Any, shared_bytes: int) -> Any:
+        def launch(stream: Recorder, blocks: int, where: int) -> None:
+            stream.launch_function(function, (blocks, 1, 1), block, shared_bytes, where)
+
+        return launch
+
     def prepare_launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, parameters: int) -> Any:
         return lambda: self.launch_function(function, grid, block, shared_bytes, parameters)
 

@@ -76,6 +76,29 @@ def test_a_prepared_launch_is_repeated_with_other_values() -> None:
     assert {launch[:4] for launch in stream.launches} == {("kernel on gpu0", (5, 1, 1), (128, 1, 1), 4096)}
 
 
+def test_a_packed_launch_is_the_same_as_any_other() -> None:
+    stream = Recorder(sizes=(8, 4, 8, 1))
+    loaded, numbers = load(executable(f32, i64, bool_)), [2**40, 1.5, -3, True]
+    loaded.launch((2, 3, 4), numbers, stream)
+    packed = loaded.packed(stream)
+    assert packed is not None
+    memory, where = packed.memory()
+    packed.pack(memory, 0, *numbers)
+    packed.launch(stream, 24, where)
+    general, straight = stream.launches
+    assert straight == general
+    assert packed.most >= 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "made",
+    [executable(bf16), replace(executable(), facts={"threads": 128, "shared_bytes": 0, "workspace": 64})],
+    ids=["bits", "workspace"],
+)
+def test_what_is_not_as_simple_as_that_is_not_packed(made: Executable) -> None:
+    assert load(made).packed(Recorder()) is None
+
+
 def test_threads_do_not_share_packed_values() -> None:
     loaded = load(executable(i64))
 

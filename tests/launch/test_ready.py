@@ -1,0 +1,136 @@
+"""The launch of a plain GPU kernel: a function made for it, which does what the general way does. No GPU needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any, NamedTuple
+
+import pytest
+
+import cutile as ct
+from cuda_async import ContextError, Device, Stream
+from cuda_async.testing import SimDriver
+from cuda_async.unsafe import async_on
+from cutile import Mut, Tensor, api, f32
+from cutile.backend.interface import Packed
+from cutile.errors import LaunchError
+from cutile.launch.kernel_op import KernelOp
+from cutile.launch.numbers import numbers_of
+from cutile.launch.ready import Ready
+from cutile.launch.target import target_of
+
+
+@ct.entry
+def saxpy(y: Mut, a: f32, x: Tensor):
+    """y = a * x + y."""
+    y.store(a * ct.load_tile_like(x, y) + y.load())
+
+
+class Gpu:
+    """Stands for loaded code whose launches are numbers in memory and one call."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.memories: list[list[Any]] = []
+        self.launches: list[tuple[Any, int, list[Any]]] = []
+
+    def packed(self, stream: Stream) -> Packed:
+        return Packed(self.pack, self.launch_packed, self.most, self.make_memory, self)
+
+    def make_memory(self) -> tuple[Any, int]:
+        self.memories.append([])
+        return self.memories[-1], len(self.memories) - 1
+
+    def pack(self, memory: list[Any], offset: int, *numbers: Any) -> None:
+        memory[offset:] = numbers
+
+    def launch_packed(self, stream: Any, blocks: int, where: int) -> None:
+        self.launches.append((stream, blocks, self.memories[where].copy()))
+
+    def launch(self, grid: Any, numbers: Any, stream: Any) -> None:
+        raise LaunchError(f"in general: {grid}")
+
+
+class Made(NamedTuple):
+    op: KernelOp
+    ready: Ready
+    gpu: Gpu
+    compiled: Any
+
+    def launch(self, stream: Stream) -> None:
+        """As the op would."""
+        op: Any = self.op
+        self.ready.enqueue(op._checked, op._uses, op._grid, stream)
+
+
+def make(device: Device, *, most: int = 2**31 - 1) -> tuple[Made, api.Tensor, api.Tensor, Stream]:
+    """A saxpy of 32 elements, its arguments, and a stream."""
+    stream = device.new_stream()
+    x, y = api.ones((32,), f32).sync_on(stream), api.zeros((32,), f32).sync_on(stream)
+    op: Any = saxpy(y.mut.partition((8,)), 3.0, x)
+    gpu = Gpu(most)
+    compiled = dataclasses.replace(op._plan.compiled(target_of(device, None)), loaded=gpu, memo={})
+
+    class Plan:
+        def compiled(self, _: object) -> Any:
+            return compiled
+
+    plan: Any = Plan()
+    op.discard()
+    return Made(op, Ready(plan, saxpy.cache, stream, None), gpu, compiled), y, x, stream
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device.from_driver(SimDriver(seed=1))
+
+
+def test_the_numbers_are_those_of_the_general_way(device: Device) -> None:
+    made, *_, stream = make(device)
+    sequence = stream.sequence
+    made.launch(stream)
+    op: Any = made.op
+    expected = numbers_of(made.compiled)(op._checked, op._grid)
+    assert made.gpu.launches == [(stream.driver, 4, expected)]
+    assert expected[0] == op._checked[0].address
+    assert 3.0 in expected
+    assert stream.sequence == sequence + 1
+    assert made.gpu in stream.held.values()
+
+
+def test_it_is_ordered_behind_other_streams(device: Device) -> None:
+    made, y, x, stream = make(device)
+    other = device.new_stream()
+    async_on(api.fill(x, 2.0), other)
+    made.launch(stream)
+    made.launch(stream)
+    assert stream.statistics().waits == 1  # for the fill; the second launch follows the first anyway
+    async_on(api.fill(y, 1.0), other)  # writes what the launches wrote
+    assert other.statistics().waits == 1
+    async_on(api.fill(x, 1.0), other)  # and what they read: covered by the wait before
+    assert other.statistics().waits == 1
+
+
+def test_threads_have_memory_of_their_own(device: Device) -> None:
+    made, *_, stream = make(device)
+    made.launch(stream)
+    made.launch(stream)
+    thread = threading.Thread(target=made.launch, args=(stream,))
+    thread.start()
+    thread.join()
+    assert len(made.gpu.memories) == 2
+
+
+def test_an_argument_on_another_device_is_named(device: Device) -> None:
+    made, *_, stream = make(device)
+    elsewhere, *_ = make(Device.from_driver(SimDriver(seed=2, ordinal=1)))
+    with pytest.raises(ContextError, match=r"saxpy: argument 'y' is on sim:1, the launch on sim:0"):
+        made._replace(op=elsewhere.op).launch(stream)
+    assert not made.gpu.launches
+
+
+def test_too_many_blocks_go_the_general_way_which_refuses_them(device: Device) -> None:
+    made, *_, stream = make(device, most=3)
+    with pytest.raises(LaunchError, match=r"in general: \(4, 1, 1\)"):
+        made.launch(stream)
