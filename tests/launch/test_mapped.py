@@ -118,7 +118,7 @@ def double(z: ct.MappedPartitionMut, x: Tensor):
         ((4, 8, 16), (1, 4, 8), (1, 2, 1), 4),
     ],
 )
-@pytest.mark.parametrize("latency", [1, 4])
+@pytest.mark.parametrize("latency", [1, 2, 4, 8])
 def test_values(
     shape: tuple[int, ...], tile: tuple[int, ...], group: tuple[int, ...], blocks: int, latency: int, backend: str
 ) -> None:

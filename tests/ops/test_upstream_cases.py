@@ -1,13 +1,17 @@
-"""The cases that upstream runs of reductions, scans and shapes, with its inputs and results."""
+"""The cases that upstream runs, with its inputs and results, that no test of a feature has."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.support.kernels import kernel
+import cutile as ct
+from cutile import api, f32
+from tests.support.devices import on
+from tests.support.kernels import define, kernel
 from tests.support.memory import BACKENDS, launch
 
 pytestmark = pytest.mark.parametrize("backend", BACKENDS)
@@ -86,3 +90,93 @@ def test_ceil_div_is_right_where_a_sum_would_overflow(backend: str) -> None:
     text = "t = x.load_tile((2,), (0,))\nout.store(ct.ceil_div(t, 2))"
     x = np.array([2**31 - 1, -(2**31)], np.int32)
     assert run(text, (2,), x, backend=backend, dtype=np.int32).tolist() == [2**30, -(2**30)]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_ones_and_ones(dtype: Any, backend: str) -> None:
+    ones = np.ones(128, dtype)
+    text = "out.store(x.load_tile((128,), (0,)) + y.load_tile((128,), (0,)))"
+    assert run(text, (128,), ones, ones, backend=backend, dtype=dtype).tolist() == [2.0] * 128
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_ones_of_8_bits(dtype: Any, backend: str) -> None:
+    out = run("out.store(x.load_tile((128,), (0,)))", (128,), np.ones(128, dtype), backend=backend, dtype=dtype)
+    assert out.astype(np.float32).tolist() == [1.0] * 128
+
+
+@pytest.mark.parametrize(("first", "last"), [(128, 384), (24, 1024), (12, 512), (1, 300)])
+def test_part_of_a_tensor_doubled(first: int, last: int, backend: str) -> None:
+    x = np.arange(1024, dtype=np.float32)[first:last]
+    y = np.full(last - first, -77, np.float32)
+    launch(
+        kernel("def f(y: Mut, x: Tensor):\n    y.store(2.0 * ct.load_tile_like(x, y))\n"),
+        (y, (128,)),
+        x,
+        backend=backend,
+    )
+    assert y.tolist() == [2.0 * n for n in range(first, last)]
+
+
+def test_500_numbers_times_3(backend: str) -> None:
+    y = np.arange(500, dtype=np.float32)
+    text = "def f(y: Mut, a: f32):\n    y.store(a * y.load())\n"
+    launch(kernel(text), (y, (128,)), 3.0, backend=backend)
+    assert y.tolist() == [3.0 * n for n in range(500)]
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 129, 255, 256, 257, 1000])
+def test_what_was_counted_is_read_by_many_blocks(length: int, backend: str) -> None:
+    with on(backend):
+        x, y = api.arange(length, f32).sync(), api.zeros((length,)).sync()
+        kernel("def f(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y) + 1)\n")(
+            y.mut.partition((64,)), x
+        ).sync()
+        assert y.to_numpy().sync().tolist() == [n + 1.0 for n in range(length)]
+
+
+LAYER = """
+def layer(z: Mut, x: Tensor, w: Tensor):
+    part_x, part_w = x.partition((4, 4)), w.partition((4, 4))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (4, 4), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_w.load((k, j)), acc)
+    z.store(max(acc, 0.0))
+"""
+
+
+def test_two_layers_of_ones(backend: str) -> None:
+    x, hidden, out = np.ones((16, 16), np.float32), np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
+    made = kernel(LAYER)
+    launch(made, (hidden, (4, 4)), x, np.ones_like(x), backend=backend)
+    launch(made, (out, (4, 4)), hidden, np.ones_like(x), backend=backend)
+    assert set(out.ravel().tolist()) == {256.0}
+
+
+def test_a_softmax_of_rows_that_differ_by_a_number(backend: str) -> None:
+    text = (
+        "def f(y: Mut, x: Tensor):\n"
+        "    t = ct.load_tile_like(x, y)\n"
+        "    e = ct.exp(t - ct.reduce_max(t, 1).reshape((2, 1)).broadcast((2, 8)))\n"
+        "    y.store(ct.true_div(e, ct.reduce_sum(e, 1).reshape((2, 1)).broadcast((2, 8))))\n"
+    )
+    x, y = np.arange(32, dtype=np.float32).reshape(4, 8), np.zeros((4, 8), np.float32)
+    launch(kernel(text), (y, (2, 8)), x, backend=backend)
+    e = np.exp(np.arange(8.0) - 7)
+    np.testing.assert_allclose(y, np.tile(e / e.sum(), (4, 1)), rtol=1e-6)
+    np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
+
+
+def test_32_ones_by_pointer(backend: str) -> None:
+    text = (
+        "def f(z: ct.Ptr[ct.f32], x: ct.Ptr[ct.f32], y: ct.Ptr[ct.f32], n: i32):\n"
+        "    i = ct.get_tile_block_id()[0]\n"
+        "    a, b = (ct.make_tensor_view(p, (n,), (1,)).partition((4,)).load(i) for p in (x, y))\n"
+        "    ct.make_partition_view_mut(ct.make_tensor_view(z, (n,), (1,)), (4,)).store(a + b, i)\n"
+    )
+    with on(backend):
+        x, y, z = api.ones((32,)).sync(), api.ones((32,)).sync(), api.zeros((32,)).sync()
+        made = ct.entry(unsafe=True)(define(text))
+        made(*(each.device_pointer() for each in (z, x, y)), 32).grid((8,)).sync()
+        assert z.to_numpy().sync().tolist() == [2.0] * 32
