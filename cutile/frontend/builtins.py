@@ -24,7 +24,9 @@ def static_range(frame: Frame, start: Any, stop: Any = None, step: Any = 1) -> A
     return tuple(range(*bounds))
 
 
-def _range(frame: Frame, *bounds: Any) -> Any:
+def _range(frame: Frame, *bounds: Any, **named: Any) -> Any:
+    if named:
+        frame.type_error("range takes no names for its arguments", remedy="Write range(start, stop, step).")
     if not 1 <= len(bounds) <= 3:
         frame.type_error(
             f"range takes 1 to 3 arguments, got {len(bounds)}", remedy="range(stop), or range(start, stop[, step])."
@@ -51,6 +53,11 @@ def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: 
     items = items_of(values[0]) if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
         frame.type_error(f"{python.__name__} of nothing")
+    if len(values) == 1 and not isinstance(values[0], tuple):
+        frame.type_error(
+            f"{python.__name__} of one value, {describe(values[0])}",
+            remedy=f"ct.reduce_{python.__name__}(tile, axis) is the {python.__name__} of its elements.",
+        )
     result = items[0]
     for item in items[1:]:
         tiles = is_tile(result) or is_tile(item)

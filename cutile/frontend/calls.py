@@ -15,6 +15,7 @@ from cutile.frontend import (
     comparison,
     debug,
     elements,
+    elsewhere,
     mapped,
     partitions,
     pointers,
@@ -108,8 +109,21 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        frame.type_error(f"{name}: {error}", remedy=f"It takes {_described(signature)}.")
+        frame.type_error(f"{name}: {error}", remedy=_remedy(signature, name, args, kwargs))
     return handler(frame, *args, **kwargs)
+
+
+def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
+    """What to write where arguments do not fit: what another library's arguments are here, and the parameters."""
+    strange = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
+    if strange:
+        return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."
+    last = next(reversed(signature.parameters), "")
+    spread = args[len(signature.parameters) - 1 :]
+    if last in ("shape", "axes", "index") and len(spread) > 1 and not any(isinstance(each, tuple) for each in spread):
+        texts = ", ".join(str(each) if isinstance(each, int) else "..." for each in spread)
+        return f"It takes {_described(signature)}: write the {last} as a tuple, ({texts})."
+    return f"It takes {_described(signature)}." if signature.parameters else "It takes no arguments."
 
 
 def _signature(handler: Handler) -> inspect.Signature:

@@ -77,8 +77,7 @@ def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a 
             node,
             "The number of items is fixed when the kernel is compiled: use a constant or generic, or a for loop.",
         )
-    frame.type_error(
-        f"{what} goes over a tuple or a constant range, not over {describe(value)}",
-        node,
-        "Loop over range(...), ct.static_range(...) or a tuple.",
-    )
+    remedy = "Loop over range(...), ct.static_range(...) or a tuple."
+    if is_tile(value):
+        remedy = "ct.reduce_sum(tile, axis) and its kin go over the elements of a tile."
+    frame.type_error(f"{what} goes over a tuple or a constant range, not over {describe(value)}", node, remedy)

@@ -11,58 +11,155 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from cutile import language
 
 _SUM, _MAX, _MIN = "ct.reduce_sum(tile, axis)", "ct.reduce_max(tile, axis)", "ct.reduce_min(tile, axis)"
 _SHAPED = "ct.constant(value, shape, dtype)"
 
+_EXPECTED = "x.load_tile(shape, index), or ct.gather(x, index, mask=mask) for elements one by one"
+_WRITTEN = "y.store(tile), or ct.scatter(y, index, value, mask=mask) for elements one by one"
+_ORDERED = "nothing: a tile block's accesses are in program order"
+_PRINT = "print(...), also with f-strings"
+_THREAD = "ct.get_tile_block_id(): a kernel is written for tile blocks, the compiler spreads each over threads"
+
 FUNCTIONS: dict[str, str] = {
     "abs": "abs(tile)",
+    "add": "x + y",
+    "all": "ct.reduce_min(tile.astype(ct.i32), axis) == 1",
     "amax": _MAX,
     "amin": _MIN,
+    "any": "ct.reduce_max(tile.astype(ct.i32), axis) == 1",
     "arange": "ct.iota(shape, dtype)",
+    "argmax": "ct.reduce((tile, places), axis, (low, 0), lambda a, b: a if a[0] >= b[0] else b)[1]",
+    "argmin": "ct.reduce((tile, places), axis, (high, 0), lambda a, b: a if a[0] <= b[0] else b)[1]",
     "asarray": _SHAPED,
+    "astype": "ct.convert_tile(tile, dtype)",
+    "barrier": _ORDERED,
     "bid": "ct.get_tile_block_id()[axis]",
+    "blockIdx": "ct.get_tile_block_id()",
+    "broadcast_to": "ct.broadcast(tile, shape)",
     "cast": "ct.convert_tile(tile, dtype)",
     "cdiv": "ct.ceil_div(a, b)",
+    "clamp": "min(max(tile, low), high)",
+    "clip": "min(max(tile, low), high)",
     "concatenate": "ct.cat(x, y, axis)",
     "cumsum": "ct.scan_sum(tile, axis)",
+    "debug_barrier": _ORDERED,
+    "device_print": _PRINT,
+    "divide": "x / y",
     "dot": "ct.mma(a, b, acc)",
     "empty": _SHAPED,
-    "expand_dims": "tile.reshape(shape)",
+    "erf": "ct.tanh(1.12838 * (x + 0.08943 * x * x * x)), which is within 0.001 of it",
+    "expand_dims": "tile.reshape(shape), or tile[:, None]",
+    "expm1": "ct.exp(tile) - 1.0",
     "full": _SHAPED,
+    "gelu": "0.5 * x * (1.0 + ct.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))",
+    "isinf": "abs(tile) == float('inf')",
+    "isnan": "tile != tile",
+    "load": _EXPECTED,
+    "local_array": "a tile: ct.constant(0, shape, dtype)",
+    "log10": "ct.log2(tile) * 0.30102999566",
+    "log1p": "ct.log(1.0 + tile)",
     "matmul": "ct.mma(a, b, acc)",
     "max": _MAX,
     "maximum": "ct.max_tile(x, y)",
+    "mean": "ct.reduce_sum(tile, axis) / count",
     "min": _MIN,
     "minimum": "ct.min_tile(x, y)",
+    "multiply": "x * y",
     "num_blocks": "ct.get_num_tile_blocks()[axis]",
     "num_programs": "ct.get_num_tile_blocks()[axis]",
     "ones": "ct.constant(1, shape, dtype)",
+    "ones_like": "ct.constant(1, tile.shape, tile.dtype)",
     "power": "ct.pow(x, y)",
     "prod": "ct.reduce_prod(tile, axis)",
     "program_id": "ct.get_tile_block_id()[axis]",
+    "relu": "max(tile, 0.0)",
+    "round": "ct.floor(tile + 0.5), or ct.ftoi(tile, ct.i32, ct.rounding.NEAREST_EVEN)",
+    "shared": "a tile: the compiler decides what lies in shared memory",
+    "sigmoid": "1.0 / (1.0 + ct.exp(-tile))",
+    "sign": "ct.select(tile > 0, 1.0, ct.select(tile < 0, -1.0, 0.0 * tile))",
+    "silu": "tile / (1.0 + ct.exp(-tile))",
+    "softmax": "the exponentials over their sum, as kernels/softmax.py does",
+    "square": "tile * tile",
+    "stack": "ct.cat(x, y, axis) of tiles reshaped to one more axis",
+    "static_print": _PRINT,
+    "store": _WRITTEN,
+    "subtract": "x - y",
     "sum": _SUM,
+    "syncthreads": _ORDERED,
+    "threadIdx": _THREAD,
     "where": "ct.select(condition, a, b)",
     "zeros": "ct.constant(0, shape, dtype)",
+    "zeros_like": "ct.constant(0, tile.shape, tile.dtype)",
 }
 """By the name of a function, as of a module."""
 
+_COPY = "the tile itself: values do not change"
 METHODS: dict[str, str] = {
     "T": "tile.transpose()",
+    "abs": "abs(tile)",
+    "cast": "tile.astype(dtype)",
+    "clone": _COPY,
+    "copy": _COPY,
     "cumsum": "ct.scan_sum(tile, axis)",
+    "dim": "tile.ndim",
     "dot": "ct.mma(a, b, acc)",
+    "expand": "tile.broadcast(shape)",
+    "flatten": "tile.reshape((-1,))",
+    "float": "tile.astype(ct.f32)",
+    "half": "tile.astype(ct.f16)",
+    "int": "tile.astype(ct.i32)",
+    "item": "tile.reshape(()), which makes a tile of one element a scalar",
     "max": _MAX,
+    "mean": "ct.reduce_sum(tile, axis) / count",
     "min": _MIN,
     "permute": "ct.permute(tile, axes)",
     "prod": "ct.reduce_prod(tile, axis)",
+    "ravel": "tile.reshape((-1,))",
     "size": "tile.shape, whose extents are constants",
+    "squeeze": "tile.reshape(shape)",
     "sum": _SUM,
     "to": "tile.astype(dtype)",
     "type": "tile.astype(dtype)",
+    "unsqueeze": "tile[:, None], or tile.reshape(shape)",
     "view": "tile.reshape(shape), or ct.bitcast(tile, dtype)",
+    "where": "ct.select(condition, a, b)",
 }
 """By the name of a method or attribute of a tile."""
+
+
+TENSORS: dict[str, str] = {
+    "T": "x.partition_permuted(shape, (1, 0)), whose tiles are transposed",
+    "gather": "ct.gather(x, index)",
+    "numel": "x.shape[0] * x.shape[1]",
+    "reshape": "it on the host, x.reshape(shape), or a loaded tile's reshape",
+    "scatter": "ct.scatter(y, index, value)",
+    "size": "x.shape[axis]",
+    "stride": "nothing: accesses know the strides",
+    "strides": "nothing: accesses know the strides",
+    "sum": "ct.reduce_sum(tile, axis) of loaded tiles",
+    "transpose": "x.partition_permuted(shape, (1, 0)), whose tiles are transposed",
+    "view": "it on the host, or a loaded tile's reshape",
+}
+"""By the name of a method or attribute of a tensor."""
+
+MODULES = {"tl": "ct", "triton": "ct", "cuda": "ct", "torch": "ct", "F": "ct", "jnp": "ct", "hl": "ct"}
+"""By the usual name of another library."""
+
+ARGUMENTS: dict[str, str] = {
+    "dim": "The axis is called axis.",
+    "dtype": "Convert the tile: tile.astype(dtype).",
+    "eviction_policy": "Caches are the compiler's.",
+    "keepdims": "The result lacks the axis; tile[:, None] or .reshape(shape) adds one of extent 1.",
+    "keep_dims": "The result lacks the axis; tile[:, None] or .reshape(shape) adds one of extent 1.",
+    "mask": "Loads pad and stores clip at the edges of the tensor by themselves; ct.gather and ct.scatter take masks.",
+    "other": "Loads pad with zeros; ct.make_partition_view(x, shape, padding) with another number.",
+    "step": "Write range(start, stop, step).",
+}
+"""By the name of an argument that another library has."""
 
 
 def in_module(owner: types.ModuleType, name: str) -> str:
@@ -83,6 +180,11 @@ def of_tile(name: str, known: Iterable[str]) -> str:
     return among(name, known)
 
 
+def of_tensor(name: str, known: Iterable[str]) -> str:
+    """The remedy for a method or attribute that a tensor does not have."""
+    return f"Write {TENSORS[name]}." if name in TENSORS else among(name, known)
+
+
 def among(name: str, known: Iterable[str]) -> str:
     """The remedy for a name that is none of these: the nearest of them first, if one is near."""
     names = sorted(known)
@@ -93,6 +195,10 @@ def among(name: str, known: Iterable[str]) -> str:
 def for_function(function: Any) -> str | None:
     """The remedy for a call of another library's function that has a counterpart: `np.exp` is `ct.exp`."""
     name = getattr(function, "__name__", "")
+    if isinstance(function, type) and issubclass(function, np.generic):
+        return "Numbers take the dtype of the tile beside them; ct.f32(x) and its kin convert scalars and tiles."
+    if function is str:
+        return "print(f'{x}') formats values; other text has to be known when the kernel is compiled."
     if name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
     if hasattr(getattr(language, name, None), "__cutile__"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from cutile.dtypes import DTypeMeta, as_dtype, i32
+from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype, i32
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.operators import is_number, materialize, to_tile
 from cutile.frontend.values import describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.language.markers import Latency, Marker
@@ -25,9 +25,10 @@ def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
                 remedy="Tile shapes are fixed when a kernel is compiled: use numbers, generics, or the shape of a Mut.",
             )
         if item < 1:
+            order = {"load_tile": " The shape comes first, then the index.", "iota": " It counts from 0: ct.iota(8)."}
             frame.type_error(
                 f"{what}: the shape {items} has an extent below 1",
-                remedy="Every extent of a tile is at least 1.",
+                remedy="Every extent of a tile is at least 1." + order.get(what, ""),
             )
     return tuple(items)
 
@@ -44,7 +45,7 @@ def constant_int(frame: Frame, value: Any, what: str) -> int:
 
 def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
     """A constant axis; negative ones count from the end."""
-    if isinstance(value, tuple):
+    if value is None or isinstance(value, tuple):
         frame.type_error(
             f"{what} goes along one axis, got {describe(value)}",
             remedy="One axis after the other, the last first; or reshape, so that they are one.",
@@ -77,7 +78,7 @@ def tile_of(frame: Frame, value: Any, what: str) -> Value:
         return value
     if is_number(value):
         return materialize(frame, value)
-    frame.type_error(f"{what}: expected a tile, got {describe(value)}")
+    frame.type_error(f"{what}: expected a tile, got {describe(value)}", remedy=to_tile(value))
 
 
 def dtype_of(frame: Frame, value: Any, what: str) -> Any:
@@ -87,7 +88,10 @@ def dtype_of(frame: Frame, value: Any, what: str) -> Any:
     try:
         return as_dtype(value)
     except TypeError:
-        frame.type_error(f"{what}: expected an element type such as ct.f32, got {describe(value)}")
+        names = ", ".join(f"ct.{each.__name__}" for each in EVERY_DTYPE)
+        frame.type_error(
+            f"{what}: expected an element type such as ct.f32, got {describe(value)}", remedy=f"There are {names}."
+        )
 
 
 def marker_of(frame: Frame, value: Any, kind: type[M], what: str) -> M:

@@ -19,6 +19,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.invoke import invoke
 from cutile.frontend.logic import compare, logical
 from cutile.frontend.names import compile_time
+from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children
@@ -116,7 +117,9 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     frame.type_error(
         f"{describe(owner)} has no attribute {name!r} in a kernel",
         node,
-        "Tiles, tensors, partitions, dtypes, tuples and dataclasses have attributes in a kernel, and modules.",
+        operators.to_tile(owner)
+        if isinstance(owner, str)
+        else "Tiles, tensors, partitions, dtypes, tuples and dataclasses have attributes in a kernel, and modules.",
     )
 
 
@@ -152,12 +155,16 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
         remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."
     else:
-        remedy = elsewhere.of_tile(name, known) if is_tile(owner) else elsewhere.among(name, known)
+        in_memory = isinstance(owner, TensorRef | MutRef)
+        words = elsewhere.of_tile if is_tile(owner) else elsewhere.of_tensor if in_memory else elsewhere.among
+        remedy = words(name, known)
     frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, remedy)
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner = evaluate(frame, node.value)
+    if is_tile(owner):
+        return with_new_axes(frame, owner, [_axis(frame, each) for each in _parts(node.slice)], node)
     items = children(owner) if isinstance(owner, tuple) else None
     if items is not None:
         if isinstance(node.slice, ast.Slice):
@@ -183,12 +190,18 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     frame.type_error(f"{describe(owner)} cannot be indexed with []", node, _in_place_of_brackets(owner))
 
 
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def _axis(frame: Frame, node: ast.expr) -> Any:
+    """One item between brackets: a slice, the `...`, or a value."""
+    if isinstance(node, ast.Slice):
+        return slice(*(None if each is None else evaluate(frame, each) for each in _bounds(node)))
+    return ... if isinstance(node, ast.Constant) and node.value is ... else evaluate(frame, node)
+
+
 def _in_place_of_brackets(owner: Any) -> str:
-    if is_tile(owner):
-        return (
-            "ct.extract(tile, index, shape) cuts pieces out of it, ct.reduce_sum(tile, axis) and its kin reduce, "
-            "and tile.reshape(shape) adds axes of extent 1."
-        )
     if isinstance(owner, TensorRef):
         return "x.load_tile(shape, index) loads a tile, ct.gather(x, index) single elements."
     if isinstance(owner, MutRef):

@@ -14,7 +14,7 @@ from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify
-from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.frontend.values import MutRef, PartitionRef, Range, TensorRef, describe, is_tile, items_of
 from cutile.frontend.weak import of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
@@ -37,7 +37,9 @@ def for_loop(frame: Frame, node: ast.For) -> None:
         frame.type_error(
             f"cannot loop over {describe(iterable)}",
             node.iter,
-            "Loop over range(...), ct.static_range(...) or a tuple.",
+            "Loop over tiles by number: for i in range(ct.num_tiles(part, axis)): part.load(i)."
+            if isinstance(iterable, TensorRef | MutRef | PartitionRef)
+            else "Loop over range(...), ct.static_range(...) or a tuple.",
         )
 
 

@@ -271,6 +271,10 @@ class Frame:
     def _suggest(self, name: str) -> str:
         import difflib
 
+        from cutile.frontend import elsewhere
+
+        if name in elsewhere.MODULES:
+            return "Kernels are written with this package's operations: import cutile as ct, and write ct.name."
         scope: dict[str, Any] = self.function.__globals__  # type: ignore[attr-defined]
         near = difflib.get_close_matches(name, [*self.variables, *scope], n=1)
         return f"Did you mean {near[0]!r}?" if near else "Define it before, or import it."

@@ -47,12 +47,14 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
         frame.type_error(
             f"{name} is a class, and a kernel cannot make instances of it",
             node,
-            "Kernels make tiles, tuples, named tuples and dataclasses: decorate it with @dataclass(frozen=True).",
+            elsewhere.for_function(function)
+            or "Kernels make tiles, tuples, named tuples and dataclasses: decorate it with @dataclass(frozen=True).",
         )
+    what = name if callable(function) else f"{name} ({describe(function)})"  # the type of a NumPy function says nothing
     frame.type_error(
-        f"{name} ({describe(function)}) cannot be called in a kernel",
+        f"{what} cannot be called in a kernel",
         node,
-        elsewhere.for_function(function)
+        (f"It is a tuple: {name}[axis]." if isinstance(function, tuple) else elsewhere.for_function(function))
         or "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
     )
 

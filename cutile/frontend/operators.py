@@ -18,7 +18,7 @@ from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
-from cutile.frontend.values import describe, is_tile, plain
+from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, plain
 from cutile.frontend.weak import adapted, dtype_of_weak, is_weak, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
@@ -107,6 +107,25 @@ def require_computed(frame: Frame, what: str, *values: Any) -> None:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
 
 
+def to_tile(value: Any) -> str:
+    """The remedy where a tile is wanted: how to get one from what there is."""
+    if isinstance(value, TensorRef):
+        return "Load a tile of it first: x.load_tile(shape, index), or ct.load_tile_like(x, y)."
+    if isinstance(value, MutRef):
+        return "Load this block's tile first: y.load()."
+    if isinstance(value, PartitionRef):
+        return "Load one of its tiles first: part.load(index)."
+    if isinstance(value, tuple):
+        return "It is a tuple: take an item of it, or unpack it."
+    if isinstance(value, Method) or callable(value):
+        return "Call it: the parentheses are missing."
+    if value is None:
+        return "Compare with `is None`; a tile never is."
+    if isinstance(value, str):
+        return "Text is for print, whose f-strings format values."
+    return "Operators take tiles, and numbers, strings and tuples that are known now."
+
+
 def is_number(value: Any) -> bool:
     """Whether `value` is a compile-time number."""
     return isinstance(value, bool | int | float)
@@ -193,7 +212,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
         if not is_tile(value) and not is_number(value):
             frame.type_error(
                 f"{what}: expected a tile or a number, got {describe(value)}",
-                remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
+                remedy=to_tile(value),
             )
     if dtype is None and tiles:
         strong = [tile for tile in tiles if not is_weak(frame, tile)]
@@ -287,14 +306,14 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
         if not isinstance(value, bool | int | float | str | tuple | type(None) | type) and kind not in _ANYTHING:
             frame.type_error(
                 f"{SPELLING[kind]}: cannot use a {describe(value)}",
-                remedy="Operators take tiles, and numbers, strings and tuples that are known now.",
+                remedy=to_tile(value),
             )
     try:
         return PYTHON[kind](*values)
     except (TypeError, ValueError, ArithmeticError) as error:
-        frame.type_error(
-            f"{SPELLING[kind]}: {error}", remedy="Both sides are known now, and Python itself refuses them."
-        )
+        tuples = any(isinstance(value, tuple) for value in values)
+        remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
+        frame.type_error(f"{SPELLING[kind]}: {error}", remedy=remedy)
 
 
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:

@@ -28,7 +28,9 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
     if not is_number(value):
         frame.type_error(
             f"constant: the value must be known when the kernel is compiled, got {describe(value)}",
-            remedy="Use ct.broadcast(value, shape) for a value known when the kernel runs.",
+            remedy="The value comes first: ct.constant(value, shape, dtype)."
+            if isinstance(value, tuple)
+            else "Use ct.broadcast(value, shape) for a value known when the kernel runs.",
         )
     wanted = dtype_of(frame, dtype, "constant")
     extents = () if shape == () else shape_of(frame, shape, "constant")

@@ -196,7 +196,8 @@ def describe(value: Any) -> str:
     if isinstance(value, Record):
         return f"{value.kind.__name__}({', '.join(map(describe, value.items))})"
     if isinstance(value, tuple) and any(isinstance(item, Value | Record | tuple) for item in items_of(value)):
-        return f"tuple ({', '.join(map(describe, items_of(value)))})"
+        items = [*map(describe, items_of(value)[:4]), *(["..."] if len(items_of(value)) > 4 else [])]
+        return f"tuple ({', '.join(items)})"
     if isinstance(value, DTypeMeta):
         return f"dtype {value!r}"
     if isinstance(value, type):

@@ -95,6 +95,12 @@ class LiveTile(Tile):
     def __bool__(self) -> bool:
         return bool(self._session.truth(self._meaning))
 
+    def __getitem__(self, key: Any) -> Any:
+        return self._session.brackets(self._meaning, key if isinstance(key, tuple) else (key,))  # pyright: ignore[reportUnknownArgumentType]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._session.iterate(self._meaning)
+
     def __index__(self) -> int:
         if self._meaning.tile.dtype.kind not in ("int", "uint"):
             raise TypeError(f"a scalar {self._meaning.tile.dtype} is no index")

@@ -17,6 +17,7 @@ from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.mapped import MintedRange, OwnedRange
+from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import of_weak
@@ -92,6 +93,11 @@ class Session:
         """`owner.name`."""
         with self._here() as frame:
             return to_live(self, attribute_of(frame, owner, name, _NOWHERE))
+
+    def brackets(self, value: Value, items: Sequence[Any]) -> Any:
+        """`value[items]`."""
+        with self._here() as frame:
+            return to_live(self, with_new_axes(frame, value, items))
 
     def binary(self, kind: type[ast.AST], left: Any, right: Any) -> Any:
         """`left <op> right`."""

@@ -37,12 +37,14 @@ class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", 
         return np.broadcast_to(x, self.shape)
 
 
-class Reshape(Op, name="reshape", spelled=("reshape", "Tile.reshape")):
-    """The same elements, in row-major order, under another shape.
+class Reshape(Op, name="reshape", spelled=("reshape", "Tile.reshape", "x[:, None]")):
+    """The same elements, in row-major order, under another shape. `x[:, None]` adds axes of extent 1, as in NumPy.
 
     Examples:
         >>> run(lambda x: x.reshape((2, 2)).transpose().reshape((4,)), [1.0, 2.0, 3.0, 4.0])
         [1.0, 3.0, 2.0, 4.0]
+        >>> run(lambda x: ct.reduce_sum(x[:, None] * x[None, :], 1), [1.0, 2.0, 3.0])
+        [6.0, 12.0, 18.0]
     """
 
     x: Value = operand(ANY_TILE)

@@ -44,7 +44,7 @@ def test_a_spelling_means_something(name: str, spelling: str) -> None:
         assert spelling in ct.__all__
         assert handler_of(getattr(ct, spelling)) is not None
     else:
-        assert re.fullmatch(r"[~-]x|x \S{1,2} y|x\[i\]|abs\(x\)|(min|max)\(x, y\)", spelling)
+        assert re.fullmatch(r"[~-]x|x \S{1,2} y|x\[:, None\]|abs\(x\)|(min|max)\(x, y\)", spelling)
 
 
 def test_every_function_of_the_language_belongs_to_an_operation() -> None:

@@ -43,10 +43,10 @@ MOVES = (
         lambda x, y: x[[3] * 8 + [0] * 8 + [5] * 8],
     ),
     Move(
-        ("reshape", "Tile.reshape", "permute", "transpose", "Tile.transpose", "assume_same_elements"),
+        ("reshape", "Tile.reshape", "x[:, None]", "permute", "transpose", "Tile.transpose", "assume_same_elements"),
         """
         ct.reshape(
-            ct.assume_same_elements(ct.transpose(ct.permute(m, (1, 0))).transpose().reshape((24,)), (1,)), (24,))
+            ct.assume_same_elements(ct.transpose(ct.permute(m, (1, 0))).transpose()[None, :, :].reshape((24,)), (1,)), (24,))
         """,
         lambda x, y: x.reshape(4, 6).T.ravel(),
     ),
