@@ -46,7 +46,8 @@ MOVES = (
         ("reshape", "Tile.reshape", "x[:, None]", "permute", "transpose", "Tile.transpose", "assume_same_elements"),
         """
         ct.reshape(
-            ct.assume_same_elements(ct.transpose(ct.permute(m, (1, 0))).transpose()[None, :, :].reshape((24,)), (1,)), (24,))
+            ct.assume_same_elements(ct.transpose(ct.permute(m, (1, 0))).transpose()[None, :, :].reshape((24,)), (1,)),
+            (24,))
         """,
         lambda x, y: x.reshape(4, 6).T.ravel(),
     ),
