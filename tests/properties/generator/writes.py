@@ -118,6 +118,8 @@ def counters(d: Drawer, name: str, step: str) -> list[str]:
         shape = tuple(g * e for g, e in zip(d.grid, tile, strict=False))
         made = d.extra["counts"] = Output("counts", dtype, shape, d.pick(LAYOUTS), whole=True, tile=tile)
     assert isinstance(made, Output)
+    if d.number(0, 3) == 3:
+        return [_whole_tile(d, made)]
     value = d.pick(d.raw)
     if made.dtype.kind == "float":  # sums that are the same in any order: exact, or of ones
         value = f"ct.select({d.condition()}, 1, 0)" if made.dtype.bits == 16 else f"ct.floor({value})"
@@ -126,6 +128,22 @@ def counters(d: Drawer, name: str, step: str) -> list[str]:
     mask = f", mask={d.condition()}" if d.flip() else ""
     value = f"ct.convert_tile({value}, counts.dtype)"
     return [f"ct.atomic_{d.updates}(counts, {indices(d, made.shape)}, {value}{mask})"]
+
+
+def _whole_tile(d: Drawer, counts: Output) -> str:
+    """All elements of a tile updated at once, wherever the tile is."""
+    index = ", ".join(
+        d.pick(("0", "1", f"ct.get_tile_block_id()[{axis}]", f"ct.num_tiles(counts, {axis}) - 1"))
+        for axis in range(len(counts.tile))
+    )
+    mode = d.updates.upper()
+    if counts.dtype.kind == "float":
+        mode = "ADDF"
+    elif counts.dtype.kind == "uint" and mode in ("MAX", "MIN"):
+        mode = f"U{mode}"
+    ones = counts.dtype.kind == "float" and counts.dtype.bits == 16  # sums of others depend on their order
+    value = f"ct.constant({'1' if ones else d.pick(('1', '3'))}, counts.shape, counts.dtype)"
+    return f"ct.atomic_red_view_tko(counts, {value}, ({index},), ct.atomic.{mode})"
 
 
 def by_address(d: Drawer, name: str, step: str) -> list[str]:
