@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         "commit": options.commit,
         "seed": options.seed,
         "batch": BATCH,
+        "processes": options.processes,
         "wall_seconds": round(time.monotonic() - start, 1),
         **_machine(backends),
         **_figures(found, backends),
@@ -107,7 +108,7 @@ def _machine(backends: tuple[str, ...]) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     device = Device(0).name if "cuda" in backends else None
-    return {"device": device, "processor": platform.processor() or platform.machine(), "versions": versions}
+    return {"device": device, "processor": platform.machine(), "processors": os.cpu_count(), "versions": versions}
 
 
 def _figures(found: Found, backends: tuple[str, ...]) -> dict[str, Any]:
