@@ -79,6 +79,7 @@ CASES: tuple[Product, ...] = (
     _square(8192, "tf32", "nk"),
     _square(8192, "fp8", "nk"),
     Product("fp8-promoted-nk", 8192, 8192, 8192, "fp8", "nk", promoted=True),
+    _square(8192, "int8"),
     _square(8192, "int8", "nk"),
     _square(8192, "f32"),
     Product("f32-2048", 2048, 2048, 2048, "f32", devices=("host", "cuda")),

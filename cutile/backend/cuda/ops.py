@@ -182,6 +182,13 @@ class Elected(Op, name="cuda.elected"):
         return (TileType(bool_),)
 
 
+class GroupNumber(Op, name="cuda.group_number"):
+    """The number of this warp group, of those that compute."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
 class FirstTile(Op, name="cuda.first_tile"):
     """The number of the first tile block that this thread block, or its cluster, works on."""
 

@@ -17,6 +17,7 @@ from cutile.backend.cuda.ops import (
     FirstTile,
     Follow,
     GroupMma,
+    GroupNumber,
     GroupWait,
     Lead,
     OuterMma,
@@ -35,8 +36,8 @@ from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ops.arith import Add, FloorDiv, Min, Mul, Sub
-from cutile.ops.compare import Eq, Lt, Ne
+from cutile.ops.arith import Add, FloorDiv, Max, Min, Mul, Sub
+from cutile.ops.compare import Eq, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
 
 WARPS = 4
@@ -70,7 +71,8 @@ class Protocol:
         groups: warp groups of a block that read, or warps, where each says for itself that it has read.
         cluster: blocks that load a part each for all of them, and read all.
         loads: the loading side's events.
-        reads: one computing warp group's events.
+        reads: the first computing warp group's events.
+        others: the events of those after it, where they are not the same.
     """
 
     slots: int
@@ -79,6 +81,12 @@ class Protocol:
     cluster: int
     loads: tuple[Event, ...]
     reads: tuple[Event, ...]
+    others: tuple[tuple[Event, ...], ...] = ()
+
+    def reads_of(self, reader: int) -> tuple[Event, ...]:
+        """The events of a reader's warp group; readers count through the blocks of a cluster."""
+        every = (self.reads, *self.others)
+        return every[reader % self.groups * len(every) // self.groups]
 
 
 def _whole_quotient(x: int, y: int) -> int:
@@ -99,8 +107,9 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
 class _Walk:
     """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`."""
 
-    def __init__(self, blocks: int, turns: int, pieces: int) -> None:
+    def __init__(self, blocks: int, turns: int, pieces: int, group: int = 0) -> None:
         self._blocks = blocks
+        self._group = group
         self._turns = turns
         self._pieces = pieces
         self._known: dict[Value, Any] = {}
@@ -121,8 +130,13 @@ class _Walk:
             self._known[op.result] = self._blocks if op.axis == 0 else 1
         elif type(op) in _FOLDED and all(value in self._known for value in op.operands):
             self._known[op.result] = _FOLDED[type(op)](*map(self._number, op.operands))
-        elif isinstance(op, Min):
-            self._known[op.result] = min(self._number(op.x), self._number(op.y))
+        elif isinstance(op, GroupNumber):
+            self._known[op.result] = self._group
+        elif isinstance(op, Min | Max):
+            chosen = min if isinstance(op, Min) else max
+            self._known[op.result] = chosen(self._number(op.x), self._number(op.y))
+        elif isinstance(op, Select):
+            self._known[op.result] = self._number(op.x if self._number(op.condition) else op.y)
         elif isinstance(op, Lt):
             self._known[op.result] = self._number(op.x) < self._number(op.y)
         elif isinstance(op, Pieces):
@@ -195,7 +209,10 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
     blocks = tiles * start.cluster if along == {0} else tiles
     loads = tuple(_Walk(blocks, turns, pieces).events(roles.load))
-    reads = tuple(_Walk(blocks, turns, pieces).events(roles.compute))
+    walks = (_Walk(blocks, turns, pieces, group) for group in range(roles.groups))
+    reads, *others = (tuple(walk.events(roles.compute)) for walk in walks)
+    if all(each == reads for each in others):
+        others = []
     alone = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
     readers = roles.groups * (WARPS if alone else 1)
-    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads)
+    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads, tuple(others))

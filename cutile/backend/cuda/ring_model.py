@@ -6,9 +6,11 @@ places through which results are stored. It needs no device: what it finds is in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import BulkStore, Pieces
-from cutile.backend.cuda.protocol import Protocol, ProtocolError, protocol
+from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
 from cutile.ir.core import Function
 
 
@@ -96,7 +98,7 @@ def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
                 order.edge(loads, ("full", other, turn))
     for reader in range(each.groups * each.cluster):
         block, under_way, last = reader // each.groups, list[int](), ("starts", reader, 0)
-        for place, event in enumerate(each.reads):
+        for place, event in enumerate(each.reads_of(reader)):
             node = ("reads", reader, place)
             order.edge(last, node)
             last = node
@@ -120,12 +122,12 @@ def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
     return order, seen, over
 
 
-def _check_reads(each: Protocol, turns: int) -> None:
+def _check_reads(reads: Sequence[Event], turns: int) -> None:
     """Check that a reader waits before it reads, and gives up what it has read, once, and no earlier."""
     waited: set[int] = set()
     under_way: list[int] = []
     released: list[int] = []
-    for event in each.reads:
+    for event in reads:
         if event.what == "wait":
             waited.add(event.count)
         elif event.what == "begin":
@@ -138,7 +140,7 @@ def _check_reads(each: Protocol, turns: int) -> None:
             if event.count in under_way:
                 raise ProtocolError(f"turn {event.count} is given up while its product is under way")
             released.append(event.count)
-    leads, follows = (sum(event.what == what for event in each.reads) for what in ("lead", "follow"))
+    leads, follows = (sum(event.what == what for event in reads) for what in ("lead", "follow"))
     if leads != follows or leads > 1:
         raise ProtocolError(f"the first group lets others begin {leads} times, they wait for it {follows} times")
     if sorted(released) != list(range(turns)):
@@ -159,7 +161,8 @@ def check(each: Protocol) -> int:
     readers = range(each.groups * each.cluster)
     if each.arrivals != len(readers):
         raise ProtocolError(f"{len(readers)} groups read, `empty` waits for {each.arrivals}")
-    _check_reads(each, turns)
+    for reads in (each.reads, *each.others):
+        _check_reads(reads, turns)
     order, seen, over = _order(each, turns)
     if stuck := order.stuck():
         raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")

@@ -32,6 +32,7 @@ from cutile.backend.cuda.ops import (
     Follow,
     FollowOn,
     GroupMma,
+    GroupNumber,
     GroupWait,
     Lead,
     Opaque,
@@ -55,8 +56,8 @@ from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
-from cutile.ops.arith import Add, Min, Mul, Sub
-from cutile.ops.compare import Eq, Lt, Ne
+from cutile.ops.arith import Add, Max, Min, Mul, Sub
+from cutile.ops.compare import Eq, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
 from cutile.ops.memory import StoreMut
 
@@ -287,22 +288,32 @@ class RoleLowering(DividedLoop):
         self._place(loop.results[0], self._added_up(done), plan.accumulator)
 
     def _promoted_turns(self, sums: Value, bounds: list[Value]) -> Value:
-        """Some turns at a time, whose products the tensor cores add up apart from the sums."""
+        """Some turns at a time, whose products the tensor cores add up apart from the sums.
+
+        Of two groups the second one has fewer turns the first time, so that from there on the one multiplies while the
+        other waits for its products and adds them.
+        """
         builder, plan = self._builder, self._plan
         start, stop, step = bounds
         layout = self._name(plan.accumulator)
         many = builder.value(Mul(x=step, y=builder.constant(plan.together)))
+        fewer, begin = plan.together // plan.groups, start
+        if plan.groups > 1 and fewer:
+            turns = builder.value(Mul(x=builder.value(GroupNumber()), y=builder.constant(fewer)))
+            earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=turns, y=step))))
+            begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
         before = self._current_turn
         first, acc, turn = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "turn")
         self._turn = turn
         with builder.block(first, acc, turn) as body:
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
             apart = self._add(Blank(dtype=sums.tile.dtype, shape=sums.tile.shape), layout=layout).result
-            apart = self._turns(apart, [first, beyond, step], fresh=True)
+            within = first if begin is start else builder.value(Max(x=first, y=start))
+            apart = self._turns(apart, [within, beyond, step], fresh=True)
             added = self._add(Add(x=acc, y=apart), layout=layout).result
             builder.yield_(added, self._current_turn)
         builder.location = plan.loop.location
-        made = self._add(For(start=start, stop=stop, step=many, carried=(sums, before), body=body))
+        made = self._add(For(start=begin, stop=stop, step=many, carried=(sums, before), body=body))
         self._turn = made.results[1]
         return made.results[0]
 

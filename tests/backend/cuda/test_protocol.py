@@ -9,10 +9,13 @@ import pytest
 from cutile.backend.cuda.ops import BulkStore
 from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
 from cutile.backend.cuda.ring_model import check, check_function, check_stores
-from cutile.dtypes import bf16, f16, f32
+from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
-from tests.backend.cuda.programs import AMPERE, gemm_program, lowered
+from cutile.ir.types import TensorType
+from kernels.gemm import gemm
+from tests.backend.cuda.programs import AMPERE, gemm_program, lowered, shipped
 from tests.backend.cuda.test_products import fused
+from tests.support.programs import mut
 
 TILES = ((64, 64), (64, 256), (128, 128), (128, 192), (128, 208), (128, 256), (256, 128))
 
@@ -126,3 +129,39 @@ def test_turns_given_up_in_another_order_are_found() -> None:
     )
     with pytest.raises(ProtocolError, match="deadlock"):
         check(replace(made, reads=swapped))
+
+
+def eights() -> Function:
+    """A product of 8-bit floats, whose sums go to f32 every four turns."""
+    x, y = (TensorType(f8e4m3fn, (None, None), each, 16) for each in ((None, 1), (1, None)))
+    return shipped(gemm, {"z": mut(128, 192, dtype=bf16), "x": x, "y": y}, BK=128)
+
+
+def test_of_two_groups_one_adds_its_products_while_the_other_multiplies() -> None:
+    made = protocol(lowered(eights()), tiles=1, turns=12)
+    assert made is not None
+    assert check(made) == 12
+    drained: list[list[int]] = []
+    for reads in (made.reads, *made.others):
+        begun, found = 0, list[int]()
+        for event in reads:
+            begun += event.what == "begin"
+            if event == Event("finish", 0):
+                found.append(begun)
+        drained.append(found)
+    assert drained == [[4, 8, 12], [2, 6, 10, 12]]
+
+
+def test_each_groups_own_events_are_checked() -> None:
+    made = protocol(lowered(eights()), tiles=1, turns=12)
+    assert made is not None
+    (second,) = made.others
+    never = tuple(each for each in second if each != Event("release", 5))
+    with pytest.raises(ProtocolError, match="are given up, 12 are loaded"):
+        check(replace(made, others=(never,)))
+
+
+def test_a_loop_without_a_turn_adds_nothing() -> None:
+    made = protocol(lowered(eights()), tiles=3, turns=0)
+    assert made is not None
+    assert (made.loads, made.reads, made.others) == ((), (), ())

@@ -54,6 +54,11 @@ def elected(op: ops.Elected, kernel: Kernel) -> Call:
     return Call(kernel.bind("elected", "roles.elected", str(op.groups)), ())
 
 
+def group_number(op: ops.GroupNumber, kernel: Kernel) -> Call:
+    """`own_group()`."""
+    return Call(kernel.bind("own_group", "roles.own_group"), ())
+
+
 def first_tile(op: ops.FirstTile, kernel: Kernel) -> Call:
     """`first_tile()`."""
     return Call(kernel.bind("first_tile", "roles.first_tile", str(op.cluster)), ())
@@ -219,6 +224,7 @@ EMITTERS = {
     ops.Registers: registers,
     ops.ClusterEnd: cluster_end,
     ops.Elected: elected,
+    ops.GroupNumber: group_number,
     ops.FirstTile: first_tile,
     ops.TileStep: tile_step,
     ops.TileIndex: tile_index,

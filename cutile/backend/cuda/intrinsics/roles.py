@@ -20,6 +20,12 @@ def loads(groups: int) -> Any:
 
 
 @cache
+def own_group() -> Any:
+    """`f()`: the number of this thread's warp group."""
+    return intrinsic("own_group", INTEGER, [], lambda b, _: group_number(b))
+
+
+@cache
 def elected(groups: int) -> Any:
     """`f()`: whether this is the one thread that loads."""
     return intrinsic("elected", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", thread(b), i32c(groups * GROUP)))
