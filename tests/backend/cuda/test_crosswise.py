@@ -36,7 +36,7 @@ class Group(Emulated):
 
     def __init__(self, threads: int, shared: Array, numbers: Any) -> None:
         super().__init__(threads, len(shared))
-        self._memory[:] = shared
+        self.memory[:] = shared
         self._numbers = numbers
         self.worst = 0
 
@@ -68,7 +68,7 @@ class Group(Emulated):
         for some in places.reshape(-1, phase * size):
             words = np.unique(some // 4)
             self.worst = max(self.worst, int(np.bincount(words % 32).max()))
-        return np.ascontiguousarray(self._memory[places])
+        return np.ascontiguousarray(self.memory[places])
 
     def _turned(self, addresses: Array) -> list[Array]:
         """`ldmatrix.x4.trans`: lane `l` gives the address of row `l % 8` of matrix `l // 8`."""
@@ -93,7 +93,7 @@ class Group(Emulated):
                     row = lane // 32 * 16 + lane % 32 // 4 + i % 2 * 8
                     left[row, (lane % 4 + i // 2 * 4) * (4 // size) + j] = numbers[:, j]
             linear = (int(at[mine][0]) & 0x3FFF) * 16 + np.arange(columns)[:, None] * 128 + np.arange(32)
-            right = np.ascontiguousarray(self._memory[linear ^ (linear >> 7 & 7) << 4]).view(self._numbers)
+            right = np.ascontiguousarray(self.memory[linear ^ (linear >> 7 & 7) << 4]).view(self._numbers)
             kind = np.int32 if size == 1 else np.float32
             product = left.astype(kind) @ right.astype(kind).T
             for i in range(columns // 2):
