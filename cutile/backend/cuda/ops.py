@@ -113,13 +113,13 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
-    Behind them may be one more, for one arrival: `lead`. All threads of the cluster see them afterwards."""
+    Behind them may be `more`, for one arrival each. All threads of the cluster see them afterwards."""
 
     slots: int = attribute()
     readers: int = attribute()
     offset: int = attribute()
     cluster: int = attribute()
-    lead: bool = attribute(False)
+    more: int = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -190,18 +190,26 @@ class GroupNumber(Op, name="cuda.group_number"):
 
 
 class FirstTile(Op, name="cuda.first_tile"):
-    """The number of the first tile block that this thread block, or its cluster, works on."""
+    """The number of the first tile block that this thread block, or its cluster, works on.
+
+    Where the `alone` groups of a block have tile blocks of their own, that of the thread's group.
+    """
 
     cluster: int = attribute()
+    alone: int = attribute(1)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
 
 
 class TileStep(Op, name="cuda.tile_step"):
-    """From one tile block of a thread block to its next: how many thread blocks, or clusters, there are."""
+    """From one tile block of a thread block to its next: how many thread blocks, or clusters, there are.
+
+    Times `alone`, the groups of a block that have tile blocks of their own.
+    """
 
     cluster: int = attribute()
+    alone: int = attribute(1)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -222,6 +230,17 @@ class TileIndex(Op, name="cuda.tile_index"):
     group: int = attribute()
     cluster: int = attribute()
     along: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class Turns(Op, name="cuda.turns"):
+    """How many turns the loop of products has: none where `stop` is not beyond `start`."""
+
+    start: Value = operand(SCALAR_INT)
+    stop: Value = operand(SCALAR_INT)
+    step: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -270,6 +289,40 @@ class AddUp(Op, name="cuda.add_up", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (self.x.type, TileType(bool_))
+
+
+class FirstTurn(Op, name="cuda.first_turn"):
+    """The first turn of the thread's group, where groups have tile blocks of `turns` turns each of their own."""
+
+    turns: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
+    """Wait until the group before has begun all products of its tile block, where groups have their own.
+
+    Only then may this one wait for operands: which phase of a slot is the next is not to be known any earlier. `number`
+    is the tile block's, `step` that from one of the group's to the next.
+    """
+
+    number: Value = operand(SCALAR_INT)
+    step: Value = operand(SCALAR_INT)
+    offset: int = attribute()
+    limited: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class HandOver(Op, name="cuda.hand_over", effect=Effect.WRITE):
+    """All products of this group's tile block have begun: the next group may (see `TakeOver`)."""
+
+    offset: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
 
 
 class RingAcquire(Op, name="cuda.ring_acquire", effect=Effect.WRITE):
@@ -405,30 +458,6 @@ class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (self.x.type,)
-
-
-class Lead(Op, name="cuda.lead", effect=Effect.WRITE):
-    """Where `condition` holds, the first of the computing warp groups lets the others begin (see `Follow`)."""
-
-    condition: Value = operand(SCALAR_BOOL)
-    offset: int = attribute()
-
-    def infer(self) -> tuple[Type, ...]:
-        return ()
-
-
-class Follow(Op, name="cuda.follow", effect=Effect.WRITE):
-    """All computing warp groups but the first wait until that one lets them begin.
-
-    It does so `ahead` products later. From there on the groups reach the end of a tile one after the other, and while
-    one writes its results, the tensor cores have the products of the other.
-    """
-
-    offset: int = attribute()
-    limited: bool = attribute(False)
-
-    def infer(self) -> tuple[Type, ...]:
-        return ()
 
 
 class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):

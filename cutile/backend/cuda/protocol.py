@@ -15,11 +15,11 @@ from cutile.backend.cuda.ops import (
     BulkLoad,
     Elected,
     FirstTile,
-    Follow,
+    FirstTurn,
     GroupMma,
     GroupNumber,
     GroupWait,
-    Lead,
+    HandOver,
     OuterMma,
     Pieces,
     RingAcquire,
@@ -28,8 +28,10 @@ from cutile.backend.cuda.ops import (
     RingWait,
     Roles,
     Share,
+    TakeOver,
     TileIndex,
     TileStep,
+    Turns,
 )
 from cutile.backend.cuda.panels import Panels
 from cutile.errors import IRError
@@ -37,7 +39,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.arith import Add, FloorDiv, Max, Min, Mul, Sub
-from cutile.ops.compare import Eq, Lt, Ne, Select
+from cutile.ops.compare import Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
 
 WARPS = 4
@@ -50,10 +52,11 @@ class ProtocolError(IRError):
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; lead or follow.
+    """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; take over from another
+    group, for the `count`th time, or hand over to it.
 
-    To lead is done by the first warp group alone, to follow by the others alone. `count` is the turn; for `load` and
-    `acquire`, `nbytes` is what is copied or announced; for `finish` the products that may still be under way.
+    `count` is the turn; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products
+    that may still be under way.
     """
 
     what: str
@@ -73,6 +76,7 @@ class Protocol:
         loads: the loading side's events.
         reads: the first computing warp group's events.
         others: the events of those after it, where they are not the same.
+        alone: whether groups have tile blocks, and so turns, of their own.
     """
 
     slots: int
@@ -82,6 +86,13 @@ class Protocol:
     loads: tuple[Event, ...]
     reads: tuple[Event, ...]
     others: tuple[tuple[Event, ...], ...] = ()
+
+    alone: bool = False
+
+    @property
+    def sharing(self) -> int:
+        """Groups of a block that read each turn."""
+        return 1 if self.alone else self.groups
 
     def reads_of(self, reader: int) -> tuple[Event, ...]:
         """The events of a reader's warp group; readers count through the blocks of a cluster."""
@@ -98,7 +109,6 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Sub: operator.sub,
     Mul: operator.mul,
     FloorDiv: _whole_quotient,
-    Eq: operator.eq,
     Ne: operator.ne,
     Lt: operator.lt,
 }
@@ -124,8 +134,16 @@ class _Walk:
     def _event(self, op: Op) -> Iterator[Event]:
         if isinstance(op, Constant):
             self._known[op.result] = op.value
-        elif isinstance(op, FirstTile | TileStep | Elected):
-            self._known[op.result] = not isinstance(op, FirstTile)
+        elif isinstance(op, FirstTile):
+            self._known[op.result] = self._group if op.alone > 1 else 0
+        elif isinstance(op, TileStep):
+            self._known[op.result] = op.alone
+        elif isinstance(op, Elected):
+            self._known[op.result] = True
+        elif isinstance(op, Turns):
+            self._known[op.result] = self._turns
+        elif isinstance(op, FirstTurn):
+            self._known[op.result] = self._group * self._number(op.turns)
         elif isinstance(op, NumTileBlocks):
             self._known[op.result] = self._blocks if op.axis == 0 else 1
         elif type(op) in _FOLDED and all(value in self._known for value in op.operands):
@@ -167,10 +185,10 @@ class _Walk:
             yield Event("finish", op.pending)
         elif isinstance(op, RingRelease) and self._number(op.condition):
             yield Event("release", self._number(op.turn))
-        elif isinstance(op, Lead) and self._number(op.condition):
-            yield Event("lead", 0)
-        elif isinstance(op, Follow):
-            yield Event("follow", 0)
+        elif isinstance(op, TakeOver):
+            yield Event("take over", self._number(op.number) // self._number(op.step))
+        elif isinstance(op, HandOver):
+            yield Event("hand over", 0)
 
     def _loop(self, op: For) -> Iterator[Event]:
         carried = [self._known.get(value) for value in op.carried]
@@ -211,8 +229,9 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     loads = tuple(_Walk(blocks, turns, pieces).events(roles.load))
     walks = (_Walk(blocks, turns, pieces, group) for group in range(roles.groups))
     reads, *others = (tuple(walk.events(roles.compute)) for walk in walks)
-    if all(each == reads for each in others):
+    alone = any(isinstance(op, TakeOver) for op in function.walk())
+    if all(each == reads for each in others) and not alone:
         others = []
-    alone = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
-    readers = roles.groups * (WARPS if alone else 1)
-    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads, tuple(others))
+    by_warps = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
+    readers = roles.groups * (WARPS if by_warps else 1)
+    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads, tuple(others), alone)

@@ -7,6 +7,7 @@ places through which results are stored. It needs no device: what it finds is in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import BulkStore, Pieces
@@ -52,6 +53,10 @@ class _Order:
         self._before[then] = self._before.get(then, 0) + 1
         self._before.setdefault(first, 0)
 
+    def knows(self, node: Node) -> bool:
+        """Whether this ever happens."""
+        return node in self._before
+
     def stuck(self) -> list[Node]:
         """What never happens: it waits for itself, by way of others."""
         waiting = dict(self._before)
@@ -81,11 +86,32 @@ Places = dict[tuple[int, int], Node]
 """By (reader, turn)."""
 
 
-def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
-    """The order of a protocol; where readers have seen a turn arrive, and where its product is known to be over."""
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a protocol's runs.
+
+    Attributes:
+        order: what happens before what.
+        seen: where readers have seen a turn arrive.
+        over: where its product is known to be over.
+        asked: what readers did before they waited for a turn.
+        taken: by (group that hands over, how often before), where the other group has seen that.
+    """
+
+    order: _Order
+    seen: Places
+    over: Places
+    asked: Places
+    taken: Places
+
+
+def _order(each: Protocol, turns: int) -> _Known:
+    """The order of a protocol."""
     order = _Order()
-    seen: dict[tuple[int, int], Node] = {}
-    over: dict[tuple[int, int], Node] = {}
+    seen: Places = {}
+    over: Places = {}
+    asked: Places = {}
+    taken: Places = {}
     blocks = range(each.cluster)
     for block in blocks:
         for turn in range(turns):
@@ -97,12 +123,14 @@ def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
             for other in blocks:  # a block's part of a tile arrives in all of them
                 order.edge(loads, ("full", other, turn))
     for reader in range(each.groups * each.cluster):
-        block, under_way, last = reader // each.groups, list[int](), ("starts", reader, 0)
+        (block, group), under_way, last = divmod(reader, each.groups), list[int](), ("starts", reader, 0)
+        handed = 0
         for place, event in enumerate(each.reads_of(reader)):
             node = ("reads", reader, place)
             order.edge(last, node)
-            last = node
+            before, last = last, node
             if event.what == "wait":
+                asked[reader, event.count] = before
                 order.edge(("full", block, event.count), node)
                 seen[reader, event.count] = node
             elif event.what == "begin":
@@ -115,15 +143,28 @@ def _order(each: Protocol, turns: int) -> tuple[_Order, Places, Places]:
                 order.edge(node, ("gives up", reader, event.count))
                 for other in blocks:
                     order.edge(node, ("empty", other, event.count))
-            elif event.what == "lead" and reader % each.groups == 0:
-                order.edge(node, ("ahead", block, 0))
-            elif event.what == "follow" and reader % each.groups:
-                order.edge(("ahead", block, 0), node)
-    return order, seen, over
+            elif event.what == "hand over":
+                order.edge(node, ("hands over", reader, handed))
+                handed += 1
+            elif event.what == "take over" and (group or event.count):
+                other, count = (reader - 1, event.count) if group else (reader + 1, event.count - 1)
+                order.edge(("hands over", other, count), node)
+                taken[other, count] = node
+    return _Known(order, seen, over, asked, taken)
 
 
-def _check_reads(reads: Sequence[Event], turns: int) -> None:
-    """Check that a reader waits before it reads, and gives up what it has read, once, and no earlier."""
+def _check_reads(each: Protocol, turns: int) -> None:
+    """Check that a reader waits before it reads, and that it gives up each turn that it reads, once, and no earlier."""
+    given_up = [_given_up(reads) for reads in (each.reads, *each.others)]
+    if each.alone:
+        given_up = [[turn for some in given_up for turn in some]]
+    for released in given_up:
+        if sorted(released) != list(range(turns)):
+            raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
+
+
+def _given_up(reads: Sequence[Event]) -> list[int]:
+    """The turns that a reader gives up."""
     waited: set[int] = set()
     under_way: list[int] = []
     released: list[int] = []
@@ -140,11 +181,7 @@ def _check_reads(reads: Sequence[Event], turns: int) -> None:
             if event.count in under_way:
                 raise ProtocolError(f"turn {event.count} is given up while its product is under way")
             released.append(event.count)
-    leads, follows = (sum(event.what == what for event in reads) for what in ("lead", "follow"))
-    if leads != follows or leads > 1:
-        raise ProtocolError(f"the first group lets others begin {leads} times, they wait for it {follows} times")
-    if sorted(released) != list(range(turns)):
-        raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
+    return released
 
 
 def check(each: Protocol) -> int:
@@ -159,24 +196,45 @@ def check(each: Protocol) -> int:
     """
     turns = _turns_loaded(each)
     readers = range(each.groups * each.cluster)
-    if each.arrivals != len(readers):
-        raise ProtocolError(f"{len(readers)} groups read, `empty` waits for {each.arrivals}")
-    for reads in (each.reads, *each.others):
-        _check_reads(reads, turns)
-    order, seen, over = _order(each, turns)
+    if each.arrivals != each.sharing * each.cluster:
+        raise ProtocolError(f"{each.sharing * each.cluster} groups read, `empty` waits for {each.arrivals}")
+    _check_reads(each, turns)
+    known = _order(each, turns)
+    order, seen, over = known.order, known.seen, known.over
     if stuck := order.stuck():
         raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
+    _check_phases(each, known)
     for turn in range(turns - each.slots):
         later = turn + each.slots
         for block in range(each.cluster):
             for reader in readers:
+                if (reader, turn) not in over:
+                    continue  # another group's
                 if not order.follows(("loads", block, later), over[reader, turn]):
                     raise ProtocolError(f"turn {later} is loaded over turn {turn}, which is still being read")
-                if not order.follows(("gives up", reader, later), ("empty", block, turn)):
+                gives_up = ("gives up", reader, later)
+                if (reader, later) in over and not order.follows(gives_up, ("empty", block, turn)):
                     raise ProtocolError(f"turn {later} is given up while others have yet to give up turn {turn}")
                 if reader // each.groups == block and not order.follows(("full", block, later), seen[reader, turn]):
                     raise ProtocolError(f"turn {later} arrives before all have seen that turn {turn} has")
     return turns
+
+
+def _check_phases(each: Protocol, known: _Known) -> None:
+    """Check that who waits for a phase has the one before behind it, since a parity does not tell them from the next
+    but one; and that no group is handed over to a second time before it has seen the first."""
+    for (reader, count), node in known.taken.items():
+        if not known.order.follows(node, ("starts", reader, 0)):
+            raise ProtocolError(f"a group waits to be handed over to for the {count}th time, which does not happen")
+        again = ("hands over", reader, count + 1)
+        if known.order.knows(again) and not known.order.follows(again, node):
+            raise ProtocolError(f"a group hands over for the {count + 1}th time before that was seen")
+    for (reader, turn), before in known.asked.items():
+        earlier = ("full", reader // each.groups, turn - each.slots)
+        if turn >= each.slots and not known.order.follows(before, earlier):
+            raise ProtocolError(
+                f"turn {turn} is waited for before turn {turn - each.slots} arrives, which looks the same"
+            )
 
 
 def check_stores(function: Function) -> None:

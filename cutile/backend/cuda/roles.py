@@ -20,7 +20,7 @@ from typing import Any
 
 from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.epilogue import cut
-from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import (
     Blank,
     BulkDrain,
@@ -29,12 +29,11 @@ from cutile.backend.cuda.ops import (
     BulkStore,
     ClusterEnd,
     Elected,
-    Follow,
     FollowOn,
     GroupMma,
     GroupNumber,
     GroupWait,
-    Lead,
+    HandOver,
     Opaque,
     OuterMma,
     Part,
@@ -46,10 +45,11 @@ from cutile.backend.cuda.ops import (
     Roles,
     Store,
     StorePart,
+    TakeOver,
     ZeroUnless,
 )
 from cutile.backend.cuda.panels import GROUP, Panels
-from cutile.backend.cuda.specialise import BARRIER_BYTES, REGISTERS, Operand, Specialised
+from cutile.backend.cuda.specialise import BARRIER_BYTES, Operand, Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bool_
@@ -57,7 +57,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
-from cutile.ops.compare import Eq, Lt, Ne, Select
+from cutile.ops.compare import Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
 from cutile.ops.memory import StoreMut
 
@@ -74,12 +74,17 @@ class RoleLowering(DividedLoop):
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         staged = self._warps * self._store_panels.nbytes if plan.store is not None else 0
         self._staging = self._arena.reserve(plan.buffers * staged)
-        self._barriers = self._arena.reserve((2 * plan.slots + 1) * BARRIER_BYTES)
+        self._barriers = self._arena.reserve((2 * plan.slots + self._more) * BARRIER_BYTES)
         self._maps: dict[tuple[Value, TensorMap], str] = {}
 
     @property
-    def _lead(self) -> int:
-        """Where the barrier is on which groups wait for the first one to get ahead."""
+    def _more(self) -> int:
+        """Barriers behind the ring's, by which groups with tile blocks of their own take turns."""
+        return self._plan.groups if self._plan.alone else 0
+
+    @property
+    def _behind(self) -> int:
+        """Where these are."""
         return self._barriers + 2 * self._plan.slots * BARRIER_BYTES
 
     @property
@@ -92,12 +97,12 @@ class RoleLowering(DividedLoop):
     def run(self) -> Function:
         """The lowered function."""
         source, plan, builder = self._function, self._plan, self._builder
-        shrunk, grown = REGISTERS[plan.groups]
+        shrunk, grown = plan.registers
         with builder.block(*(self._copy(value) for value in source.parameters)) as body:
             for tensor, name in self._name_maps():
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
             readers = plan.readers * plan.cluster
-            start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "lead": plan.lead > 0}
+            start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "more": self._more}
             builder.add(RingStart(slots=plan.slots, readers=readers, **start))
             builder.add(FollowOn())
             with builder.block() as load:
@@ -114,12 +119,7 @@ class RoleLowering(DividedLoop):
             with builder.block() as compute:
                 if grown:
                     builder.add(Registers(count=grown, grow=True))
-                if plan.lead:
-                    builder.add(Follow(offset=self._lead, limited=plan.limited))
-                turns = self._tiles(self._compute_tile)
-                if plan.lead:  # who has fewer turns in all never gets so far ahead
-                    few = builder.value(Lt(x=turns, y=builder.constant(plan.lead)))
-                    builder.add(Lead(condition=few, offset=self._lead))
+                self._tiles(self._compute_tile, alone=plan.groups if plan.alone else 1)
                 if plan.store is not None:
                     builder.add(BulkDrain())
                 builder.yield_()
@@ -228,6 +228,11 @@ class RoleLowering(DividedLoop):
 
     def _compute_tile(self) -> None:
         """Everything. Where the tile block is, is worked out under the first product, unless the loop needs it."""
+        if self._plan.alone:
+            assert self._number is not None
+            assert self._step is not None
+            over = TakeOver(number=self._number, step=self._step, offset=self._behind, limited=self._plan.limited)
+            self._builder.add(over)
         if self._put_off is None:
             self._tile_indices()
         elsewhere = self._hoisted.union(self._put_off or (), self._plan.asserts)
@@ -353,9 +358,6 @@ class RoleLowering(DividedLoop):
                 slot_bytes=plan.slot_bytes,
                 place=self._slots_at,
             )
-            if plan.lead:
-                reached = builder.value(Eq(x=turn, y=builder.constant(plan.lead - 1)))
-                builder.add(Lead(condition=reached, offset=self._lead))
             found = self._found(later, late)
             builder.location = product.location
             waited = self._add(GroupWait(acc=made.result, pending=1, groups=groups), layout=layout).result
@@ -365,6 +367,8 @@ class RoleLowering(DividedLoop):
         carried = (sums, self._current_turn, *(builder.constant(0, each.tile.dtype) for each in late))
         made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._turn = made.results[1]
+        if plan.alone:
+            builder.add(HandOver(offset=self._behind))
         done = self._add(GroupWait(acc=made.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         self._settle(self._found(ran, made.results[2:]))
@@ -439,7 +443,7 @@ class RoleLowering(DividedLoop):
     def _bulk_store(self, op: StoreMut | StorePart, index: tuple[Value, ...], piece: int) -> None:
         self._builder.location = op.location
         source = self._placement[op.value]
-        wanted = group_accumulator(_two(op.value.tile.shape), self._plan.groups)
+        wanted = _cut_to(_two(op.value.tile.shape), self._plan.accumulator)
         value = self._converted(self._map[op.value], source, wanted)
         panels = self._store_panels
         name = self._map_name(op.x, self._store_map)
@@ -462,7 +466,11 @@ def _two(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def _part_layout(op: Part, accumulator: Layout) -> Layout:
     rows, columns = op.x.tile.shape
-    shape = rows, columns // op.parts
+    return _cut_to((rows, columns // op.parts), accumulator)
+
+
+def _cut_to(shape: tuple[int, int], accumulator: Layout) -> Layout:
+    """The layout of sums, of a tile with as many rows."""
     counts = [(axis, -(-shape[axis] // accumulator.core[axis])) for axis in (1, 0)]
     return replace(accumulator, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cutile.backend.cuda import alone as alone_
 from cutile.backend.cuda import thirds
 from cutile.backend.cuda.crosswise import crosswise_accumulator, fragment_registers
 from cutile.backend.cuda.exchange import exchanged, sums_of, whole
@@ -64,6 +65,7 @@ AT_ONCE = 132
 """Tile blocks that are at work at one time: the multiprocessors of an H100 or H200."""
 BARRIER_BYTES = 8
 REGISTERS = {1: (0, 0), 2: (56, 224), 3: (32, 160)}
+REGISTERS_ALONE = (40, 232)
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
 
 
@@ -118,10 +120,10 @@ class Specialised:
         limited: whether waits that last too long end the kernel.
         together: turns whose products the tensor cores add up before they are added in f32; 0 for all of them.
         exchanged: whether the operands have changed places (`exchange.py`): `left` is the kernel's right one.
-        lead: products by which the first group is ahead of the others from the start; 0 where all start together.
         crosswise: whether the left operand lies across K, and is read by threads (`crosswise.py`).
         whole: why no tile block's turns are divided (`split.py`); empty where they may be.
         by_fma: whether the products are of f32, by fused multiply-adds in place of the tensor cores.
+        alone: whether each group has tile blocks of its own (`alone.py`).
     """
 
     loop: For
@@ -141,15 +143,15 @@ class Specialised:
     together: int = 0
     limited: bool = False
     exchanged: bool = False
-    lead: int = 0
     crosswise: bool = False
     whole: str = ""
     by_fma: bool = False
+    alone: bool = False
 
     @property
     def readers(self) -> int:
-        """Who says that a slot has been read: each group; each warp, where warps read by themselves."""
-        return self.groups * (4 if self.crosswise or self.by_fma else 1)
+        """Who says that a slot has been read: each group; each warp, where warps read by themselves; one, if alone."""
+        return 1 if self.alone else self.groups * (4 if self.crosswise or self.by_fma else 1)
 
     @property
     def steps(self) -> int:
@@ -175,6 +177,11 @@ class Specialised:
     def slot_bytes(self) -> int:
         """From slot to slot."""
         return self.left.panels.place_bytes + self.right.panels.place_bytes
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a loading and of a computing thread; 0 leaves the number alone."""
+        return REGISTERS_ALONE if self.alone else REGISTERS[self.groups]
 
     @property
     def threads(self) -> int:
@@ -233,9 +240,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     unsafe = bool(function.facts.get("unsafe", False))
     _require(not (unsafe and stores_views), "what is stored by address may be what is loaded ahead")
     wanted_warps = options.num_worker_warps or 4 * groups
-    _require(
-        wanted_warps == 4 * groups, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}"
-    )
+    solo = groups == alone_.GROUPS and not by_fma and wanted_warps == alone_.WARPS
+    fits = solo or wanted_warps == 4 * groups
+    _require(fits, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}")
     _require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = _operand(product.a, 1, loop, definitions, uses)
@@ -243,13 +250,13 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     if swapped:
         left, right = right, left
     bounds = (loop.start, loop.stop, loop.step)
-    axes = {each: _block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
+    axes = {each: block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
     asserts = guards(function, loop)
     if asserts is None:
         raise _Refused("it asserts under conditions or in loops that the loading warps do not follow")
     # A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
-    alone = bool(asserts) or stores_views
-    hints = replace(options, num_cta_in_cga=1) if alone else options
+    by_itself = bool(asserts) or stores_views
+    hints = replace(options, num_cta_in_cga=1) if by_itself else options
     cluster, along, left, right = _cluster(left, right, axes, hints, swapped)
     known = (product, left.load, right.load, *left.passed, *right.passed)
     others = [op for op in loop.body.operations[:-1] if op not in known and op not in asserts]
@@ -278,12 +285,24 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         if found is None:
             raise _Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         accumulator = found
-    moving = bool(_block_axes(bounds, definitions))
+    moving = bool(block_axes(bounds, definitions))
     whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups)
     store = None if swapped or crosswise else _bulk_store(function)
+    if solo:
+        accumulator = alone_.alone_accumulator((rows, columns))
+        promoted = form is not None and form.promoted
+        _require(not (swapped or crosswise or promoted), "warp groups alone add up 16-bit operands as they lie")
+        _require(not asserts, "warp groups alone end at no assert")
+        _require(store is not None, "warp groups alone write by the copy engine, which does not store this result")
+        _require(cluster == 1, "warp groups alone share no operands with another block")
+        _require(not block_axes(bounds, definitions), "tile blocks of warp groups alone have as many turns each")
+        whole_for = "warp groups have tile blocks of their own"
+        why = alone_.why_not_alone(function, loop, product, accumulator)
+        _require(why is None, why or "")
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
-    for buffers in _buffers(rows // (ROWS * groups) * piece.count) if piece is not None else [0]:
+    together = 1 if solo else groups
+    for buffers in _buffers(rows // (ROWS * together) * piece.count) if piece is not None else [0]:
         staged = buffers * groups * piece.panel_bytes if piece is not None else 0
         most = slots_wanted(left.load, right.load, MOST_SLOTS)
         slots = min(most, (arch.shared_bytes - ALIGNMENT - staged) // slot_bytes)
@@ -305,10 +324,10 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 *(_promoted(tall, wide, depth, groups) if form is not None and form.promoted else (0, 0)),
                 options.limit_waits,
                 swapped,
-                0 if by_fma else _lead(groups, slots),
                 crosswise,
                 whole_for,
                 by_fma,
+                solo,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -383,7 +402,7 @@ def _operand(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, O
     return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
 
 
-def _block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
+def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
     """The axes of the grid along which these numbers differ from block to block."""
     found: set[int] = set()
     seen: set[Value] = set()
@@ -454,13 +473,6 @@ def _promoted(rows: int, columns: int, depth: int, groups: int) -> tuple[int, in
         return 0, max(1, TOGETHER // depth)
     tall = rows // (ROWS * groups)
     return max(each for each in range(8, columns + 1, 8) if columns % each == 0 and tall * each // 2 <= MOST_APART), 0
-
-
-LEAD = 0
-
-
-def _lead(groups: int, slots: int) -> int:
-    return min(LEAD, slots - 1) if groups > 1 else 0
 
 
 def _buffers(pieces: int) -> list[int]:

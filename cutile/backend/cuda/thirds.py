@@ -48,7 +48,7 @@ def why_not_thirds(function: Function, loop: For, product: Mma, accumulator: Lay
         beside = " beside their products" if apart else " beside what follows the loop" if more else ""
         return f"a thread of three warp groups would hold {sums} sums, and has registers for {most}{beside}"
     for op in after:
-        if not _by_element(op):
+        if not by_element(op):
             return f"three warp groups do not work together on {op.name}"
     placement = Placement(function, accumulator.warps, ((product, accumulator),))
     for op in after:
@@ -58,7 +58,8 @@ def why_not_thirds(function: Function, loop: For, product: Mma, accumulator: Lay
     return None
 
 
-def _by_element(op: Op) -> bool:
+def by_element(op: Op) -> bool:
+    """Whether an operation takes no element from another thread."""
     return family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _KNOWN)
 
 

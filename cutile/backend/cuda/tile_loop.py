@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from cutile.backend.cuda.guards import is_scalar_work
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lower import Lowering
-from cutile.backend.cuda.ops import FirstTile, StorePart, TileIndex, TileStep
-from cutile.backend.cuda.specialise import Specialised
+from cutile.backend.cuda.ops import FirstTile, FirstTurn, StorePart, TileIndex, TileStep, Turns
+from cutile.backend.cuda.specialise import Specialised, block_axes
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
@@ -35,6 +35,7 @@ class TileLoop(Lowering):
         self._warps = 4 * plan.groups
         self._turn: Value | None = None
         self._number: Value | None = None
+        self._step: Value | None = None
         at_once = plan.together or plan.by_fma  # there are several first products, or none that goes on by itself
         self._put_off = None if at_once else put_off(function, plan)
         self._asked = {op.axis: op for op in reversed(list(function.walk())) if isinstance(op, TileBlockId)}
@@ -44,8 +45,11 @@ class TileLoop(Lowering):
         assert self._turn is not None
         return self._turn
 
-    def _tiles(self, one: Callable[[], None]) -> Value:
-        """`for tile in first..all by step`, carrying the number of turns so far, which is returned in the end."""
+    def _tiles(self, one: Callable[[], None], *, alone: int = 1) -> Value:
+        """`for tile in first..all by step`, carrying the number of turns so far, which is returned in the end.
+
+        Where `alone` groups have tile blocks of their own, the turns of the others' are skipped.
+        """
         builder = self._builder
         counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
         if self._plan.cluster > 1:
@@ -54,17 +58,19 @@ class TileLoop(Lowering):
             counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
         total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
         total = self._units(total)
-        first, step = (builder.value(kind(cluster=self._plan.cluster)) for kind in (FirstTile, TileStep))
-        turns = builder.constant(0)
+        along = {"cluster": self._plan.cluster, "alone": alone}
+        first, step = (builder.value(kind(**along)) for kind in (FirstTile, TileStep))
+        each = self._turns_of_a_tile() if alone > 1 else None
+        turns = builder.constant(0) if each is None else builder.value(FirstTurn(turns=each))
         number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
         with builder.block(number, turn) as body:
-            self._turn, self._number = turn, self._tile_of(number)
+            self._turn, self._number, self._step = turn, self._tile_of(number), step
             self._loops += 1  # what one tile block left in shared memory, other warps may still read in the next
             one()
             self._loops -= 1
             builder.location = None
             assert self._turn is not None
-            builder.yield_(self._turn)
+            builder.yield_(self._turn if each is None else builder.value(Add(x=self._turn, y=each)))
         return builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body)).results[0]
 
     def _units(self, tiles: Value) -> Value:
@@ -74,6 +80,19 @@ class TileLoop(Lowering):
     def _tile_of(self, unit: Value) -> Value:
         """The tile block of a unit of work."""
         return unit
+
+    def _turns_of_a_tile(self) -> Value:
+        """The turns of the loop of products, which are the same for all tile blocks."""
+        loop = self._plan.loop
+        bounds = (loop.start, loop.stop, loop.step)
+        for op in self._function.body.operations:
+            if op is loop:
+                break
+            if op in self._plan.needed and not block_axes(op.results, self._definitions):
+                self._operation(op)
+        self._builder.location = None
+        start, stop, step = (self._map[each] for each in bounds)
+        return self._builder.value(Turns(start=start, stop=stop, step=step))
 
     def _tile_indices(self) -> None:
         """The index of the tile block, by the user's names."""

@@ -165,3 +165,43 @@ def test_a_loop_without_a_turn_adds_nothing() -> None:
     made = protocol(lowered(eights()), tiles=3, turns=0)
     assert made is not None
     assert (made.loads, made.reads, made.others) == ((), (), ())
+
+
+def alone(tiles: int, turns: int) -> Protocol:
+    made = protocol(lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4), tiles, turns)
+    assert made is not None
+    return made
+
+
+def test_groups_with_tile_blocks_of_their_own_read_every_other() -> None:
+    made = alone(tiles=3, turns=2)
+    assert (made.arrivals, made.groups, made.sharing) == (1, 2, 1)
+    begun = [[each.count for each in made.reads_of(group) if each.what == "begin"] for group in (0, 1)]
+    assert begun == [[0, 1, 4, 5], [2, 3]]
+    for tiles, turns in ((0, 3), (1, 9), (2, 0), (4, 1), (5, 3), (4, 9)):
+        assert check(alone(tiles, turns)) == tiles * turns
+    for tile in ((128, 64), (128, 128), (128, 160)):
+        assert check_function(lowered(gemm_program(f16, tile, 64), num_worker_warps=4)) > 10
+
+
+def without(what: str, made: Protocol) -> Protocol:
+    reads, *others = (tuple(each for each in made.reads_of(group) if each.what != what) for group in (0, 1))
+    return replace(made, reads=reads, others=tuple(others))
+
+
+def test_a_group_that_does_not_wait_for_the_other_is_found() -> None:
+    with pytest.raises(ProtocolError, match=r"is waited for before turn .* arrives, which looks the same"):
+        check(without("take over", alone(tiles=4, turns=9)))
+
+
+def test_a_group_that_does_not_hand_over_is_found() -> None:
+    made = alone(tiles=4, turns=3)
+    late = replace(made, others=(tuple(e for e in made.reads_of(1) if e.what != "hand over"),))
+    with pytest.raises(ProtocolError, match="waits to be handed over to"):
+        check(late)
+
+
+def test_a_turn_that_two_groups_give_up_is_found() -> None:
+    made = alone(tiles=2, turns=2)
+    with pytest.raises(ProtocolError, match="are given up, 4 are loaded"):
+        check(replace(made, reads=(*made.reads, Event("release", 2))))

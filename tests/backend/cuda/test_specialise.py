@@ -121,7 +121,7 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
 
 def test_options_that_contradict_the_plan_are_obeyed() -> None:
     function = gemm_program(bf16, (128, 128), 64)
-    assert "4 worker warps are asked for" in refusal(function, num_worker_warps=4)
+    assert "16 worker warps are asked for" in refusal(function, num_worker_warps=16)
     assert "2 blocks to a multiprocessor are asked for" in refusal(function, occupancy=2)
     assert refusal(function, num_worker_warps=8, occupancy=1) == ""
 
@@ -356,6 +356,46 @@ def test_what_three_groups_cannot_do_is_refused_with_the_numbers() -> None:
 
 def fused_to(tile: tuple[int, int]) -> dict[str, Type]:
     return {"z": mut(*tile, dtype=f16), **fused_types()}
+
+
+def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path) -> None:
+    for tile, slots in (((128, 192), 4), ((128, 128), 5), ((128, 160), 5)):
+        function = gemm_program(bf16, tile, 64)
+        made = lowered(function, num_worker_warps=4)
+        verify(made)
+        (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
+        assert (ring.slots, ring.readers, made.facts["threads"]) == (slots, 1, 384)
+        built = compiled(function, num_worker_warps=4)
+        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+        found = instructions(built, tmp_path)
+        assert all(any(name.startswith(start) for name in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
+    built = compiled(written(FUSED, fused_to((128, 112))), num_worker_warps=4)
+    assert (built.facts["spills"], built.facts["remarks"]) == (0, ()), built.log
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "tile"),
+    [
+        ("a thread of a group alone would hold 208 sums, and has registers for 192", GEMM, (128, 208)),
+        (
+            "tile blocks of warp groups alone have as many turns each",
+            GEMM.replace("range(n)", "range(i + 1)"),
+            (128, 128),
+        ),
+        (
+            "warp groups alone write by the copy engine",
+            GEMM.replace("z.store(ct.convert_tile(acc, z.dtype))", "z.store(ct.convert_tile(acc, z.dtype) + z.load())"),
+            (128, 128),
+        ),
+        (
+            "warp groups would have to work together on reduce_max",
+            GEMM.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((128, 1))\n    z.store("),
+            (128, 96),
+        ),
+    ],
+)
+def test_why_groups_have_no_tile_blocks_of_their_own(reason: str, text: str, tile: tuple[int, int]) -> None:
+    assert reason in refusal(written(text, types(tile, z=mut(*tile, dtype=bf16))), num_worker_warps=4)
 
 
 def test_what_mixes_columns_is_not_cut() -> None:

@@ -22,6 +22,10 @@ def _limit(op: Op) -> list[str]:
     return ["limited=True"] if op.attributes["limited"] else []
 
 
+def _alone(groups: int) -> list[str]:
+    return [f"alone={groups}"] if groups > 1 else []
+
+
 def prefetch(op: ops.BulkPrefetch, kernel: Kernel) -> Call:
     """`prefetch(x_map)`."""
     return Call(kernel.bind("prefetch", "bulk.prefetch"), (op.map,))
@@ -29,8 +33,8 @@ def prefetch(op: ops.BulkPrefetch, kernel: Kernel) -> Call:
 
 def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
     """`start()`."""
-    lead = ["lead=True"] if op.lead else []
-    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster"), *lead), ())
+    more = [f"more={op.more}"] if op.more else []
+    return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster"), *more), ())
 
 
 def follow_on(op: ops.FollowOn, kernel: Kernel) -> Call:
@@ -61,12 +65,24 @@ def group_number(op: ops.GroupNumber, kernel: Kernel) -> Call:
 
 def first_tile(op: ops.FirstTile, kernel: Kernel) -> Call:
     """`first_tile()`."""
-    return Call(kernel.bind("first_tile", "roles.first_tile", str(op.cluster)), ())
+    name = "first_own_tile" if op.alone > 1 else "first_tile"
+    return Call(kernel.bind(name, "roles.first_tile", str(op.cluster), *_alone(op.alone)), ())
 
 
 def tile_step(op: ops.TileStep, kernel: Kernel) -> Call:
     """`tile_step()`."""
-    return Call(kernel.bind("tile_step", "roles.tile_step", str(op.cluster)), ())
+    name = "own_tile_step" if op.alone > 1 else "tile_step"
+    return Call(kernel.bind(name, "roles.tile_step", str(op.cluster), *_alone(op.alone)), ())
+
+
+def turns(op: ops.Turns, kernel: Kernel) -> Call:
+    """`turns(start, stop, step)`."""
+    return Call(kernel.bind("turns", "roles.turns"), tuple(map(kernel.use, op.operands)))
+
+
+def first_turn(op: ops.FirstTurn, kernel: Kernel) -> Call:
+    """`first_turn(turns)`."""
+    return Call(kernel.bind("first_turn", "roles.first_turn"), (kernel.use(op.turns),))
 
 
 def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
@@ -96,6 +112,17 @@ def add_up(op: ops.AddUp, kernel: Kernel) -> Call:
     made = kernel.bind("add_up", "split.add_up", kernel.dtype(op.x.tile.dtype), kernel.layout(op.attributes["layout"]))
     sums, *numbers = map(kernel.use, op.operands)
     return Call(made, (sums, WORKSPACE, *numbers))
+
+
+def take_over(op: ops.TakeOver, kernel: Kernel) -> Call:
+    """`take_over(tile, step)`."""
+    made = kernel.bind("take_over", "ring.take_over", *_numbers(op, "offset"), *_limit(op))
+    return Call(made, (kernel.use(op.number), kernel.use(op.step)))
+
+
+def hand_over(op: ops.HandOver, kernel: Kernel) -> Call:
+    """`hand_over()`."""
+    return Call(kernel.bind("hand_over", "ring.hand_over", *_numbers(op, "offset")), ())
 
 
 def acquire(op: ops.RingAcquire, kernel: Kernel) -> Call:
@@ -176,16 +203,6 @@ def zero_unless(op: ops.ZeroUnless, kernel: Kernel) -> Call:
     return Call(made, (kernel.use(op.x), kernel.use(op.condition)))
 
 
-def lead(op: ops.Lead, kernel: Kernel) -> Call:
-    """`lead(condition)`."""
-    return Call(kernel.bind("lead", "ring.lead", *_numbers(op, "offset")), (kernel.use(op.condition),))
-
-
-def follow(op: ops.Follow, kernel: Kernel) -> Call:
-    """`follow()`."""
-    return Call(kernel.bind("follow", "ring.follow", *_numbers(op, "offset"), *_limit(op)), ())
-
-
 def opaque(op: ops.Opaque, kernel: Kernel) -> Call:
     """`opaque(x)`."""
     made = kernel.bind("opaque", "group.opaque", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
@@ -227,10 +244,14 @@ EMITTERS = {
     ops.GroupNumber: group_number,
     ops.FirstTile: first_tile,
     ops.TileStep: tile_step,
+    ops.Turns: turns,
+    ops.FirstTurn: first_turn,
     ops.TileIndex: tile_index,
     ops.Pieces: pieces,
     ops.Share: share,
     ops.AddUp: add_up,
+    ops.TakeOver: take_over,
+    ops.HandOver: hand_over,
     ops.RingAcquire: acquire,
     ops.BulkLoad: bulk_load,
     ops.RingWait: wait,
@@ -240,8 +261,6 @@ EMITTERS = {
     ops.RingRelease: release,
     ops.Blank: blank,
     ops.ZeroUnless: zero_unless,
-    ops.Lead: lead,
-    ops.Follow: follow,
     ops.Opaque: opaque,
     ops.BulkStore: bulk_store,
     ops.Part: part,

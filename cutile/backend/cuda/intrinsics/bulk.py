@@ -113,7 +113,8 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
     """
     rows, columns = layout.shape
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
-    tall = -(-rows // (WARP_ROWS * layout.warps))
+    tall = -(-rows // layout.core[0])
+    sharing = layout.core[0] // WARP_ROWS
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
@@ -129,7 +130,8 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
         mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
         at_row = b.add(mine, b.mul(row, i32c(panels.swizzle)))
         leads = b.icmp_unsigned("==", lane, i32c(0))
-        origin_row = b.add(b.mul(index[0], i32c(rows)), b.mul(warp, i32c(WARP_ROWS)))
+        among = b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp  # of those that share a tile
+        origin_row = b.add(b.mul(index[0], i32c(rows)), b.mul(among, i32c(WARP_ROWS)))
         origin_column = b.mul(index[1], i32c(columns))
         buffer = first
         for m in range(tall):
@@ -152,7 +154,7 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
                 with b.if_then(leads):
                     source = b.add(mine, i32c(buffer * panels.nbytes))
                     x = b.add(origin_column, i32c(column))
-                    y = b.add(origin_row, i32c(m * WARP_ROWS * layout.warps))
+                    y = b.add(origin_row, i32c(m * layout.core[0]))
                     text = (
                         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1]; "
                         "cp.async.bulk.commit_group;"

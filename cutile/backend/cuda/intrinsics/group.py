@@ -126,7 +126,7 @@ def multiply(
         dtype: of the left operand.
         other: of the right one.
         acc: of the sums.
-        layout: of the sums: a `group_accumulator`.
+        layout: of the sums: a `group_accumulator`, or an `alone_accumulator`.
         left: how the left operand lies in shared memory.
         right: how the right one does.
         depth: of the product.
@@ -138,7 +138,7 @@ def multiply(
         exchanged: the sums are those of the transpose: their rows are the instruction's columns.
     """
     rows, columns = reversed(layout.cover) if exchanged else layout.cover
-    groups = layout.warps // 4
+    groups = layout.core[1 if exchanged else 0] // ROWS
     wide = promoted or columns
     instruction = Instruction(dtype, other, wide, left, right)
     step = instruction.step_of(dtype)

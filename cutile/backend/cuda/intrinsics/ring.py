@@ -78,16 +78,16 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any) -> No
 
 
 @cache
-def start(slots: int, readers: int, offset: int, cluster: int, lead: bool = False) -> Any:
+def start(slots: int, readers: int, offset: int, cluster: int, more: int = 0) -> Any:
     """`f()`: set up the barriers; all threads of the cluster see them afterwards.
 
-    `lead`: one more behind them, on which the first of the computing groups arrives.
+    `more` of them behind the ring's are for one arrival each.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
         base = address(b, offset)
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            for number in range(2 * slots + lead):
+            for number in range(2 * slots + more):
                 count = readers if slots <= number < 2 * slots else 1
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
@@ -146,30 +146,43 @@ def wait(slots: int, offset: int, limited: bool = False) -> Any:
 
 
 @cache
-def lead(offset: int) -> Any:
-    """`f(condition)`: where it holds, the first warp group arrives on the barrier at `offset`."""
+def take_over(offset: int, limited: bool = False) -> Any:
+    """`f(number, step)`: wait until the other of two groups has handed over.
+
+    Each group has a barrier of its own, at `offset` and behind it, on which the other one arrives once for each of its
+    tile blocks. For its tile block `n` the second group waits for phase `n` of its barrier; the first for the one
+    before, which for its first tile block is taken as done.
+    """
 
     def generate(b: Any, values: list[Any]) -> None:
-        first = b.icmp_unsigned("==", thread(b), i32c(0))
-        text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
-        flag = b.zext(b.and_(first, values[0]), I32)
-        asm(b, VOID, [address(b, offset), flag], text, "r,r,~{memory}", effect=True)
+        mine = group_of(b)
+        count = b.udiv(values[0], values[1])
+        parity = b.and_(b.add(b.add(count, mine), i32c(1)), i32c(1))
+        barrier = b.add(address(b, offset), b.mul(mine, i32c(BARRIER)))
+        if limited:
+            wait_limited(b, barrier, parity, "the other warp group never begins its last product", count)
+        else:
+            wait_parity(b, barrier, parity)
 
-    return intrinsic("lead", None, [frag(bool_, 0)], generate)
+    return intrinsic("take_over", None, [INTEGER, INTEGER], generate)
 
 
 @cache
-def follow(offset: int, limited: bool = False) -> Any:
-    """`f()`: all warp groups but the first wait for that one's arrival on the barrier at `offset`."""
+def hand_over(offset: int) -> Any:
+    """`f()`: the first thread of a group arrives on the barrier of the other one."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        with b.if_then(b.icmp_unsigned(">=", thread(b), i32c(GROUP))):
-            if limited:
-                wait_limited(b, address(b, offset), i32c(0), "the first warp group never gets ahead")
-            else:
-                wait_parity(b, address(b, offset), i32c(0))
+        other = b.xor(group_of(b), i32c(1))
+        with b.if_then(b.icmp_unsigned("==", b.and_(thread(b), i32c(GROUP - 1)), i32c(0))):
+            where = b.add(address(b, offset), b.mul(other, i32c(BARRIER)))
+            asm(b, VOID, [where], "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", effect=True)
 
-    return intrinsic("follow", None, [], generate)
+    return intrinsic("hand_over", None, [], generate)
+
+
+def group_of(b: Any) -> Any:
+    """The thread's warp group."""
+    return b.lshr(thread(b), i32c(GROUP.bit_length() - 1))
 
 
 @cache

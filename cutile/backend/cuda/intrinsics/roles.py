@@ -57,19 +57,46 @@ def follow_on() -> Any:
 
 
 @cache
-def first_tile(cluster: int) -> Any:
-    """`f()`: the number of the first tile block of this thread block, or of its cluster of `cluster`."""
-    return intrinsic("first_tile", INTEGER, [], lambda b, _: b.udiv(block(b), i32c(cluster)))
+def first_tile(cluster: int, alone: int = 1) -> Any:
+    """`f()`: the number of the first tile block of this thread block, or of its cluster of `cluster`.
+
+    Where `alone` groups of a block have tile blocks of their own, that of the thread's group.
+    """
+
+    def generate(b: Any, _: list[Any]) -> Any:
+        mine = b.udiv(block(b), i32c(cluster))
+        return b.add(mine, b.mul(group_number(b), _clusters(b, cluster))) if alone > 1 else mine
+
+    return intrinsic("first_tile", INTEGER, [], generate)
 
 
 @cache
-def tile_step(cluster: int) -> Any:
-    """`f()`: the number of thread blocks, or of clusters of `cluster`."""
+def tile_step(cluster: int, alone: int = 1) -> Any:
+    """`f()`: the number of thread blocks, or of clusters of `cluster`; times the groups that are `alone`."""
+    return intrinsic("tile_step", INTEGER, [], lambda b, _: b.mul(_clusters(b, cluster), i32c(alone)))
 
-    def generate(b: Any, _: list[Any]) -> Any:
-        return b.udiv(call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, []), i32c(cluster))
 
-    return intrinsic("tile_step", INTEGER, [], generate)
+def _clusters(b: Any, cluster: int) -> Any:
+    return b.udiv(call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, []), i32c(cluster))
+
+
+@cache
+def turns() -> Any:
+    """`f(start, stop, step)`: the turns of a loop."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        start, stop, step = values
+        some = b.icmp_signed("<", start, stop)
+        count = b.sdiv(b.add(b.sub(stop, start), b.sub(step, i32c(1))), step)
+        return b.select(some, count, i32c(0))
+
+    return intrinsic("turns", INTEGER, [INTEGER] * 3, generate)
+
+
+@cache
+def first_turn() -> Any:
+    """`f(turns)`: those of the tile blocks that the groups before this one have first."""
+    return intrinsic("first_turn", INTEGER, [INTEGER], lambda b, values: b.mul(group_number(b), values[0]))
 
 
 @cache
