@@ -199,6 +199,8 @@ def release(slots: int, offset: int, cluster: int, warps: bool = False) -> Any:
         number = b.and_(thread(b), i32c((WARP if warps else GROUP) - 1))
         one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)
+        if warps:  # what its other lanes have read comes before the arrival too
+            asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
         if cluster == 1:
             text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
             asm(b, VOID, [empty, flag], text, "r,r,~{memory}", effect=True)
