@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -181,8 +182,14 @@ def _activated(name: str, t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return t / (1 + np.exp(-t)) if name == "silu" else t
 
 
-def search(count: int, most: int, seed: int | None = None) -> None:
-    """Draw and check so many products. A wrong one is shrunk to a small one, and raised.
+def search(count: int, most: int, seed: int | None = None, limit: float = float("inf")) -> int:
+    """Draw and check so many products; return how many were checked. A wrong one is shrunk to a small one, and raised.
+
+    Args:
+        count: of products.
+        most: rows and columns of the largest.
+        seed: draws the same ones again.
+        limit: after so many seconds no more are checked.
 
     Raises:
         AssertionError: a product was wrong.
@@ -190,12 +197,18 @@ def search(count: int, most: int, seed: int | None = None) -> None:
     checks = (HealthCheck.too_slow, HealthCheck.data_too_large)
     phases = (Phase.generate, Phase.shrink)
     limits = settings(max_examples=count, deadline=None, phases=phases, suppress_health_check=checks, database=None)
+    end = time.monotonic() + limit
+    checked = 0
 
     @given(products(most))
     def drawn(case: Random) -> None:
-        check(case)
+        nonlocal checked
+        if time.monotonic() < end:
+            check(case)
+            checked += 1
 
     limits(drawn if seed is None else fixed(seed)(drawn))()
+    return checked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -205,10 +218,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=100, help="how many products (default 100)")
     parser.add_argument("--most", type=int, default=700, help="the largest extent (default 700)")
     parser.add_argument("--seed", type=int, help="draws the same ones again")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="check no more after this many seconds")
     options = parser.parse_args(arguments)
     with Device.parse(options.device):
-        search(options.count, options.most, options.seed)
-    print(f"{options.count} products are right")
+        checked = search(options.count, options.most, options.seed, options.limit)
+    print(f"{checked} products are right")
     return 0
 
 

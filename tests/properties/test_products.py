@@ -27,6 +27,11 @@ def test_random_products_are_right_on_a_gpu() -> None:
     assert done.stdout == "20 products are right\n", done.stdout + done.stderr
 
 
+def test_a_search_may_be_limited_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--count", "50", "--limit", "0"]) == 0
+    assert capsys.readouterr().out == "0 products are right\n"
+
+
 def test_a_wrong_product_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
