@@ -300,7 +300,13 @@ class Run(Generic[T]):
     def poll(self) -> bool:
         """Complete the run if the device has finished it. Whether it is done. Never waits."""
         event = self._event  # another thread that settles the run takes it away
-        if not self.done and event is not None and event.query():
+        if not self.done and event is not None:
+            try:
+                if not event.query():
+                    return False
+            except Exception as error:  # a device that cannot be asked will not tell anybody else either
+                if self._error is None:
+                    self._error = error
             self.complete()
         return self.done
 

@@ -8,9 +8,13 @@ import time
 from collections import deque
 from typing import Any
 
+import pytest
+
+from cuda_async import Device, value, waiting
 from cuda_async import reactor as reactors
-from cuda_async import waiting
+from cuda_async.event import StreamIdle
 from cuda_async.reactor import Reactor
+from cuda_async.run import Run
 
 
 class Later:
@@ -151,3 +155,25 @@ def test_a_loop_that_was_closed_is_not_woken() -> None:
     alarm.wake(waiters[0])
     alarm.wake(waiters[0])
     assert not waiters[0].done()
+
+
+def test_a_device_that_cannot_be_asked_fails_its_run_and_not_the_reactor(sim_device: Device) -> None:
+    """An exception that ended the thread would leave everybody waiting for ever."""
+
+    class Unaskable(StreamIdle):
+        def query(self) -> bool:
+            raise RuntimeError("nobody answers")
+
+    stream = sim_device.new_stream()
+    run = Run(value(1), stream)
+    run.submit()
+    run._event = Unaskable(stream.driver)  # pyright: ignore[reportPrivateUsage]
+    reactor, done = Reactor(), threading.Event()
+    run.when_done(done.set)
+    reactor.watch(run)
+    assert done.wait(30)
+    with pytest.raises(RuntimeError, match="nobody answers"):
+        run.outcome()
+    later = Later("s", 0, 3)
+    reactor.watch(later)
+    assert later.done.wait(30)

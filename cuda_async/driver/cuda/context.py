@@ -14,12 +14,13 @@ import threading
 import weakref
 from typing import Any
 
-from cuda_async.driver.cuda.api import check, cu, is_pending
+from cuda_async.driver.cuda.api import check, cu
 from cuda_async.errors import ContextError, DeviceLostError
 
 __all__ = ("BorrowedContext", "PrimaryContext")
 
 _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
+_WRONG_CONTEXT: Any = (cu.CUresult.CUDA_ERROR_INVALID_CONTEXT, cu.CUresult.CUDA_ERROR_INVALID_HANDLE)
 
 _forked = False
 _current_context = cu.cuCtxGetCurrent
@@ -162,7 +163,7 @@ class PrimaryContext:
 
     def refused(self, function: Any, arguments: tuple[Any, ...], result: tuple[Any, ...]) -> None:
         """A call of `direct` failed, and so did nothing: make it again with the context current, or raise."""
-        if self.is_current():
+        if self.usable and result[0] not in _WRONG_CONTEXT:
             self.checked(function, result)
         else:
             self.call(function, *arguments)
@@ -175,7 +176,7 @@ class PrimaryContext:
         """
         if self.usable:
             code = function(*arguments)[0]
-            if code is _SUCCESS or is_pending(code) or self.is_current():
+            if code is _SUCCESS or code not in _WRONG_CONTEXT:
                 return code
         self.enter()
         try:
