@@ -30,7 +30,7 @@ def test_metadata_methods_are_forwarded() -> None:
     )
     np.testing.assert_array_equal(api.arange(24, i32).reshape((4, 6)).transpose().to_numpy().sync(), wanted.T)
     assert x.shared is not None
-    assert api.zeros((5, 5)).partition(2).sync().shape == (2,)
+    assert api.zeros((5, 5)).partition((2, 3)).sync().shape == (2, 3)
 
 
 def test_shared_handles_are_forwarded() -> None:

@@ -30,7 +30,7 @@ def test_what_fails_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> N
     found = [each for each in said if isinstance(each, Disagreed)]
     assert len(found) == 2  # as it was met, and as small as it gets
     assert len(found[1].text) < len(found[0].text)
-    assert found[1].text.count("\n") < 16
+    assert found[1].text.count("\n") < 20
     assert "reduce_max" in found[1].text
     assert said[-1] == Finished()
     assert Agreed({"cpu": 0.5}) in said
