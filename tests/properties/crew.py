@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 
 from tests.properties.worker import Agreed, Batch, Disagreed, Finished, Said, Tried, work
 
+PRELOADED = ["tests.properties.worker", "cutile.backend.cpu.build", "cutile.backend.cpu.intrinsics"]
+"""What takes seconds to import, and touches no GPU."""
 PATIENCE = 100.0
 """Seconds for one kernel, before its process is taken to hang."""
 
@@ -43,7 +45,7 @@ class Found:
 
 @dataclass
 class _Member:
-    process: SpawnProcess
+    process: ForkServerProcess
     pipe: Connection
     batch: Batch
     done: int = 0
@@ -93,7 +95,9 @@ class Crew:
     def _start(self, batch: Batch | None) -> None:
         if batch is None or batch.count <= 0:
             return
-        context = get_context("spawn")  # a fork of a process that has used a GPU may not use it
+        # A fork of a process that has used a GPU may not use it: all come from one that has only imported.
+        context = get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         ours, theirs = context.Pipe()
         process = context.Process(target=self._body, args=(theirs,), daemon=True)
         process.start()

@@ -56,8 +56,10 @@ def compile_only(case: RandomKernel, arch: str) -> float:
     with on("reference"):
         op, _ = case.launch(case.kernel())
         start = time.perf_counter()
-        op.render("log", arch)
-        op.discard()
+        try:
+            op.render("log", arch)
+        finally:
+            op.discard()
         return time.perf_counter() - start
 
 

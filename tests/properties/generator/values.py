@@ -64,6 +64,8 @@ def product(d: Drawer, tile: str, depth: int) -> str:
     accumulator = ACCUMULATORS.get(d.dtype.name)
     if accumulator is None or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
         return tile
+    if d.dtype.bits >= 32 and max(d.tile) > 64:  # more than a GPU's registers hold, and refused
+        return tile
     left, right = d.pick(d.raw), d.pick(d.raw)
     if d.dtype.name == "i32":
         through = d.pick(("i8", "u8"))

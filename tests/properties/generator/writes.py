@@ -17,6 +17,8 @@ from tests.properties.generator.words import ACCUMULATORS
 
 INTEGERS = (i32, u8, i8, i16, i64, u16, u32, u64)
 FLOATS = (f32, f16, bf16, f64)
+DEPTHS = {32: (16, 32), 64: (16,)}
+"""Of products, by bits: what more of operands that were computed a GPU's registers do not hold is refused."""
 COUNTED = (i32, u32, i64, u64, f32, f64, f16, bf16)
 
 
@@ -41,7 +43,7 @@ def product_loop(d: Drawer, name: str, step: str) -> list[str]:
     accumulator = ACCUMULATORS.get(d.dtype.name)
     if accumulator is None or d.dtype.name == "i32" or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
         return load_loop(d, name, step)
-    (rows, columns), depth = d.tile, d.pick((16, 32, 64))
+    (rows, columns), depth = d.tile, d.pick(DEPTHS.get(d.dtype.bits, (16, 32, 64)))
     left = f"x.partition(({rows}, {depth}))"
     right, load = d.pick((
         (f"z.partition(({depth}, {columns}))", "{0}.load((k, {1}))"),
