@@ -211,6 +211,12 @@ class Emulated:
             return Vector(kind, np.ascontiguousarray(parts).view(numpy_type(kind)).reshape(-1))
         return Vector(kind, self._of(x).view(numpy_type(kind)))
 
+    def ptrtoint(self, x: Any, kind: Any) -> Vector:
+        return Vector(kind, x.data.astype(numpy_type(kind)))
+
+    def inttoptr(self, x: Any, kind: Any) -> Vector:
+        return Vector(kind, x.data)
+
     # aggregates
 
     def extract_value(self, x: Any, at: int) -> Vector:

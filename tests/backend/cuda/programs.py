@@ -97,20 +97,24 @@ def disassembly(executable: Executable, folder: Path) -> str:
     return subprocess.run([nvdisasm(), "-c", image], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def longest_loop(executable: Executable, folder: Path) -> int:
-    """Instructions of the longest loop that has no other within."""
+def innermost_loop(executable: Executable, name: str, folder: Path) -> int:
+    """Instructions of the loop that most of those of this name are in, and no smaller loop."""
     places: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
-    count = 0
+    lines: list[str] = []
     for line in disassembly(executable, folder).splitlines():
         if label := re.match(r"(\.L_\w+):", line):
-            places[label[1]] = count
+            places[label[1]] = len(lines)
         elif re.match(r"\s+/\*\w+\*/", line):
-            count += 1
+            lines.append(line)
             if (back := re.search(r"\bBRA\b.*`\((\.L_\w+)\)", line)) and back[1] in places:
-                loops.append((places[back[1]], count))
-    inner = [one for one in loops if not any(one[0] <= a and b <= one[1] and (a, b) != one for a, b in loops)]
-    return max(end - begin for begin, end in inner)
+                loops.append((places[back[1]], len(lines)))
+
+    def of_that_name(loop: tuple[int, int]) -> int:
+        return sum(name in line for line in lines[slice(*loop)])
+
+    begin, end = max(loops, key=lambda loop: (of_that_name(loop), loop[0] - loop[1]))
+    return end - begin
 
 
 def instructions(executable: Executable, folder: Path) -> Counter[str]:

@@ -14,14 +14,8 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import (
-    F32,
-    SHARED,
-    i32c,
-    ir,
-    pointer,
-    shared,
-)
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
+from cutile.backend.cuda.intrinsics.loop import counted, kept
 from cutile.backend.cuda.intrinsics.ring import INTEGER, slot_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
@@ -31,6 +25,8 @@ VECTOR = 4
 """Elements of one read."""
 TOGETHER = 8
 """Columns of a thread that are gone through together."""
+MOST_ADDS = 512
+"""Multiply-adds that are written out one after the other."""
 
 
 class _Operand:
@@ -47,25 +43,57 @@ class _Operand:
         row, span = panels.swizzle, panels.span
         if panels.k_major:
             place = b.mul(mine, i32c(row))
-            piece = self._permuted(b, place)
-            place = b.xor(place, piece)
+            place = b.xor(place, self._permuted(place))
         else:
             panel = b.mul(b.udiv(mine, i32c(span)), i32c(panels.panel_bytes))
             place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(panels.size)))
-        self._base = b.add(slot, place)
-        self._bases: dict[int, Any] = {}
+        self._base = b.add(b.ptrtoint(shared(b, slot), I32), place)
+        self._moved: tuple[Any, Any] = None, None
+        self._starts: dict[int, Any] = {}
+        self._common: dict[int, Any] = {}
 
     @property
     def by_k(self) -> bool:
         """Whether a read holds neighbours along K."""
         return self._panels.k_major
 
+    def before_steps(self, every: int) -> None:
+        """Work out what all parts of a turn have in common, each of which is `every` steps of K long."""
+        panels = self._panels
+        if panels.k_major:
+            self._base = kept(self._b, self._base)
+            return
+        pieces = {k * panels.swizzle >> 7 & self._mask() for k in range(every)}
+        self._common = {piece: kept(self._b, self._b.xor(self._base, i32c(piece << 4))) for piece in sorted(pieces)}
+
+    def from_step(self, steps: Any, every: int) -> None:
+        """What is read from here on lies so many steps of K deeper, which are a multiple of `every`."""
+        b, panels = self._b, self._panels
+        self._starts.clear()
+        if panels.k_major:
+            within = b.mul(b.urem(steps, i32c(panels.span)), i32c(panels.size))
+            beyond = b.mul(b.udiv(steps, i32c(panels.span)), i32c(panels.panel_bytes))
+            self._moved = within, beyond
+            return
+        beyond = b.mul(steps, i32c(panels.swizzle))
+        unmoved = every * panels.swizzle >> 7 & self._mask() == 0  # whole periods of the permutation
+        self._moved = (None if unmoved else self._permuted(beyond)), beyond
+
     def _mask(self) -> int:
         return self._panels.swizzle // 16 - 1
 
-    def _permuted(self, b: Any, place: Any) -> Any:
+    def _permuted(self, place: Any) -> Any:
         """What the swizzle changes of a place in a panel: its bits from the 4th on, by those from the 7th on."""
-        return b.and_(b.lshr(place, i32c(3)), i32c(self._mask() << 4))
+        return self._b.and_(self._b.lshr(place, i32c(3)), i32c(self._mask() << 4))
+
+    def _start(self, piece: int) -> Any:
+        """Where pieces of this number begin, but for constants."""
+        if piece not in self._starts:
+            b, (within, beyond) = self._b, self._moved
+            found = self._common.get(piece) or (b.xor(self._base, i32c(piece << 4)) if piece else self._base)
+            found = found if within is None else b.xor(found, within)
+            self._starts[piece] = found if beyond is None else b.add(found, beyond)
+        return self._starts[piece]
 
     def read(self, mn: int, k: int) -> list[Any]:
         """Four elements: from depth `k` on at `mn` beyond the thread's first, or from there on in depth `k`."""
@@ -73,11 +101,9 @@ class _Operand:
         along, across = (k, mn) if panels.k_major else (mn, k)
         panel, rest = divmod(along, panels.span)
         piece = rest * panels.size // 16 ^ across * panels.swizzle >> 7 & self._mask()
-        if piece not in self._bases:
-            self._bases[piece] = b.xor(self._base, i32c(piece << 4)) if piece else self._base
-        place = b.add(self._bases[piece], i32c(panel * panels.panel_bytes + across * panels.swizzle))
+        place = b.add(self._start(piece), i32c(panel * panels.panel_bytes + across * panels.swizzle))
         kind = ir.VectorType(F32, VECTOR)
-        loaded = b.load(pointer(b, shared(b, place), kind, SHARED))
+        loaded = b.load(b.inttoptr(place, ir.PointerType(kind, SHARED)))
         loaded.align = 16
         return [b.extract_element(loaded, i32c(i)) for i in range(VECTOR)]
 
@@ -107,27 +133,55 @@ def multiply(
     where = {offset: register for register, offset in enumerate(layout.offsets)}
     rows = sorted({offset[0] for offset in layout.offsets})
     columns = sorted({offset[1] for offset in layout.offsets})
+    steps = steps_at_once(layout.registers, depth)
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
         slot = b.add(i32c(place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
         x = _Operand(b, left, layout, 0, slot)
         y = _Operand(b, right, layout, 1, b.add(slot, i32c(left.place_bytes)))
-        read = _Reads(x, y, rows, columns)
-        for k in range(0, depth, VECTOR):
-            for r, c, part in _order(rows, columns):
-                at = where[r, c]
-                sums[at] = fused(b, f32, read.left(r, k + part), read.right(c, k + part), sums[at])
+
+        def some(first: Any, sums: list[Any]) -> list[Any]:
+            if steps < depth:
+                x.from_step(first, steps)
+                y.from_step(first, steps)
+            read = _Reads(x, y)
+            for k in range(0, steps, VECTOR):
+                for r, c, step in _order(rows, columns):
+                    at = where[r, c]
+                    sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])
+            return sums
+
+        if steps < depth:
+            x.before_steps(steps)
+            y.before_steps(steps)
+            sums = counted(b, depth, steps, sums, some)
+        else:
+            sums = some(None, sums)
         return pack(b, sums, layout.registers)
 
     kind = frag(f32, layout.registers)
     return intrinsic("multiply", kind, [kind, INTEGER], generate)
 
 
+def steps_at_once(sums: int, depth: int) -> int:
+    """Steps of K that are written out, the others are turns of a loop: code that is longer than a multiprocessor holds
+    is fetched more slowly than it is run.
+
+    Example:
+        >>> steps_at_once(64, 32), steps_at_once(16, 32)
+        (8, 32)
+    """
+    found = VECTOR
+    while found * 2 * sums <= MOST_ADDS and depth % (found * 2) == 0:
+        found *= 2
+    return min(found, depth)
+
+
 class _Reads:
     """Elements of both operands, each read where it is wanted for the first time."""
 
-    def __init__(self, x: _Operand, y: _Operand, rows: list[int], columns: list[int]) -> None:
+    def __init__(self, x: _Operand, y: _Operand) -> None:
         self._x, self._y = x, y
         self._held: dict[tuple[str, int, int], Any] = {}
 
