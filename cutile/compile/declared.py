@@ -65,7 +65,10 @@ def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str
     """
     for arch, options in (hints or {}).items():
         if not _ARCHITECTURE.fullmatch(arch):
-            raise ValueError(f"entry: optimization_hints: {arch!r} is no architecture; write one such as 'sm_90'")
+            raise ValueError(
+                f"entry: optimization_hints: {arch!r} is no architecture; write one such as 'sm_90', with its options: "
+                "{'sm_90': CompileOptions(occupancy=2)}"
+            )
         if not isinstance(options, CompileOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"entry: optimization_hints: {arch!r}: expected CompileOptions(...), got {options!r}")
     return tuple(sorted((hints or {}).items()))

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.dtypes import bool_, i32
+from cutile.dtypes import bool_, f64, i32
 from cutile.errors import KernelTypeError
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
@@ -47,6 +47,8 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
     if isinstance(value, Text) and not spec:
         return value
     if is_tile(value):
+        if spec[-1:] in ("e", "E", "f", "g", "G") and value.tile.dtype.kind in ("int", "uint"):
+            value = frame.emit(Convert(x=value, dtype=f64))  # as Python formats integers
         try:
             return Text(("", ""), (value,), (percent_format(spec, value.tile.dtype),))
         except KernelTypeError as error:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cutile.dtypes import f64
 from cutile.frontend.values import Method, Range, describe, plain
 from cutile.interpreter.eager import EagerValue
 from cutile.ir.types import TileType
+from cutile.ops.debug import percent_format, text_of
 from cutile.tile import Tile
 
 if TYPE_CHECKING:
@@ -107,7 +109,12 @@ class LiveTile(Tile):
         return int(self._scalar("an index"))
 
     def __format__(self, spec: str) -> str:
-        return format(self._scalar("a format") if spec else str(self), spec)
+        if not spec or self._meaning.tile.is_scalar:
+            return format(self._scalar("a format") if spec else str(self), spec)
+        dtype = self._meaning.tile.dtype
+        if spec[-1] in "eEfgG" and dtype.kind in ("int", "uint"):
+            return text_of(self.array.astype(np.float64), percent_format(spec, f64))
+        return text_of(self.array, percent_format(spec, dtype))  # as compiled kernels print it
 
     def __str__(self) -> str:
         return str(self._meaning.array)

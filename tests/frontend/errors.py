@@ -87,7 +87,7 @@ BODIES: dict[str, str] = {
     "red_view_mode": "ct.atomic_red_view_tko(y, 1.0, 0, ct.atomic.ADD)",
     # what kernels say
     "print_a_tensor": "print(x)",
-    "print_format": "print(f'{n:.2f}')",
+    "print_format": "print(f'{n:s}')",
     "print_format_of_a_bool": "print(f'{n > 2:d}')",
     "print_conversion": "print(f'{n!r}')",
     "print_separator": "print(n, sep=n)",

@@ -76,6 +76,15 @@ def test_a_kernel_may_do_nothing_but_speak(backend: str, capfd: pytest.CaptureFi
     assert said == [f"Hello, I am tile <{x}, {y}, 0>" for x in (0, 1) for y in (0, 1)]
 
 
+@pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
+def test_integers_are_formatted_as_floats_where_that_is_asked(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    text = "def k(n: i32):\n    print(f'{n:.2f} {ct.iota((3,)):5.1f} {ct.iota((2,)) * 0.5:.2f} {n:e}')\n"
+    with on("reference" if backend == "interpret" else backend):
+        op = kernel(text.replace("ct.iota((2,)) * 0.5", "ct.iota((2,)).astype(ct.f32) * 0.5"))(-7).grid((1,))
+        (op.interpret() if backend == "interpret" else op).sync()
+    assert capfd.readouterr().out == "-7.00 [  0.0,   1.0,   2.0] [0.00, 0.50] -7.000000e+00\n"
+
+
 EVERY = """
 def k(x: Tensor):
     t = x.load_tile((2,), (0,))
@@ -141,7 +150,6 @@ def test_a_failed_assertion_says_where(backend: str) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("print(f'{n:.2f}')", "the format '.2f' has digits|no format '.2f' for i32"),
         ("print(f'{n:s}')", "no format 's' for i32"),
         ("print(y)", "cannot print Mut of i32"),
         ("print(ct.convert_tile(ct.convert_tile(n, f32), ct.f8e5m2))", "f8e5m2 is for memory, and has no text"),
