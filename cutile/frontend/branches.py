@@ -21,6 +21,7 @@ from cutile.frontend.frame import RETURNED, Frame
 from cutile.frontend.operators import is_number, materialize, truth
 from cutile.frontend.structure import leaves, refill, same_structure
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.frontend.weak import is_weak, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import If
 from cutile.ir.core import Block, Value
@@ -73,7 +74,7 @@ class _Merge:
         self.condition = condition
         self.sides = sides
         self.node = node
-        self.phis: list[tuple[TileType, str]] = []
+        self.phis: list[tuple[TileType, str, bool]] = []
 
     def variables(self) -> dict[str, Any]:
         """What each variable that the sides changed means afterwards; phis are `_Phi`s."""
@@ -198,7 +199,8 @@ class _Merge:
                     else:
                         value = materialize(self.frame, value, wanted.dtype, wanted.shape)
             side.yields.append(value)
-        self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name))
+        plain = all(is_weak(self.frame, each) and not isinstance(each, bool) for each in (x, y))
+        self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name, plain))
         return _Phi(len(self.phis) - 1)
 
     def flow(self, guarding: dict[Exit, Flag]) -> Flow:
@@ -236,8 +238,10 @@ class _Merge:
         if self.phis or any(len(side.block.operations) > 1 for side in self.sides):
             then, orelse = (side.block for side in self.sides)
             results = builder.add(If(condition=self.condition, then=then, orelse=orelse)).results
-            for value, (_, name) in zip(results, self.phis, strict=True):
+            for value, (_, name, plain) in zip(results, self.phis, strict=True):
                 value.name = name
+                if plain:
+                    of_weak(self.frame, value)
         flow.taken = {exit: results[flag.at] if isinstance(flag, _Phi) else flag for exit, flag in flow.taken.items()}
         return {name: _resolved(value, results) for name, value in merged.items()}
 

@@ -24,12 +24,13 @@ from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.scan import assigned, leaves_loop
 from cutile.frontend.structure import leaves, refill, same_structure
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.frontend.weak import is_weak, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import Or
 
-MAX_ATTEMPTS = 6
+MAX_ATTEMPTS = 8
 
 
 @dataclass
@@ -40,12 +41,14 @@ class _Leaf:
         initial: a tile, a number, or None where there is no value before the loop.
         type: its type; None until the body has told.
         fixed: whether the type is the user's: the initial value is a tile.
+        plain: whether it is a plain number, as far as is known: an integer before the loop, and after every turn.
     """
 
     name: str
     initial: Any
     type: TileType | None
     fixed: bool
+    plain: bool = False
 
 
 class Loop:
@@ -82,9 +85,9 @@ class Loop:
         self.templates[name] = value
         for leaf in leaves(value):
             if is_tile(leaf):
-                self.leaves.append(_Leaf(name, leaf, leaf.tile, True))
+                self.leaves.append(_Leaf(name, leaf, leaf.tile, True, is_weak(self.frame, leaf)))
             elif is_number(leaf):
-                self.leaves.append(_Leaf(name, leaf, None, False))
+                self.leaves.append(_Leaf(name, leaf, None, False, type(leaf) is int))
 
     def _begin(self, name: str, value: Any) -> None:
         """Carry a variable that has no value before the loop; `value` is what a turn gave it."""
@@ -114,7 +117,15 @@ class Loop:
 
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
-        return [Value(leaf.type or TileType(i32), "" if leaf.name == RETURNED else leaf.name) for leaf in self.leaves]
+        made = [Value(leaf.type or TileType(i32), "" if leaf.name == RETURNED else leaf.name) for leaf in self.leaves]
+        self._note(made)
+        return made
+
+    def _note(self, values: Sequence[Value]) -> None:
+        """Plain numbers stay plain numbers, from turn to turn and after the loop."""
+        for value, leaf in zip(values, self.leaves, strict=True):
+            if leaf.plain:
+                of_weak(self.frame, value)
 
     def bind(self, values: Sequence[Any], *, inside: bool) -> None:
         """Let the variables mean `values`; inside, those without a value before have none yet."""
@@ -194,6 +205,8 @@ class Loop:
                     self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
                 elif new.tile == leaf.type:
                     made.append(new)
+                    if leaf.plain and not is_weak(self.frame, new):  # what was compiled took it for plain
+                        leaf.plain, retyped = False, True
                 elif leaf.fixed:
                     self._changed(name, f"it is {leaf.type} before, {new.type} at the end of the body")
                 else:
@@ -321,6 +334,7 @@ class Loop:
         self.reset()
         for value, leaf in zip(results, self.leaves, strict=True):
             value.name = "" if leaf.name == RETURNED else leaf.name
+        self._note(results)
         self.bind(results, inside=False)
         frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
         for name in self.assigned:

@@ -91,8 +91,14 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
 
 @operation
 def get_index_space_shape(frame: Frame, view: Any) -> Any:
-    rank = len(view.shape) if isinstance(view, PartitionRef) else 0
-    return tuple(num_tiles(frame, view, axis) for axis in range(rank)) or num_tiles(frame, view, 0)
+    if isinstance(view, MutRef | MappedRef):
+        view = PartitionRef(view.value, view.value.mut.tile)
+    if not isinstance(view, PartitionRef):
+        frame.type_error(
+            f"get_index_space_shape: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
+    return tuple(num_tiles(frame, view, axis) for axis in range(len(view.shape)))
 
 
 def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:

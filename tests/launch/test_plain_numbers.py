@@ -60,6 +60,43 @@ def test_they_widen_beside_i64(backend: str) -> None:
     np.testing.assert_array_equal(y, x * 4 + np.arange(4) // 2)
 
 
+LOOPS = """
+def loops(y: Mut, x: Tensor, n: i32):
+    k, down, strong = 0, x.shape[0], 0
+    t = y.load()
+    while True:
+        k += 1
+        down = down - 1 if down > 2 else 2
+        strong = strong + n
+        t = t + k * down
+        if k * k > n:
+            break
+    size = x.shape[0] if n > 3 else 7
+    y.store(t + k - down + size + ct.f32(strong))
+"""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("n", [0, 10])
+def test_numbers_stay_numbers_through_loops_and_branches(n: int, backend: str) -> None:
+    y, x = np.arange(8, dtype=np.float32), np.zeros(5, np.float32)
+    k, down, wanted = 0, 5, y.copy()
+    while True:
+        k, down = k + 1, down - 1 if down > 2 else 2
+        wanted = wanted + k * down
+        if k * k > n:
+            break
+    wanted = wanted + k - down + (5 if n > 3 else 7) + k * n
+    launch(kernel(LOOPS), (y, (4,)), x, n, backend=backend)
+    np.testing.assert_array_equal(y, wanted)
+
+
+def test_what_a_loop_gives_a_dtype_has_it() -> None:
+    text = "def f(y: Mut, n: i32):\n    k = 0\n    for i in range(3):\n        k = k + n\n    y.store(y.load() * k)\n"
+    with pytest.raises(ct.KernelTypeError, match="do not mix: f32 and i32"):
+        launch(kernel(text), (np.ones(4, np.float32), (4,)), 2)
+
+
 @pytest.mark.parametrize(
     ("expression", "dtype", "message"),
     [
