@@ -45,7 +45,7 @@ def matmul(
         residual: a tensor of shape (m, n), added at the end; lent.
         tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
         depth: columns of x per step; likewise.
-        options: hints for the compiler.
+        options: hints for the compiler; those that go with the tile by default.
 
     Raises:
         ValueError: the shapes do not fit, or there is no such activation.
@@ -81,6 +81,8 @@ def matmul(
         }
         # What the flags leave out is not read, so that any tensor may stand there.
         op = gemm_fused(part, x, y, y if bias is None else bias, y if residual is None else residual, BK=step, **flags)
+    if options is None and tile is None:
+        options = best.options
     if options is not None:
         op = op.compile_options(options)
     return op.first().unpartition()

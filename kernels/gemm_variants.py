@@ -130,7 +130,10 @@ def integer_matmul(
     best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device, lie=how_they_lie(x, y))
     z = api.empty((x.shape[0], y.shape[1]), i32) if out is None else out
     part = z.partition(tile or (best.rows, best.columns))
-    return gemm_integers(part, x, y, BK=depth or best.depth).first().unpartition()
+    op = gemm_integers(part, x, y, BK=depth or best.depth)
+    if tile is None and best.options is not None:
+        op = op.compile_options(best.options)
+    return op.first().unpartition()
 
 
 def tf32_matmul(
@@ -158,4 +161,7 @@ def tf32_matmul(
     best = choose(x.shape[0], y.shape[1], x.shape[1], tf32, x.device, lie=how_they_lie(x, y))
     z = api.empty((x.shape[0], y.shape[1]), f32) if out is None else out
     part = z.partition(tile or (best.rows, best.columns))
-    return gemm_tf32(part, x, y, BK=depth or best.depth).first().unpartition()
+    op = gemm_tf32(part, x, y, BK=depth or best.depth)
+    if tile is None and best.options is not None:
+        op = op.compile_options(best.options)
+    return op.first().unpartition()

@@ -43,6 +43,8 @@ class CompileOptions:
         num_cta_in_cga: thread blocks in a cluster (Hopper and later); None lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
         num_worker_warps: warps that compute, per thread block; None lets the compiler choose.
+        num_pieces: thread blocks that may share the steps of one tile block's product, where tile blocks are too few to
+            fill the GPU (Hopper); how many do is found at each launch. None is one each.
         limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
             two seconds. For debugging: products then wait for each other.
 
@@ -55,10 +57,11 @@ class CompileOptions:
     num_cta_in_cga: int | None = None
     max_divisibility: int = 16
     num_worker_warps: int | None = None
+    num_pieces: int | None = None
     limit_waits: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("occupancy", "num_cta_in_cga", "num_worker_warps"):
+        for name in ("occupancy", "num_cta_in_cga", "num_worker_warps", "num_pieces"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"CompileOptions({name}={value!r}): expected a positive int or None")

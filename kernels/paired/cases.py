@@ -73,6 +73,8 @@ CASES: tuple[Product, ...] = (
     *(_square(size, operand, graph=True) for size in (512, 1024, 2048) for operand in ("bf16", "f16")),
     Product("bf16-short-k", 8192, 8192, 512, "bf16"),
     *(Product(f"bf16-m{m}", m, 8192, 8192, "bf16", graph=True) for m in (1, 16, 64, 128)),
+    Product("bf16-deep", 512, 512, 8192, "bf16", graph=True),
+    Product("bf16-few-deep", 16, 1024, 8192, "bf16", graph=True),
     Product("bf16-odd", 777, 1000, 333, "bf16", graph=True),
     Product("bf16-batched", 1024, 1024, 1024, "bf16", batch=64),
     _square(8192, "tf32"),

@@ -108,4 +108,5 @@ def product(case: Product, each: Operands, choice: Choice) -> KernelOp:
     if case.batch:
         return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
     kernel = {"int8": gemm_integers, "tf32": gemm_tf32}.get(case.operand, gemm)
-    return kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)
+    op = kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)
+    return op if choice.options is None else op.compile_options(choice.options)

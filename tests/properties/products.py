@@ -67,6 +67,7 @@ class Random:
     bias: bool
     residual: bool
     activation: Activation
+    divided: bool
     seed: int
     cluster: int = 1
 
@@ -90,6 +91,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
         plain,
         plain,
         st.one_of(st.just("none"), st.sampled_from(tuple(ACTIVATIONS))),
+        st.booleans(),
         st.integers(0, 2**32 - 1),
         st.sampled_from([1, 1, 2]),
     )
@@ -150,7 +152,7 @@ def check(case: Random) -> None:
             bias=api.from_numpy(bias).sync() if case.bias else None,
             residual=api.from_numpy(residual).sync() if case.residual else None,
             activation=case.activation,
-            options=CompileOptions(num_cta_in_cga=case.cluster),
+            options=CompileOptions(num_cta_in_cga=case.cluster, num_pieces=16 if case.divided else None),
         )
     result = made.sync().to_numpy().sync()
     wide = [each.astype(np.float64) for each in (x, y, bias, residual)]

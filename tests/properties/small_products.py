@@ -85,7 +85,6 @@ class Small:
         x, y: how the operands lie in memory.
         plan: what it is meant to have on sm_90a.
         cluster: thread blocks that share what they load.
-        warps: that compute, where that is asked for.
         make: the launch, from the partition of the result and the operands.
         wanted: the result from operands in float64, where it is not their product.
     """
@@ -99,7 +98,6 @@ class Small:
     y: Layout = ROWS
     plan: str = SPECIALISED
     cluster: int = 1
-    warps: int | None = None
     make: Callable[..., ct.KernelOp] = gemm
     wanted: Callable[[Array, Array], Array] = np.matmul
 
@@ -139,9 +137,7 @@ class Small:
         ]
         rows, columns, depth = self.tile
         z = api.from_numpy(poison).sync().partition((*[1] * len(batch), rows, columns))
-        return self.make(z, *on_device, BK=depth).compile_options(
-            CompileOptions(num_cta_in_cga=self.cluster, num_worker_warps=self.warps)
-        )
+        return self.make(z, *on_device, BK=depth).compile_options(CompileOptions(num_cta_in_cga=self.cluster))
 
     def _draw(self, random: np.random.Generator, *shape: int) -> Array:
         if self.dtype is i8:
@@ -188,10 +184,6 @@ CASES = (
     Small("cluster, shared left", (300, 304, 320), (256, 128, 64), cluster=2),
     Small("cluster, right by columns", (640, 264, 136), (128, 256, 64), y=COLUMNS, cluster=2),
     Small("cluster, more tiles", (2100, 1104, 64), (128, 64, 64), cluster=2),
-    Small("three groups", (400, 264, 200), (192, 128, 64), f16),
-    Small("three groups, more tiles", (2500, 1400, 72), (192, 128, 64), y=COLUMNS),
-    Small("groups alone, edges", (200, 304, 200), (128, 192, 64), f16, warps=4),
-    Small("groups alone, more tiles", (1100, 2400, 136), (128, 128, 64), y=COLUMNS, warps=4),
     Small("divided", (64, 128, 4096), (64, 64, 64)),
     Small("divided, edges", (136, 72, 2568), (128, 64, 64), f16),
     Small("divided, few rows", (7, 136, 4104), (16, 64, 64), y=COLUMNS),

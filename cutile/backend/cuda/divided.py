@@ -10,7 +10,7 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import AddUp, Pieces, Share
 from cutile.backend.cuda.residency import COUNTERS
 from cutile.backend.cuda.specialise import Specialised
-from cutile.backend.cuda.split import LEAST_TURNS, MOST_PIECES, sums_bytes
+from cutile.backend.cuda.split import LEAST_TURNS, sums_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.tile_loop import TileLoop
 from cutile.ir.control import If
@@ -53,8 +53,8 @@ class DividedLoop(TileLoop):
         if plan.whole:
             return {"persistent": 1, "divided": f"no: {plan.whole}"}
         return {
-            "persistent": MOST_PIECES,
-            "divided": f"up to {MOST_PIECES} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
+            "persistent": plan.pieces,
+            "divided": f"up to {plan.pieces} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
             "workspace": 4 * COUNTERS,
             "workspace_per_block": sums_bytes(plan.accumulator, plan.product.acc.tile.dtype),
         }
@@ -65,7 +65,7 @@ class DividedLoop(TileLoop):
         builder = self._builder
         self._whole = self._whole_bounds()
         start, stop, step = self._whole
-        made = Pieces(tiles=tiles, start=start, stop=stop, step=step, most=MOST_PIECES, least=LEAST_TURNS)
+        made = Pieces(tiles=tiles, start=start, stop=stop, step=step, most=self._plan.pieces, least=LEAST_TURNS)
         self._pieces = builder.value(made, "pieces")
         return builder.value(Mul(x=tiles, y=self._pieces))
 

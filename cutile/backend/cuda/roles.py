@@ -283,19 +283,16 @@ class RoleLowering(DividedLoop):
             return
         sums = self._first_sums(loop)
         sums.name = loop.results[0].name
-        zeros = [builder.constant(0, each.tile.dtype) for each in self._late_values()]
         if plan.together:
-            done, late = self._promoted_turns(sums, bounds, zeros)
+            done = self._promoted_turns(sums, bounds)
         else:
-            done, late = self._turns(sums, bounds, bounds[0], zeros, fresh=self._starts_blank)
-        ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
-        self._settle(self._found(ran, late))
-        builder.location = loop.location
-        if self._starts_blank:
-            done = self._add(ZeroUnless(x=done, condition=ran), layout=self._name(plan.accumulator)).result
+            done = self._turns(sums, bounds, fresh=self._starts_blank)
+            if self._starts_blank:
+                ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
+                done = self._add(ZeroUnless(x=done, condition=ran), layout=self._name(plan.accumulator)).result
         self._place(loop.results[0], self._added_up(done), plan.accumulator)
 
-    def _promoted_turns(self, sums: Value, bounds: list[Value], zeros: list[Value]) -> tuple[Value, Sequence[Value]]:
+    def _promoted_turns(self, sums: Value, bounds: list[Value]) -> Value:
         """Some turns at a time, whose products the tensor cores add up apart from the sums.
 
         Of two groups the second one has fewer turns the first time, so that from there on the one multiplies while the
@@ -312,27 +309,23 @@ class RoleLowering(DividedLoop):
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
         before = self._current_turn
         first, acc, turn = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "turn")
-        late: Sequence[Value] = [Value(each.type, each.name) for each in self._late_values()]
         self._turn = turn
-        with builder.block(first, acc, turn, *late) as body:
+        with builder.block(first, acc, turn) as body:
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
             apart = self._add(Blank(dtype=sums.tile.dtype, shape=sums.tile.shape), layout=layout).result
             within = first if begin is start else builder.value(Max(x=first, y=start))
-            apart, late = self._turns(apart, [within, beyond, step], start, late, fresh=True)
+            apart = self._turns(apart, [within, beyond, step], fresh=True)
             added = self._add(Add(x=acc, y=apart), layout=layout).result
-            builder.yield_(added, self._current_turn, *late)
+            builder.yield_(added, self._current_turn)
         builder.location = plan.loop.location
-        made = self._add(For(start=begin, stop=stop, step=many, carried=(sums, before, *zeros), body=body))
+        made = self._add(For(start=begin, stop=stop, step=many, carried=(sums, before), body=body))
         self._turn = made.results[1]
-        return made.results[0], made.results[2:]
+        return made.results[0]
 
-    def _turns(
-        self, sums: Value, bounds: list[Value], very_first: Value, known: Sequence[Value], *, fresh: bool = False
-    ) -> tuple[Value, Sequence[Value]]:
+    def _turns(self, sums: Value, bounds: list[Value], *, fresh: bool = False) -> Value:
         """Products added to sums, or to nothing where they are `fresh`; and all of them finished.
 
-        A slot is given up once the product after its own has begun. What is found under the `very_first` product is
-        `known` after that, and returned beside the sums.
+        A slot is given up once the product after its own has begun.
         """
         builder, plan, product, loop = self._builder, self._plan, self._plan.product, self._plan.loop
         layout = self._name(plan.accumulator)
@@ -365,22 +358,22 @@ class RoleLowering(DividedLoop):
                 slot_bytes=plan.slot_bytes,
                 place=self._slots_at,
             )
-            after = later if very_first is start or not late else builder.value(Ne(x=body.arguments[0], y=very_first))
-            found = self._found(after, late)
+            found = self._found(later, late)
             builder.location = product.location
             waited = self._add(GroupWait(acc=made.result, pending=1, groups=groups), layout=layout).result
             builder.add(RingRelease(turn=self._after(turn, -1), condition=later, **given))
             builder.yield_(waited, self._after(turn, 1), *found)
         builder.location = loop.location
-        carried = (sums, self._current_turn, *known)
+        carried = (sums, self._current_turn, *(builder.constant(0, each.tile.dtype) for each in late))
         made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._turn = made.results[1]
         if plan.alone:
             builder.add(HandOver(offset=self._behind))
         done = self._add(GroupWait(acc=made.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
+        self._settle(self._found(ran, made.results[2:]))
         builder.add(RingRelease(turn=self._after(self._turn, -1), condition=ran, **given))
-        return done, made.results[2:]
+        return done
 
     @property
     def _starts_blank(self) -> bool:

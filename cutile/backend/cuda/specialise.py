@@ -28,7 +28,7 @@ from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.outer import outer_groups
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
-from cutile.backend.cuda.split import why_whole
+from cutile.backend.cuda.split import MOST_PIECES, why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions, TensorMap
 from cutile.dtypes import bf16, f16, f32, i32, tf32
@@ -124,6 +124,7 @@ class Specialised:
         whole: why no tile block's turns are divided (`split.py`); empty where they may be.
         by_fma: whether the products are of f32, by fused multiply-adds in place of the tensor cores.
         alone: whether each group has tile blocks of its own (`alone.py`).
+        pieces: into which the turns of a tile block may be divided.
     """
 
     loop: For
@@ -147,6 +148,7 @@ class Specialised:
     whole: str = ""
     by_fma: bool = False
     alone: bool = False
+    pieces: int = 1
 
     @property
     def readers(self) -> int:
@@ -285,8 +287,9 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         if found is None:
             raise _Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         accumulator = found
+    pieces = min(options.num_pieces or 1, MOST_PIECES)
     moving = bool(block_axes(bounds, definitions))
-    whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups)
+    whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups, pieces)
     store = None if swapped or crosswise else _bulk_store(function)
     if solo:
         accumulator = alone_.alone_accumulator((rows, columns))
@@ -328,6 +331,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 whole_for,
                 by_fma,
                 solo,
+                pieces,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 

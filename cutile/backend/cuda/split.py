@@ -7,10 +7,11 @@
         if mine: ... the rest of the kernel
 
 How many pieces there are is found at the launch, by the kernel itself, from the number of tile blocks, of thread blocks
-and of turns: a kernel is compiled once for small and large products, and where tile blocks are enough there is one
-piece, and nothing to add up. Otherwise each thread block writes its sums to the workspace and counts itself; the one
-that comes last adds all of them, in the order of the pieces whoever it is, so that results do not depend on timing.
-Nobody waits for anybody, so that it does not matter which thread blocks run at one time.
+and of turns: a kernel that is asked to (`CompileOptions(num_pieces=16)`) serves small and large products, and where
+tile blocks are enough there is one piece, and nothing to add up. Of several pieces, each thread block writes its sums
+to the workspace and counts itself; the one that comes last adds all of them, in the order of the pieces whoever it is,
+so that results do not depend on timing. Nobody waits for anybody, so that it does not matter which thread blocks run at
+one time. Kernels that are not asked pay nothing: on an H200, asking took 0.2 of the 3.5 us of a product of 512 cubed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MOST_SUMS = 64
 """Sums of a thread up to which a kernel is made to be divided: larger tiles are for products that fill the GPU."""
 
 
-def why_whole(sums: Layout, initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
+def why_whole(sums: Layout, initial: Op | None, moving_bounds: bool, cluster: int, groups: int, pieces: int) -> str:
     """Why a product is not divided; empty where it may be.
 
     Args:
@@ -37,7 +38,10 @@ def why_whole(sums: Layout, initial: Op | None, moving_bounds: bool, cluster: in
         moving_bounds: whether the loop's bounds differ from tile block to tile block.
         cluster: thread blocks that load together.
         groups: warp groups that multiply.
+        pieces: into which a tile block's turns may be divided.
     """
+    if pieces < 2:
+        return f"nobody asks for it: CompileOptions(num_pieces={MOST_PIECES}) does"
     if sums.registers > MOST_SUMS:
         return (
             f"a thread holds {sums.registers} sums: with more than {MOST_SUMS}, tiles are for products that fill a GPU"

@@ -36,8 +36,8 @@ class TileLoop(Lowering):
         self._turn: Value | None = None
         self._number: Value | None = None
         self._step: Value | None = None
-        # Products by fused multiply-adds do not go on by themselves.
-        self._put_off = None if plan.by_fma else put_off(function, plan)
+        at_once = plan.together or plan.by_fma  # there are several first products, or none that goes on by itself
+        self._put_off = None if at_once else put_off(function, plan)
         self._asked = {op.axis: op for op in reversed(list(function.walk())) if isinstance(op, TileBlockId)}
 
     @property

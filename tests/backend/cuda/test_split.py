@@ -37,7 +37,7 @@ def integers() -> Function:
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_small_tiles_may_be_divided(tile: tuple[int, int]) -> None:
-    made = lowered(gemm_program(bf16, tile, 64))
+    made = lowered(gemm_program(bf16, tile, 64), num_pieces=100)
     verify(made)
     assert made.facts["persistent"] == MOST_PIECES
     assert made.facts["workspace"] == 4 * COUNTERS
@@ -51,6 +51,8 @@ def test_small_tiles_may_be_divided(tile: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("reason", "change", "tile", "options"),
     [
+        ("nobody asks for it: CompileOptions(num_pieces=16) does", ("", ""), (64, 64), {"num_pieces": None}),
+        ("nobody asks for it: CompileOptions(num_pieces=16) does", ("", ""), (64, 64), {"num_pieces": 1}),
         ("a thread holds 128 sums", ("", ""), (128, 256), {}),
         ("the sums do not begin as zeros", ("constant(0,", "constant(1,"), (64, 64), {}),
         ("the loop's bounds differ from tile block to tile block", ("range(n)", "range(i + 1)"), (64, 64), {}),
@@ -60,17 +62,17 @@ def test_small_tiles_may_be_divided(tile: tuple[int, int]) -> None:
 def test_why_others_are_not_stands_in_the_dump(
     reason: str, change: tuple[str, str], tile: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    made = lowered(written(GEMM.replace(*change), types(tile)), **options)
+    made = lowered(written(GEMM.replace(*change), types(tile)), **({"num_pieces": 16} | options))
     assert made.facts["divided"].startswith(f"no: {reason}")
     assert made.facts["persistent"] == 1
     assert "workspace" not in made.facts
     assert not any(isinstance(op, Pieces | Share | AddUp) for op in made.walk())
-    assert "workspace" not in [each.name for each in source(gemm_program(bf16, (128, 256), 64)).parameters]
+    assert "workspace" not in [each.name for each in source(gemm_program(bf16, (64, 64), 64)).parameters]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 5])
 def test_the_pieces_of_a_tile_block_are_all_its_turns(pieces: int) -> None:
-    made = protocol(lowered(gemm_program(bf16, (16, 64), 64)), tiles=2, turns=9, pieces=pieces)
+    made = protocol(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16), tiles=2, turns=9, pieces=pieces)
     assert made is not None
     assert check(made) == 2 * 9
     with pytest.raises(ProtocolError):
@@ -80,7 +82,7 @@ def test_the_pieces_of_a_tile_block_are_all_its_turns(pieces: int) -> None:
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int]) -> None:
     for dtype, depth in ((bf16, 64), (f16, 128)):
-        assert check_function(lowered(gemm_program(dtype, tile, depth))) > 10
+        assert check_function(lowered(gemm_program(dtype, tile, depth), num_pieces=16)) > 10
 
 
 class Choice(Vector):
@@ -175,14 +177,14 @@ def test_the_units_of_work_are_all_turns_of_all_tile_blocks(start: int, stop: in
 
 
 def test_no_more_thread_blocks_are_launched_than_the_gpu_holds() -> None:
-    residency = Residency(lowered(gemm_program(bf16, (16, 64), 64)).facts)
+    residency = Residency(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16).facts)
     assert [residency.blocks(tiles, 132) for tiles in (1, 4, 16, 1000)] == [MOST_PIECES, 64, 132, 132]
     assert residency.workspace(132) == 4 * COUNTERS + 132 * 16 * 64 * 4
 
 
 @pytest.mark.parametrize("function", [gemm_program(bf16, (16, 64), 64), gemm_program(f16, (128, 128), 64), integers()])
 def test_they_are_compiled_to_what_is_meant(function: Function, tmp_path: Path) -> None:
-    made = compiled(function)
+    made = compiled(function, num_pieces=16)
     assert_clean(made)
     found = instructions(made, tmp_path)
     assert any("GMMA" in each for each in found)
@@ -190,5 +192,5 @@ def test_they_are_compiled_to_what_is_meant(function: Function, tmp_path: Path) 
 
 
 def test_a_kernel_of_bytes_adds_whole_numbers() -> None:
-    types: list[Type] = [op.x.type for op in lowered(integers()).walk() if isinstance(op, AddUp)]
+    types: list[Type] = [op.x.type for op in lowered(integers(), num_pieces=16).walk() if isinstance(op, AddUp)]
     assert [each.dtype for each in types if hasattr(each, "dtype")] == [i32]

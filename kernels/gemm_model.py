@@ -1,0 +1,218 @@
+"""A model of what a matrix product takes on a GPU, cut into tiles: what `gemm_choice` picks tiles by.
+
+It counts what a thread block does, step by step: the products, at the rate that tensor cores reach with tiles of its
+form; the loads, at its share of what the second-level cache delivers; and at the end the writing of its tile. A device
+runs one such block per multiprocessor, so the blocks of a small product come in few rounds, and a tile that fills the
+last round well is worth more than one that multiplies fast. Where tiles are too few, their steps may be divided.
+Nothing is faster than memory. Not a measurement: kernels are timed by `python -m kernels bench`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cutile import CompileOptions
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a product is cut.
+
+    Attributes:
+        rows, columns: of the result, per tile block.
+        depth: columns of the left operand, per step.
+        seconds: what the model says that the product takes; 0 where it was not asked.
+        cluster: thread blocks that share what they load.
+        pieces: thread blocks that share a tile's steps.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    seconds: float = 0.0
+    cluster: int = 1
+    pieces: int = 1
+
+    @property
+    def options(self) -> CompileOptions | None:
+        """The hints that go with it, if any."""
+        if self.cluster == self.pieces == 1:
+            return None
+        return CompileOptions(
+            num_cta_in_cga=self.cluster if self.cluster > 1 else None,
+            num_pieces=MOST_PIECES if self.pieces > 1 else None,
+        )
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What the model knows of a kind of device, per multiprocessor.
+
+    Attributes:
+        flops: per second, of products of 16 bits; of 8 bits twice as many, of tf32 half.
+        cache_bytes: per second from the second-level cache, when all multiprocessors load.
+        most_cache_bytes: when few do.
+        memory_bytes: per second from the device's memory, of all multiprocessors together.
+        lone_bytes: per second from there, of one.
+        write_bytes: per second, of a block's result.
+        fill_s: seconds from a block's begin to its first product.
+        rows, columns: of the tiles that are worth a try.
+        few: rows of tiles for products of no more rows, multiplied with the operands exchanged.
+        depth: of a step of 16-bit operands; as many bytes of others.
+        sums: registers of a thread for tiles of the result.
+        meet_s: seconds until the sums of several blocks are added up; 0 where steps are not divided.
+    """
+
+    flops: float
+    cache_bytes: float
+    most_cache_bytes: float
+    memory_bytes: float
+    write_bytes: float
+    fill_s: float
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: int
+    sums: int
+    lone_bytes: float
+    few: tuple[int, ...] = ()
+    meet_s: float = 0.0
+
+
+HOPPER = Chip(
+    flops=6.0e12,
+    cache_bytes=80e9,
+    most_cache_bytes=80e9,
+    memory_bytes=4.2e12,
+    write_bytes=100e9,
+    fill_s=2.0e-6,
+    rows=(64, 128),
+    columns=(64, 96, 128, 160, 192, 224, 256),
+    depth=64,
+    sums=200,
+    lone_bytes=45e9,
+    few=(8, 16, 32, 48),
+    meet_s=3.0e-6,
+)
+"""H200, fitted to what was measured there: 64 blocks of 64 x 64 took 3.66 us for a product of 512, 88 of 128 x 96 took
+7.55 us for one of 1024, 64 of 128 x 256 took 27.9 us for one of 2048. A block loads 80 GB/s. At 8192 cubed 21 rounds
+of 128 x 192 took 2 % less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, which loads as
+much. With N = K = 8192, 16 rows took 33.8 us in tiles of 16 x 64 and 51 us in tiles of 64 x 64, of which 48 rows are
+filled with zeros; 128 rows took 36.3 us where two blocks share the columns of 64 x 128, and 44.6 us where they do not.
+Sums of eight blocks met within 3 us."""
+
+AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200, 20e9)
+"""A100, with products of single warps."""
+
+EFFICIENCY = {64: 0.95, 96: 0.96, 128: 0.98, 160: 0.98, 224: 0.98}
+"""Of an instruction by its columns, relative to 256 columns: the left operand is read again for each; columns that are
+no multiple of 64 come in more copies."""
+
+GROUP, ROWS, EIGHT = 128, 64, 8
+"""Threads that share the sums of so many rows; a multiple of which an instruction has columns."""
+MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
+"""What the compiler divides: tiles of up to so many sums a thread, into pieces of so many steps or more."""
+WORTH_DIVIDING = 1.15
+"""How many times as fast a product must be, by the model, for its steps to be divided."""
+CACHED = 48e6
+"""Bytes of a right operand up to which blocks find in the cache what others have read."""
+AGAIN = 0.2
+"""Of what two rows of blocks both read, and the cache does not hold: the part that comes from memory twice."""
+
+
+def candidates(
+    m: int, n: int, k: int, chip: Chip, *, batch: int = 1, held: int = 1, bits: int = 16, along: bool = True
+) -> Iterator[Choice]:
+    """The tiles that are worth a try; arguments as for `best`."""
+    depth = chip.depth * 16 // bits
+    few = [each for each in chip.few if m <= each][:1] if batch == 1 and along else []
+    for rows, columns in itertools.product(few or chip.rows, chip.columns):
+        tall, wide = _exchanged(rows, columns)
+        if few and columns not in (ROWS, 2 * ROWS, 4 * ROWS):
+            continue
+        if held * tall * wide > chip.sums * GROUP * tall // ROWS:
+            continue
+        yield Choice(rows, columns, depth)
+        if not chip.few or batch > 1 or not along:
+            continue
+        if -(-m // rows) == 2 and k * n * bits / 8 > CACHED:
+            yield Choice(rows, columns, depth, cluster=2)
+        if chip.meet_s and tall * wide <= MOST_SUMS * GROUP * max(1, min(2, tall // ROWS)):
+            yield Choice(rows, columns, depth, pieces=MOST_PIECES)
+
+
+def best(
+    m: int,
+    n: int,
+    k: int,
+    chip: Chip,
+    units: int,
+    *,
+    batch: int = 1,
+    held: int = 1,
+    bits: int = 16,
+    along: bool = True,
+) -> Choice:
+    """The fastest tile by the model.
+
+    Args:
+        m, n, k: extents of the product.
+        chip: the kind of device.
+        units: its multiprocessors.
+        batch: how many such products.
+        held: tiles of the result's size that a thread holds at once: its sums, and a residual.
+        bits: of an element of the operands.
+        along: whether operands lie so that they can be multiplied as they are, and exchanged.
+
+    Example:
+        >>> found = best(8192, 8192, 8192, HOPPER, 132)
+        >>> found.rows, found.columns  # the last of 21 rounds is fuller than that of 16 with 256 columns
+        (128, 192)
+        >>> found = best(512, 512, 512, HOPPER, 132)  # 256 by 128 would leave all but 8 multiprocessors idle
+        >>> found.rows * found.columns <= 64 * 64
+        True
+        >>> best(16, 8192, 8192, HOPPER, 132).rows
+        16
+    """
+    tried = [
+        replace(each, seconds=predict(m, n, k, each, chip, units, batch=batch, bits=bits))
+        for each in candidates(m, n, k, chip, batch=batch, held=held, bits=bits, along=along)
+    ]
+
+    def cost(tile: Choice) -> tuple[float, ...]:
+        doubt = WORTH_DIVIDING if tile.pieces > 1 else 1.0
+        return tile.seconds * doubt, tile.cluster, -tile.rows * tile.columns, tile.rows
+
+    return min(tried, key=cost)
+
+
+def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, batch: int = 1, bits: int = 16) -> float:
+    """Seconds that the product takes with a tile, by the model."""
+    size = bits / 8
+    written = 2 if bits == 16 else 4  # of f32 and of integers; of 8-bit floats less
+    tall, wide = _exchanged(tile.rows, tile.columns)
+    rows = -(-m // tile.rows)
+    blocks = batch * rows * -(-n // tile.columns)
+    turns = -(-k // tile.depth)
+    pieces = max(1, min(units // blocks, tile.pieces, turns // LEAST_TURNS))
+    busy, rounds = min(blocks * pieces, units), -(-blocks * pieces // units)
+    # A single warp group multiplies half of the time: the other half it waits, and writes.
+    efficiency = EFFICIENCY.get(wide, 1.0) * (1.0 if tall >= 128 else 0.75)
+    products = 2 * tall * wide * tile.depth / (chip.flops * 16 / bits * efficiency)
+    share = min(chip.most_cache_bytes, chip.cache_bytes * units / busy)
+    larger, smaller = max(tall, wide), min(tall, wide)
+    loads = (larger / tile.cluster + smaller) * tile.depth * size / share
+    working = rounds * -(-turns // pieces) * max(products, loads)
+    read = m * k + k * n
+    if k * n * size > CACHED and rows > tile.cluster:
+        read += AGAIN * k * n
+    memory = batch * (read * size + m * n * written) / min(chip.memory_bytes, busy * chip.lone_bytes)
+    write = rounds * tile.rows * tile.columns * written / chip.write_bytes
+    meet = chip.meet_s + pieces * tall * wide * 4 / chip.write_bytes if pieces > 1 else 0.0
+    return max(working + write, memory) + meet + chip.fill_s
+
+
+def _exchanged(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns as instructions have them: of few rows, the operands change places."""
+    return (rows, columns) if rows % ROWS == 0 else (columns, -(-rows // EIGHT) * EIGHT)
