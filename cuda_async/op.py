@@ -95,6 +95,11 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         """The file and line of the user's that made it."""
         return site_at(self._place)
 
+    @property
+    def place(self) -> Place:
+        """`site`, as it was noted."""
+        return self._place
+
     # -- for subclasses -----------------------------------------------------------------------
 
     @abstractmethod
@@ -191,6 +196,10 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             self._used = user_site() if site is None else site
         self._state = _RUN
         return self._leases
+
+    def note_use(self, site: Place) -> None:
+        """Say where it was run, after `begin`: finding that out takes a while."""
+        self._used = site
 
     def unclaim(self) -> None:
         """Undo `claim`: what the operation was part of is gone, and it has not run."""

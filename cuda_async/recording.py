@@ -32,8 +32,7 @@ class Recording:
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.recorder = Recorder(home, may_allocate=may_allocate)
-        self.stream = Stream(home.device, home.device.driver.create_stream())
-        self.stream.recorder = self.recorder
+        self.stream = Stream(home.device, home.device.driver.create_stream(), self.recorder)
 
     def begin(self) -> None:
         """Start recording."""

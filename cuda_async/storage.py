@@ -172,19 +172,14 @@ class Storage:
     def order(self, stream: Stream, write: bool) -> None:
         """`use`, for launches: most follow others of their own stream, and then there is nothing to wait for."""
         allocation = self._allocation
-        if (
-            allocation.writer is stream
-            and stream.recorder is None
-            and stream.checked is None
-            and self.error is None
-            and not (write and allocation.readers)
-        ):
-            if write:
-                allocation.written = stream.sequence + 1
-            else:
+        if allocation.writer is stream and stream.plain and self.error is None:
+            if not write:
                 allocation.readers[stream] = stream.sequence + 1
-        else:
-            self.use(stream, write=write)
+                return
+            if not allocation.readers:
+                allocation.written = stream.sequence + 1
+                return
+        self.use(stream, write=write)
 
     def check_memory(self) -> None:
         """Nothing; raises NotReadyError where there is no memory, which a subclass stands for."""

@@ -76,8 +76,9 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
         run = Run(op, stream)
         run.submit()
         return run.wait()
-    leases = op.begin(composed=False, site=site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
+    leases = op.begin(composed=False, site=op.place)
     launched = enqueue(op, stream, straight, leases)
+    op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # the device is at work meanwhile
     if isinstance(launched, Run):
         return launched.wait()
     try:
@@ -104,12 +105,19 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
     if straight is None:
         return Run(op, stream).submit_unfollowed()
     leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+    submission = stream.submission
     try:
-        with stream.submission:
+        try:  # what `with submission:` does, in a third of the time
+            submission.acquire()
             stream.begin_alone(leases)
             handles = straight(stream)
             if stream.lenders:
                 stream.lead_lenders()
+        finally:
+            try:  # noqa: SIM105 - `suppress` costs more than the lock
+                submission.release()
+            except RuntimeError:  # Ctrl-C ended the wait for it
+                pass
     except BaseException as error:
         return take_over(op, stream, error=error, leases=leases).wait()
     end(leases)

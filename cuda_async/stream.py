@@ -69,10 +69,10 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen", "_waits", "_workspace",
-        "checked", "completed", "device", "driver", "held", "lenders", "recorder", "sequence", "submission",
+        "checked", "completed", "device", "driver", "held", "lenders", "plain", "recorder", "sequence", "submission",
     )  # fmt: skip
 
-    def __init__(self, device: Device, driver: DriverStream) -> None:
+    def __init__(self, device: Device, driver: DriverStream, recorder: Recorder | None = None) -> None:
         self.device = device
         self.driver = driver
         """The driver's stream."""
@@ -84,8 +84,10 @@ class Stream:
         """Held while an operation is being submitted, so that two threads' work does not interleave."""
         self.checked = driver if isinstance(driver, CheckedStream) else None
         """The driver's stream, where a checker follows who uses which memory."""
-        self.recorder: Recorder | None = None
+        self.recorder = recorder
         """The books of a capture, on a stream that records instead of running."""
+        self.plain = self.checked is None and recorder is None
+        """Whether nobody has to be told who uses which memory."""
         self._mark: DriverEvent | None = None
         self._mark_lock = threading.Lock()
         self._marked = 0

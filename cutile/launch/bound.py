@@ -82,6 +82,7 @@ class BoundLaunch:
         self._variables = use_variables(compiled.program.variables, stream)
         numbers = numbers_of(compiled)([*self._checked, *(each.address for each in self._variables)], grid)
         self._prepared: PreparedLaunch = compiled.loaded.prepare(grid, numbers, stream)
+        self._launch = self._prepared.launch
         self._storages: tuple[tuple[Storage, bool], ...] = ()
         self._note_storages()
 
@@ -98,14 +99,21 @@ class BoundLaunch:
             DeviceError: the device was lost, or an earlier operation that was to write an argument failed.
         """
         stream = self._stream
-        with stream.submission:
+        submission = stream.submission
+        try:  # what `with submission:` does, in a third of the time
+            submission.acquire()
             for storage, write in self._storages:
                 if storage.leases:
                     refuse_conflicts(self._uses(), self, self._site)
                 storage.order(stream, write)
-            self._prepared.launch()
+            self._launch()
             if stream.lenders:
                 stream.lead_lenders()
+        finally:
+            try:  # noqa: SIM105 - `suppress` costs more than the lock
+                submission.release()
+            except RuntimeError:  # Ctrl-C ended the wait for it
+                pass
 
     def set(self, **arguments: Any) -> None:
         """Change arguments by name for the launches to come.
