@@ -53,10 +53,9 @@ class KernelOp(DeviceOp[Any]):
         options: CompileOptions,
     ) -> None:
         place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]  # of who called the kernel
-        token = object()
-        lease = Lease((), token, place)
+        lease = Lease((), place, place)
         self._place = place  # from here to `_used`: what `DeviceOp.__init__` does; each launch comes by
-        self._token = token
+        self._token = place  # nobody else has this very object
         self._leases = [lease]
         self._state = BUILT
         self._used = None
@@ -80,7 +79,7 @@ class KernelOp(DeviceOp[Any]):
                 self._leases = []
                 self._check(arguments)
                 if self._uses:
-                    self._leases.append(lend(self._uses, self._token, place))
+                    self._leases.append(lend(self._uses, place, place))
             else:
                 self._checked, self._uses, self._plan, self._grid, alone = known
                 if not alone or current_holder() is not None:
