@@ -19,7 +19,7 @@ from cutile.launch.views import PointingView, TiledView, View
 ViewUse = tuple[str, Storage, bool, int, int]
 """What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
 
-Known = tuple[list[Checked], list[ViewUse], Plan, Grid, bool]
+Known = tuple[list[Checked], Sequence[ViewUse], Plan, Grid, bool]
 """Checked arguments, what is done to their memory, the specialization, the grid; whether nobody else has a lease."""
 
 
@@ -111,7 +111,7 @@ def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Known 
             if c1 is None or plan is None: return None
             s0 = c0.storage
             s2 = c2.storage
-            uses = lease.uses = [("y", s0, True, c0.start, c0.stop), ("x", s2, False, c2.start, c2.stop)]
+            uses = lease.uses = (("y", s0, True, c0.start, c0.stop), ("x", s2, False, c2.start, c2.stop))
             l0 = s0.leases; l0.append(lease)
             l2 = s2.leases; l2.append(lease)
             return [c0, c1, c2], uses, plan, c0.grid, len(l0) == len(l2) == 1
@@ -153,7 +153,7 @@ def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Known 
         f"    if {' or '.join(['plan is None', *scalars, *unlike])}:",
         "        return None",
         *(f"    s{i} = c{i}.storage" for i, _ in tensors),
-        f"    uses = lease.uses = [{', '.join(uses)}]",
+        f"    uses = lease.uses = ({''.join(f'{use}, ' for use in uses)})",
         *(f"    l{i} = s{i}.leases; l{i}.append(lease)" for i, _ in tensors),
         f"    alone = {''.join(f'len(l{i}) == ' for i, _ in tensors)}1",
         f"    return [{', '.join(f'c{i}' for i, _ in kinds)}], uses, plan, {(grids or ['None'])[0]}, alone",

@@ -70,7 +70,7 @@ class KernelOp(DeviceOp[Any]):
         self._plan: Plan | None = None
         self._lazy: tuple[DeviceOp[Any], ...] = ()
         self._checked: list[Checked]
-        self._uses: list[ViewUse]
+        self._uses: Sequence[ViewUse]
         try:
             known = None
             if not generics and options is DEFAULT_OPTIONS and form.recognize is not None:
