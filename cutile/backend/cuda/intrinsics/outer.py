@@ -24,7 +24,7 @@ from cutile.dtypes import f32
 VECTOR = 4
 """Elements of one read."""
 TOGETHER = 8
-"""Columns of a thread that are gone through together."""
+"""Rows, or columns, of a thread that are gone through together."""
 MOST_ADDS = 512
 """Multiply-adds that are written out one after the other."""
 
@@ -134,6 +134,8 @@ def multiply(
     rows = sorted({offset[0] for offset in layout.offsets})
     columns = sorted({offset[1] for offset in layout.offsets})
     steps = steps_at_once(layout.registers, depth)
+    # What is shared is what does not lie along K: reads of the registers then collide the least, as they are assigned.
+    by_column = left.k_major or not right.k_major
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
@@ -147,7 +149,7 @@ def multiply(
                 y.from_step(first, steps)
             read = _Reads(x, y)
             for k in range(0, steps, VECTOR):
-                for r, c, step in _order(rows, columns):
+                for r, c, step in _order(rows, columns, by_column):
                     at = where[r, c]
                     sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])
             return sums
@@ -202,11 +204,13 @@ class _Reads:
         return self._get("right", self._y, column, k)
 
 
-def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(row, column, step) of four steps, each of which takes some columns at a time, to and fro along these: neighbours
-    share an operand, which the multiplier then need not read again."""
+def _order(rows: list[int], columns: list[int], by_column: bool) -> Iterator[tuple[int, int, int]]:
+    """(row, column, step) of four steps, column by column or row by row, to and fro along these: neighbours share an
+    operand, which the multiplier then need not read again."""
+    outer, inner = (columns, rows) if by_column else (rows, columns)
     for step in range(VECTOR):
-        for first in range(0, len(columns), TOGETHER):
-            some = columns[first : first + TOGETHER]
-            for number, row in enumerate(rows):
-                yield from ((row, column, step) for column in (some if number % 2 == 0 else some[::-1]))
+        for first in range(0, len(inner), TOGETHER):
+            some = inner[first : first + TOGETHER]
+            for number, each in enumerate(outer):
+                for other in some if number % 2 == 0 else some[::-1]:
+                    yield (other, each, step) if by_column else (each, other, step)
