@@ -195,6 +195,8 @@ CASES = (
     Small("tf32, along K", (200, 264, 100), (128, 128, 32), f32, y=COLUMNS, make=gemm_tf32),
     Small("tf32, right across K", (130, 72, 96), (64, 64, 32), f32, make=gemm_tf32),
     Small("fp8, along K", (200, 264, 272), (128, 256, 128), f8e4m3fn, bf16, y=COLUMNS),
+    Small("fp8, many steps", (200, 264, 1296), (128, 192, 128), f8e4m3fn, bf16, x=WIDE, y=COLUMNS),
+    Small("fp8, many steps, right across K", (264, 208, 1312), (192, 128, 128), f8e4m3fn, bf16),
     Small("fp8, right across K", (70, 96, 144), (64, 64, 64), f8e4m3fn, bf16),
     Small("int8, along K", (200, 264, 272), (128, 256, 128), i8, i32, y=COLUMNS, make=gemm_integers),
     Small("int8, right across K", (70, 96, 144), (64, 64, 64), i8, i32, make=gemm_integers),
