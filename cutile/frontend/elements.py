@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.dtypes import i64
-from cutile.frontend.expect import axis_of, constant_int, index_scalar, latency_of, marker_of, shape_of
+from cutile.frontend.expect import axis_of, constant_int, index_scalar, latency_of, shape_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize
-from cutile.frontend.pointers import Shape, advance, load_lanes, mask_of, scope_of, store_lanes, wide
+from cutile.frontend.pointers import Shape, advance, load_lanes, mask_of, ordering_of, scope_of, store_lanes, wide
 from cutile.frontend.registry import operation
 from cutile.frontend.tensors import extent
 from cutile.frontend.tokens import is_ordered
@@ -189,7 +189,7 @@ def load_gather_scatter_view_tko(
         places.append(chosen if alone == (size,) else frame.emit(Reshape(x=chosen, shape=alone)))
     where = elements_of(frame, view.value, tuple(places), None, what)
     how = {
-        "order": marker_of(frame, ordering, markers.ordering, what).value,
+        "order": ordering_of(frame, ordering, what, stores=False),
         "scope": scope_of(frame, scope, what),
         "ordered": is_ordered(frame, token, what) or not is_constant(view.value),
     }

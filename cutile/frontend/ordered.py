@@ -10,32 +10,16 @@ from typing import Any
 
 from cutile.dtypes import i64
 from cutile.frontend.elements import Elements, elements_of
-from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_to, materialize
 from cutile.frontend.partitions import Place, as_it_lies, place_of, require_written, stored_tile
 from cutile.frontend.pointers import load_lanes, scope_of, store_lanes, wide
 from cutile.frontend.values import PartitionRef
 from cutile.ir.core import Value
-from cutile.language.markers import ordering, padding
+from cutile.language.markers import padding
 from cutile.ops import arith, compare
 from cutile.ops.create import Iota
-from cutile.ops.pointer import LOAD_ORDERS, STORE_ORDERS
 from cutile.ops.shape import Permute, Reshape
-
-
-def ordering_of(frame: Frame, value: Any, what: str, *, stores: bool) -> str:
-    """The word of an ordering that loads, or stores, may have."""
-    chosen: str = marker_of(frame, value, ordering, what).value
-    words = STORE_ORDERS if stores else LOAD_ORDERS
-    if chosen not in words:
-        choices = ", ".join(f"ct.ordering.{word.upper()}" for word in words)
-        other = "a load acquires" if stores else "a store releases"
-        frame.type_error(
-            f"{what}: a {'store' if stores else 'load'} cannot be ct.ordering.{chosen.upper()}",
-            remedy=f"It is one of {choices}; {other}, and an atomic update may do both.",
-        )
-    return chosen
 
 
 def load(frame: Frame, part: PartitionRef, index: Any, what: str, order: str, scope: Any) -> Value:

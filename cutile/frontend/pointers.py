@@ -25,7 +25,7 @@ from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.ops import arith
 from cutile.ops.cast import Convert
-from cutile.ops.pointer import LoadPointer, StorePointer
+from cutile.ops.pointer import LOAD_ORDERS, STORE_ORDERS, LoadPointer, StorePointer
 from cutile.ops.shape import Broadcast, Reshape
 
 Shape = tuple[int, ...]
@@ -69,6 +69,20 @@ def lanes_of(frame: Frame, value: Any, dtype: DTypeLike, shape: Shape, what: str
 def mask_of(frame: Frame, mask: Any, shape: Shape, what: str) -> Value:
     """A mask; all true for None."""
     return lanes_of(frame, True if mask is None else mask, bool_, shape, f"{what}: the mask")
+
+
+def ordering_of(frame: Frame, value: Any, what: str, *, stores: bool) -> str:
+    """The word of an ordering that loads, or stores, may have."""
+    chosen: str = marker_of(frame, value, markers.ordering, what).value
+    words = STORE_ORDERS if stores else LOAD_ORDERS
+    if chosen not in words:
+        choices = ", ".join(f"ct.ordering.{word.upper()}" for word in words)
+        other = "a load acquires" if stores else "a store releases"
+        frame.type_error(
+            f"{what}: a {'store' if stores else 'load'} cannot be ct.ordering.{chosen.upper()}",
+            remedy=f"It is one of {choices}; {other}, and an atomic update may do both.",
+        )
+    return chosen
 
 
 def scope_of(frame: Frame, scope: Any, what: str) -> str:
@@ -229,7 +243,7 @@ def load_ptr_tko(
     what = "load_ptr_tko"
     latency_of(frame, latency, what)
     how = {
-        "order": marker_of(frame, ordering, markers.ordering, what).value,
+        "order": ordering_of(frame, ordering, what, stores=False),
         "scope": scope_of(frame, scope, what),
         "ordered": is_ordered(frame, token, what),
     }
@@ -250,7 +264,7 @@ def store_ptr_tko(
     what = "store_ptr_tko"
     latency_of(frame, latency, what)
     how = {
-        "order": marker_of(frame, ordering, markers.ordering, what).value,
+        "order": ordering_of(frame, ordering, what, stores=True),
         "scope": scope_of(frame, scope, what),
         "ordered": is_ordered(frame, token, what),
     }

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.frontend.atomics import how_of, update_lanes
-from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.pointers import load_lanes, scope_of, store_lanes
+from cutile.frontend.pointers import load_lanes, ordering_of, scope_of, store_lanes
 from cutile.frontend.registry import method
 from cutile.frontend.values import TOKEN, PointerRef
 from cutile.language import markers
@@ -19,21 +18,21 @@ def _pointer(frame: Frame, variable: DeviceVariable) -> PointerRef:
     return PointerRef(frame.address_of(variable), variable.dtype)
 
 
-def _how(frame: Frame, ordering: Any, scope: Any, what: str) -> dict[str, Any]:
-    order = marker_of(frame, ordering, markers.ordering, what).value
+def _how(frame: Frame, ordering: Any, scope: Any, what: str, *, stores: bool) -> dict[str, Any]:
+    order = ordering_of(frame, ordering, what, stores=stores)
     return {"order": order, "scope": scope_of(frame, scope, what), "ordered": True, "what": what}
 
 
 @method(DeviceVariable, "load")
 def _load(frame: Frame, self: DeviceVariable, ordering: Any = markers.ordering.RELAXED, scope: Any = None) -> Any:
-    return load_lanes(frame, _pointer(frame, self), **_how(frame, ordering, scope, "Global.load")), TOKEN
+    return load_lanes(frame, _pointer(frame, self), **_how(frame, ordering, scope, "Global.load", stores=False)), TOKEN
 
 
 @method(DeviceVariable, "store")
 def _store(
     frame: Frame, self: DeviceVariable, value: Any, ordering: Any = markers.ordering.RELAXED, scope: Any = None
 ) -> Any:
-    how = _how(frame, ordering, scope, "Global.store")
+    how = _how(frame, ordering, scope, "Global.store", stores=True)
     store_lanes(frame, _pointer(frame, self), value, mask=None, **how)
     return TOKEN
 

@@ -10,7 +10,7 @@ from cutile.frontend.expect import constant_int, dtype_of, latency_of, marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import materialize
 from cutile.frontend.partitions import load, padding_of, partition_of, store
-from cutile.frontend.pointers import scope_of
+from cutile.frontend.pointers import ordering_of, scope_of
 from cutile.frontend.registry import operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
@@ -183,7 +183,7 @@ def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any
     part = _partition(frame, view, what)
     turns = latency_of(frame, latency, what)
     bulk = marker_of(frame, through, tma, what) is tma.ENABLED
-    chosen = ordered.ordering_of(frame, order, what, stores=False)
+    chosen = ordering_of(frame, order, what, stores=False)
     scope_of(frame, scope, what)
     if chosen == "weak":
         return load(frame, part, index, what, latency=turns, bulk=bulk)
@@ -240,7 +240,7 @@ def store_view_tko(
     part = _partition(frame, view, what)
     latency_of(frame, latency, what)
     marker_of(frame, tma, markers.tma, what)
-    chosen = ordered.ordering_of(frame, ordering, what, stores=True)
+    chosen = ordering_of(frame, ordering, what, stores=True)
     scope_of(frame, scope, what)
     if chosen == "weak":
         store(frame, part, value, index, what)

@@ -24,6 +24,8 @@ BODIES: dict[str, str] = {
     "negative_extent": "t = ct.load_tile(x, (-8,), (0,))",
     "load_with_an_index_too_many": "t = x.partition((8,)).load((0, 0))",
     "captured_array": "y.store(y.load() + table)",
+    "gather_that_releases": "view = ct.make_gather_scatter_view(x, (8,))\n"
+    "ct.load_gather_scatter_view_tko(view, (ct.iota((8,)),), ct.ordering.RELEASE)",
     # habits from other libraries
     "name_of_another_library": "t = tl.load(x)",
     "pointer_arithmetic_on_a_tensor": "t = x + ct.iota((8,))",
