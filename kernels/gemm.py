@@ -6,7 +6,7 @@ import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
-from kernels.gemm_choice import choose, how_they_lie
+from kernels.gemm_choice import choose, how_they_lie, may_be_halved
 from kernels.gemm_fused import ACTIVATIONS, Activation, gemm_fused
 
 
@@ -65,11 +65,13 @@ def matmul(
     held = 2 if whole else 1
     if lie.endswith("across") and x.dtype.bits == 8 and (bias is not None or residual is not None):
         held = 4  # sums that lie so are not done with piece by piece
-    best = choose(m, n, x.shape[1], x.dtype, x.device, held=held, lie=lie)
+    plain = bias is None and residual is None and activation == "none"
+    halves = plain and may_be_halved(x, y, out)
+    best = choose(m, n, x.shape[1], x.dtype, x.device, held=held, lie=lie, halves=halves)
     dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
     part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
     step = depth or best.depth
-    if bias is None and residual is None and activation == "none":
+    if plain:
         op = gemm(part, x, y, BK=step)
     else:
         if activation not in ACTIVATIONS:

@@ -42,6 +42,7 @@ def choose(
     batch: int = 1,
     held: int = 1,
     lie: Lie = "otherwise",
+    halves: bool = False,
 ) -> Choice:
     """The tile for `batch` products of (m, k) by (k, n) on a device.
 
@@ -52,17 +53,18 @@ def choose(
         batch: how many such products.
         held: tiles of the result's size that a thread holds at once: its sums, and a residual.
         lie: how the operands lie (see `how_they_lie`).
+        halves: whether halves of a thread block may have tile blocks of their own (see `may_be_halved`).
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
-        Choice(rows=256, columns=512, depth=256, seconds=0.0, cluster=1, pieces=1)
+        Choice(rows=256, columns=512, depth=256, seconds=0.0, cluster=1, pieces=1, halved=False)
     """
     if device.kind != "cuda":
         return HOST
     units, hopper = device.properties.multiprocessor_count, device.arch == "sm_90a"
     if dtype in (f16, bf16):
         along = lie in ("along", "right across")  # few rows change places with the columns only where rows are whole
-        return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held, along=along)
+        return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held, along=along, halves=halves)
     if dtype in ALONG_K and hopper and lie not in ("both across", "otherwise"):
         if dtype in EIGHTS:
             held = max(held, 2)  # products of some steps are added up apart from the sums
@@ -109,3 +111,14 @@ def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1) -> Choice:
         for tile, step in EXACT.items()
     ]
     return min(tried, key=lambda choice: choice.seconds)
+
+
+def may_be_halved(x: Tensor, y: Tensor, out: Tensor | None) -> bool:
+    """Whether halves of a thread block may have tile blocks of their own: where the copy engine loads the operands and
+    stores the result, `out` or a new tensor, and nothing is done to it but a conversion."""
+    if x.ndim != 2 or how_they_lie(x, y) == "otherwise":
+        return False
+    if out is None:
+        return y.shape[1] * x.dtype.bits % 128 == 0
+    layout = out.spec().layout
+    return layout.strides[-1] == 1 and layout.alignment == 16

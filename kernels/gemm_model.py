@@ -26,6 +26,8 @@ class Choice:
         seconds: what the model says that the product takes; 0 where it was not asked.
         cluster: thread blocks that share what they load.
         pieces: thread blocks that share a tile's steps.
+        halved: whether the two halves of a thread block have tiles of their own: one writes its result while the
+            other multiplies.
     """
 
     rows: int
@@ -34,15 +36,17 @@ class Choice:
     seconds: float = 0.0
     cluster: int = 1
     pieces: int = 1
+    halved: bool = False
 
     @property
     def options(self) -> CompileOptions | None:
         """The hints that go with it, if any."""
-        if self.cluster == self.pieces == 1:
+        if self.cluster == self.pieces == 1 and not self.halved:
             return None
         return CompileOptions(
             num_cta_in_cga=self.cluster if self.cluster > 1 else None,
             num_pieces=MOST_PIECES if self.pieces > 1 else None,
+            num_worker_warps=4 if self.halved else None,
         )
 
 
@@ -63,6 +67,7 @@ class Chip:
         depth: of a step of 16-bit operands; as many bytes of others.
         sums: registers of a thread for tiles of the result.
         meet_s: seconds until the sums of several blocks are added up; 0 where steps are not divided.
+        halved: the most columns of a tile of 128 rows that half of a thread block can have by itself; 0 for none.
     """
 
     flops: float
@@ -78,6 +83,7 @@ class Chip:
     lone_bytes: float
     few: tuple[int, ...] = ()
     meet_s: float = 0.0
+    halved: int = 0
 
 
 HOPPER = Chip(
@@ -94,13 +100,15 @@ HOPPER = Chip(
     lone_bytes=45e9,
     few=(8, 16, 32, 48),
     meet_s=3.0e-6,
+    halved=192,
 )
 """H200, fitted to what was measured there: 64 blocks of 64 x 64 took 3.66 us for a product of 512, 88 of 128 x 96 took
 7.55 us for one of 1024, 64 of 128 x 256 took 27.9 us for one of 2048. A block loads 80 GB/s. At 8192 cubed 21 rounds
 of 128 x 192 took 2 % less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, which loads as
 much. With N = K = 8192, 16 rows took 33.8 us in tiles of 16 x 64 and 51 us in tiles of 64 x 64, of which 48 rows are
 filled with zeros; 128 rows took 36.3 us where two blocks share the columns of 64 x 128, and 44.6 us where they do not.
-Sums of eight blocks met within 3 us."""
+Sums of eight blocks met within 3 us. Where halves of blocks have tiles of 128 x 192 of their own, a product of
+8192 x 8192 x 512 took 105.0 us, and 119.2 where they share them; 8192 cubed 3 % less."""
 
 AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200, 20e9)
 """A100, with products of single warps."""
@@ -111,6 +119,8 @@ no multiple of 64 come in more copies."""
 
 GROUP, ROWS, EIGHT = 128, 64, 8
 """Threads that share the sums of so many rows; a multiple of which an instruction has columns."""
+HALF_ROWS = 128
+"""Of a tile that half of a thread block has by itself."""
 MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
 """What the compiler divides: tiles of up to so many sums a thread, into pieces of so many steps or more."""
 WORTH_DIVIDING = 1.15
@@ -122,7 +132,16 @@ AGAIN = 0.2
 
 
 def candidates(
-    m: int, n: int, k: int, chip: Chip, *, batch: int = 1, held: int = 1, bits: int = 16, along: bool = True
+    m: int,
+    n: int,
+    k: int,
+    chip: Chip,
+    *,
+    batch: int = 1,
+    held: int = 1,
+    bits: int = 16,
+    along: bool = True,
+    halves: bool = False,
 ) -> Iterator[Choice]:
     """The tiles that are worth a try; arguments as for `best`."""
     depth = chip.depth * 16 // bits
@@ -134,6 +153,8 @@ def candidates(
         if held * tall * wide > chip.sums * GROUP * tall // ROWS:
             continue
         yield Choice(rows, columns, depth)
+        if halves and held == 1 and rows == HALF_ROWS and columns <= chip.halved:
+            yield Choice(rows, columns, depth, halved=True)
         if not chip.few or batch > 1 or not along:
             continue
         if -(-m // rows) == 2 and k * n * bits / 8 > CACHED:
@@ -153,6 +174,7 @@ def best(
     held: int = 1,
     bits: int = 16,
     along: bool = True,
+    halves: bool = False,
 ) -> Choice:
     """The fastest tile by the model.
 
@@ -164,6 +186,7 @@ def best(
         held: tiles of the result's size that a thread holds at once: its sums, and a residual.
         bits: of an element of the operands.
         along: whether operands lie so that they can be multiplied as they are, and exchanged.
+        halves: whether halves of a thread block may have tiles of their own.
 
     Example:
         >>> found = best(8192, 8192, 8192, HOPPER, 132)
@@ -177,7 +200,7 @@ def best(
     """
     tried = [
         replace(each, seconds=predict(m, n, k, each, chip, units, batch=batch, bits=bits))
-        for each in candidates(m, n, k, chip, batch=batch, held=held, bits=bits, along=along)
+        for each in candidates(m, n, k, chip, batch=batch, held=held, bits=bits, along=along, halves=halves)
     ]
 
     def cost(tile: Choice) -> tuple[float, ...]:
@@ -208,7 +231,8 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
     if k * n * size > CACHED and rows > tile.cluster:
         read += AGAIN * k * n
     memory = batch * (read * size + m * n * written) / min(chip.memory_bytes, busy * chip.lone_bytes)
-    write = rounds * tile.rows * tile.columns * written / chip.write_bytes
+    writes = 2 if tile.halved else rounds  # half of a block writes while the other multiplies, but for the last tile
+    write = writes * tile.rows * tile.columns * written / chip.write_bytes
     meet = chip.meet_s + pieces * tall * wide * 4 / chip.write_bytes if pieces > 1 else 0.0
     return max(working + write, memory) + meet + chip.fill_s
 

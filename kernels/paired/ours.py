@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, Stream
 from cuda_async.graph import Scope
 from cutile import KernelError, KernelOp, api, tf32
 from kernels.gemm import gemm
-from kernels.gemm_choice import Choice, choose, how_they_lie
+from kernels.gemm_choice import Choice, choose, how_they_lie, may_be_halved
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
 from kernels.paired.cases import Product
 from kernels.paired.operands import DTYPES, RESULTS, Operands
@@ -42,7 +43,8 @@ class OurArm:
         self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
         lie = "otherwise" if case.batch else how_they_lie(sets[0].x, sets[0].y)
         dtype = tf32 if case.operand == "tf32" else sets[0].x.dtype
-        self.choice = tile or choose(case.m, case.n, case.k, dtype, device, batch=max(case.batch, 1), lie=lie)
+        facts: Any = {"batch": max(case.batch, 1), "lie": lie, "halves": may_be_halved(sets[0].x, sets[0].y, sets[0].z)}
+        self.choice = tile or choose(case.m, case.n, case.k, dtype, device, **facts)
 
         def record(scope: Scope) -> None:
             for each in sets:

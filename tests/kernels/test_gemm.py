@@ -12,7 +12,7 @@ from cuda_async.graph import Scope
 from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, use_backend
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
-from kernels.gemm_choice import HOST, PLAIN, choose, how_they_lie
+from kernels.gemm_choice import HOST, PLAIN, choose, how_they_lie, may_be_halved
 from kernels.gemm_fused import ACTIVATIONS, Activation
 from kernels.gemm_model import AMPERE, HOPPER, WORTH_DIVIDING, Choice, best, candidates, predict
 from kernels.gemm_variants import batched_matmul, integer_matmul, stackable, tf32_matmul
@@ -154,6 +154,27 @@ def test_the_model_fills_the_device() -> None:
         found = best(size, size, size, HOPPER, 132)
         blocks = -(-size // found.rows) * -(-size // found.columns)
         assert least <= blocks <= most, found
+
+
+def test_short_products_go_to_halves_of_thread_blocks() -> None:
+    """Where K is short, writing is much of a tile's time; where there is a tile for each block, there is no other."""
+    found = best(8192, 8192, 512, HOPPER, 132, halves=True)
+    assert (found.rows, found.halved) == (128, True)
+    assert found.options is not None
+    assert found.options.num_worker_warps == 4
+    assert found.seconds < best(8192, 8192, 512, HOPPER, 132).seconds
+    for size in ((512, 512, 512), (2048, 2048, 2048), (128, 8192, 8192)):
+        assert best(*size, HOPPER, 132, halves=True) == best(*size, HOPPER, 132)
+    assert not best(8192, 8192, 512, AMPERE, 108, halves=True).halved
+
+
+def test_what_may_be_halved_the_copy_engine_loads_and_stores() -> None:
+    with Device.host():
+        x, wide = (api.zeros(shape, bf16).sync() for shape in ((64, 64), (64, 72)))
+        assert may_be_halved(x, wide, None)
+        assert may_be_halved(x, x.transpose(), x)
+        assert not may_be_halved(x, api.zeros((64, 70), bf16).sync(), None)  # rows at odd places
+        assert not may_be_halved(x, x, x.transpose())
 
 
 @pytest.mark.parametrize("chip", [HOPPER, AMPERE], ids=["hopper", "ampere"])

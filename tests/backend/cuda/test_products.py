@@ -33,6 +33,9 @@ def stacked(rows: int, columns: int) -> Function:
     return shipped(gemm_stacked, {"z": mut(rows, columns, dtype=bf16), "x": x, "y": x}, BK=64, TALL=8)
 
 
+HALVED = ((8192, 8192, 512), (8192, 8192, 8192))
+"""Products whose tile blocks go to halves of thread blocks."""
+
 PRODUCTS = {
     **{f"{rows}x{columns}": gemm_program(bf16, (rows, columns), 64) for rows, columns in TILES},
     "fused": fused(128, 256),
@@ -45,9 +48,27 @@ PRODUCTS = {
 def test_products_are_made_of_what_is_fast_there(name: str, tmp_path: Path) -> None:
     made = compiled(PRODUCTS[name], "sm_90a")
     assert_clean(made)
-    assert made.facts["persistent"] == 1
+    assert made.facts["persistent"] >= 1
     found = instructions(made, tmp_path)
     rows = int(name.split("x")[0]) if "x" in name else 64
     for meant in ("HGMMA.", "UTMALDG.2D", "UTMASTG.2D" if rows % 64 == 0 else "STG"):  # few rows are stored by threads
         assert any(each.startswith(meant) for each in found), meant
     assert not any(each.startswith(("HMMA", "LDSM", "LDL", "STL")) for each in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", HALVED, ids=str)
+@pytest.mark.parametrize("kind", ["plain", "stacked"])
+def test_halves_of_thread_blocks_have_tile_blocks_of_their_own(
+    size: tuple[int, int, int], kind: str, tmp_path: Path
+) -> None:
+    found = best(*size, HOPPER, 132, halves=True)
+    assert found.halved
+    assert found.options is not None
+    tile = (found.rows, found.columns)
+    function = stacked(*tile) if kind == "stacked" else gemm_program(bf16, tile, found.depth)
+    made = compiled(function, "sm_90a", num_worker_warps=found.options.num_worker_warps)
+    assert_clean(made)
+    names = instructions(made, tmp_path)
+    for meant in ("HGMMA.", "UTMALDG.2D", "UTMASTG.2D"):
+        assert any(each.startswith(meant) for each in names), meant
