@@ -36,6 +36,7 @@ _AMBIENT = (0, 1, 2)  # the default stream, by its three names
 _launch, _launch_early, _launch_graph = cu.cuLaunchKernel, cu.cuLaunchKernelEx, cu.cuGraphLaunch
 _query, _record = cu.cuEventQuery, cu.cuEventRecord
 _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
+_NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
 
 
 class RunErrors:
@@ -110,6 +111,12 @@ class CudaEvent(DriverEvent):
 
     def query(self) -> bool:
         context = self._context
+        if context.usable:  # what waits asks again and again
+            code = _query(self.handle)[0]
+            if code is _NOT_READY:
+                return False
+            if code is _SUCCESS and not context.speaks:
+                return True
         if context.lost is not None:
             return True
         code = context.query(_query, self.handle)
