@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from cuda_async import CudaGraph, Device, default_device
 from cuda_async.graph import Scope
-from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, use_backend
+from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, tf32, use_backend
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
 from kernels.gemm_choice import HOST, PLAIN, choose, how_they_lie, may_be_halved
@@ -237,6 +238,18 @@ def test_how_operands_lie_is_known() -> None:
         assert how_they_lie(across, y.transpose()) == "left across"
         assert how_they_lie(across, by_rows) == "both across"
         assert how_they_lie(x, odd.transpose()) == "otherwise"
+
+
+def test_where_the_right_operand_lies_across_the_tile_is_turned() -> None:
+    hopper: Any = SimpleNamespace(kind="cuda", arch="sm_90a", properties=SimpleNamespace(multiprocessor_count=132))
+    along, across, left = (
+        choose(8192, 8192, 8192, tf32, hopper, lie=lie) for lie in ("along", "right across", "left across")
+    )
+    assert (across.rows, across.columns) == (along.columns, along.rows)
+    assert (left.rows, left.columns) == (along.rows, along.columns)
+    assert across.columns % 64 == 0
+    assert choose(8192, 8192, 8192, f8e4m3fn, hopper, lie="along").columns <= 192  # sums fit twice
+    assert choose(8192, 8192, 8192, tf32, hopper) == PLAIN
 
 
 def test_other_devices_and_dtypes_have_their_own_tiles() -> None:
