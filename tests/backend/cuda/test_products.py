@@ -72,3 +72,13 @@ def test_halves_of_thread_blocks_have_tile_blocks_of_their_own(
     names = instructions(made, tmp_path)
     for meant in ("HGMMA.", "UTMALDG.2D", "UTMASTG.2D"):
         assert any(each.startswith(meant) for each in names), meant
+
+
+@pytest.mark.slow
+def test_products_that_share_columns_or_divide_their_steps_are_clean() -> None:
+    for size in ((128, 8192, 8192), (16, 1024, 8192), (512, 512, 8192)):
+        found = best(*size, HOPPER, 132)
+        options = found.options
+        assert options is not None
+        function = gemm_program(bf16, (found.rows, found.columns), found.depth)
+        assert_clean(compiled(function, num_cta_in_cga=options.num_cta_in_cga, num_pieces=options.num_pieces))
