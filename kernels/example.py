@@ -128,6 +128,15 @@ def relative_error(result: Array, wanted: Array) -> float:
     """Return the largest difference over the largest magnitude; NaN where either holds one."""
     if result.shape != wanted.shape:
         raise AssertionError(f"wrong shape: {result.shape}, expected {wanted.shape}")
-    difference = np.subtract(result, wanted, dtype=np.float64)
-    scale = max(float(np.max(np.abs(wanted))), np.finfo(np.float64).tiny)
-    return float(np.max(np.abs(difference, out=difference))) / scale
+    error, scale = 0.0, np.finfo(np.float64).tiny
+    given, right = result.reshape(-1), wanted.reshape(-1)
+    for start in range(0, given.size, AT_ONCE):  # what fits a cache: some are of gigabytes
+        part = right[start : start + AT_ONCE].astype(np.float64)
+        difference = np.subtract(given[start : start + AT_ONCE], part, dtype=np.float64)
+        error = np.maximum(error, np.max(np.abs(difference, out=difference)))  # of which NaN is the largest
+        scale = np.maximum(scale, np.max(np.abs(part, out=part)))
+    return float(error) / float(scale)
+
+
+AT_ONCE = 1 << 16
+"""Elements that are compared together."""
