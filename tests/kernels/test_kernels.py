@@ -62,3 +62,18 @@ def test_the_error_is_relative_to_the_largest_element() -> None:
 def test_a_wrong_shape_is_an_error() -> None:
     with pytest.raises(AssertionError, match="wrong shape"):
         relative_error(np.zeros(3), np.zeros((3, 1)))
+
+
+def test_tiles_of_row_minima_fit_a_threads_registers() -> None:
+    class Gpu:
+        kind = "cuda"
+
+    gpu: Any = Gpu()
+    assert row_min.tile_for(4096, gpu) == (1, 4096)
+    assert row_min.tile_for(100, gpu) == (8, 128)
+    for columns in (1, 128, 129, 1000, 4096, 100_000):
+        for rows in (None, 1, 8, 16, 64):
+            tall, wide = row_min.tile_for(columns, gpu, rows)
+            assert tall * wide <= 8192
+            assert rows is None or tall == rows
+            assert wide >= 128
