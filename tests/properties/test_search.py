@@ -18,6 +18,7 @@ from tests.properties.search import batches, main
 from tests.properties.worker import Agreed, Batch, Disagreed, Disagreement, Finished, Said, Tried
 
 
+@pytest.mark.slow
 def test_what_fails_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoiled(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
         if "reduce_max" in case.body:
