@@ -121,4 +121,4 @@ def may_be_halved(x: Tensor, y: Tensor, out: Tensor | None) -> bool:
     if out is None:
         return y.shape[1] * x.dtype.bits % 128 == 0
     layout = out.spec().layout
-    return layout.strides[-1] == 1 and layout.alignment == 16
+    return layout.strides[-1] == 1 and layout.alignment == 16 and out.dtype in (f16, bf16)

@@ -176,6 +176,7 @@ def test_what_may_be_halved_the_copy_engine_loads_and_stores() -> None:
         assert may_be_halved(x, x.transpose(), x)
         assert not may_be_halved(x, api.zeros((64, 70), bf16).sync(), None)  # rows at odd places
         assert not may_be_halved(x, x, x.transpose())
+        assert not may_be_halved(x, x, api.zeros((64, 64), f32).sync())  # threads store what is not of 16 bits
 
 
 @pytest.mark.parametrize("chip", [HOPPER, AMPERE], ids=["hopper", "ampere"])
