@@ -97,7 +97,7 @@ class Ready:
             "blocks = g[0] * g[1] * g[2]",
             f"if len(uses) != {len(tensors)} or blocks > most: return in_general(c, uses, g, stream)",
             *(["verify(c, g)"] if self._condition is not None else []),
-            f"{''.join(f'c{i}, ' for i in range(len(signature.parameters)))}= c",
+            *([f"{''.join(f'c{i}, ' for i in range(len(signature.parameters)))}= c"] if signature.parameters else []),
             *(f"{storage} = c{i}.storage" for storage, i, _ in tensors),
             *([f"if {elsewhere}: check_devices(name, uses, device)"] if elsewhere else []),
             *(f"{storage}.order(stream, {write})" for storage, _, write in tensors),

@@ -101,7 +101,8 @@ def test_a_thread_without_a_context_keeps_that_of_the_first_device() -> None:
 
     def work() -> None:
         seen.append(int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)))
-        Affine(storage, 2, 0).sync_on(stream)
+        Affine(storage, 2, 0).sync_on(stream)  # the driver knows whose the stream is
+        words(1).sync_on(stream)  # memory is made in the context that is current
         seen.append(int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent)))
 
     thread = threading.Thread(target=work)

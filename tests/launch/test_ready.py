@@ -27,6 +27,12 @@ def saxpy(y: Mut, a: f32, x: Tensor):
     y.store(a * ct.load_tile_like(x, y) + y.load())
 
 
+@ct.entry
+def hello():
+    """No arguments."""
+    ct.cuda_tile_print("hello\n")
+
+
 class Gpu:
     """Stands for loaded code whose launches are numbers in memory and one call."""
 
@@ -68,9 +74,13 @@ def make(device: Device, *, most: int = 2**31 - 1) -> tuple[Made, api.Tensor, ap
     """A saxpy of 32 elements, its arguments, and a stream."""
     stream = device.new_stream()
     x, y = api.ones((32,), f32).sync_on(stream), api.zeros((32,), f32).sync_on(stream)
-    op: Any = saxpy(y.mut.partition((8,)), 3.0, x)
+    return make_of(saxpy, saxpy(y.mut.partition((8,)), 3.0, x), stream, most), y, x, stream
+
+
+def make_of(kernel: Any, op: Any, stream: Stream, most: int = 2**31 - 1) -> Made:
+    """What launches `op`, for code that is not there."""
     gpu = Gpu(most)
-    compiled = dataclasses.replace(op._plan.compiled(target_of(device, None)), loaded=gpu, memo={})
+    compiled = dataclasses.replace(op._plan.compiled(target_of(stream.device, None)), loaded=gpu, memo={})
 
     class Plan:
         def compiled(self, _: object) -> Any:
@@ -78,7 +88,7 @@ def make(device: Device, *, most: int = 2**31 - 1) -> tuple[Made, api.Tensor, ap
 
     plan: Any = Plan()
     op.discard()
-    return Made(op, Ready(plan, saxpy.cache, stream, None), gpu, compiled), y, x, stream
+    return Made(op, Ready(plan, kernel.cache, stream, None), gpu, compiled)
 
 
 @pytest.fixture
@@ -134,3 +144,11 @@ def test_too_many_blocks_go_the_general_way_which_refuses_them(device: Device) -
     made, *_, stream = make(device, most=3)
     with pytest.raises(LaunchError, match=r"in general: \(4, 1, 1\)"):
         made.launch(stream)
+
+
+def test_a_kernel_may_have_no_arguments(device: Device) -> None:
+    stream = device.new_stream()
+    made = make_of(hello, hello().grid((2, 3, 1)), stream)
+    made.launch(stream)
+    ((_, blocks, numbers),) = made.gpu.launches
+    assert (blocks, numbers) == (6, [2, 3, 1])
