@@ -15,7 +15,6 @@ from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
-from cutile.backend.cuda.intrinsics.loop import counted, kept
 from cutile.backend.cuda.intrinsics.ring import INTEGER, slot_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
@@ -24,9 +23,7 @@ from cutile.dtypes import f32
 VECTOR = 4
 """Elements of one read."""
 TOGETHER = 8
-"""Rows, or columns, of a thread that are gone through together."""
-MOST_ADDS = 512
-"""Multiply-adds that are written out one after the other."""
+"""Columns of a thread that are gone through together."""
 
 
 class _Operand:
@@ -48,36 +45,12 @@ class _Operand:
             panel = b.mul(b.udiv(mine, i32c(span)), i32c(panels.panel_bytes))
             place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(panels.size)))
         self._base = b.add(b.ptrtoint(shared(b, slot), I32), place)
-        self._moved: tuple[Any, Any] = None, None
         self._starts: dict[int, Any] = {}
-        self._common: dict[int, Any] = {}
 
     @property
     def by_k(self) -> bool:
         """Whether a read holds neighbours along K."""
         return self._panels.k_major
-
-    def before_steps(self, every: int) -> None:
-        """Work out what all parts of a turn have in common, each of which is `every` steps of K long."""
-        panels = self._panels
-        if panels.k_major:
-            self._base = kept(self._b, self._base)
-            return
-        pieces = {k * panels.swizzle >> 7 & self._mask() for k in range(every)}
-        self._common = {piece: kept(self._b, self._b.xor(self._base, i32c(piece << 4))) for piece in sorted(pieces)}
-
-    def from_step(self, steps: Any, every: int) -> None:
-        """What is read from here on lies so many steps of K deeper, which are a multiple of `every`."""
-        b, panels = self._b, self._panels
-        self._starts.clear()
-        if panels.k_major:
-            within = b.mul(b.urem(steps, i32c(panels.span)), i32c(panels.size))
-            beyond = b.mul(b.udiv(steps, i32c(panels.span)), i32c(panels.panel_bytes))
-            self._moved = within, beyond
-            return
-        beyond = b.mul(steps, i32c(panels.swizzle))
-        unmoved = every * panels.swizzle >> 7 & self._mask() == 0  # whole periods of the permutation
-        self._moved = (None if unmoved else self._permuted(beyond)), beyond
 
     def _mask(self) -> int:
         return self._panels.swizzle // 16 - 1
@@ -89,10 +62,7 @@ class _Operand:
     def _start(self, piece: int) -> Any:
         """Where pieces of this number begin, but for constants."""
         if piece not in self._starts:
-            b, (within, beyond) = self._b, self._moved
-            found = self._common.get(piece) or (b.xor(self._base, i32c(piece << 4)) if piece else self._base)
-            found = found if within is None else b.xor(found, within)
-            self._starts[piece] = found if beyond is None else b.add(found, beyond)
+            self._starts[piece] = self._b.xor(self._base, i32c(piece << 4)) if piece else self._base
         return self._starts[piece]
 
     def read(self, mn: int, k: int) -> list[Any]:
@@ -133,9 +103,6 @@ def multiply(
     where = {offset: register for register, offset in enumerate(layout.offsets)}
     rows = sorted({offset[0] for offset in layout.offsets})
     columns = sorted({offset[1] for offset in layout.offsets})
-    steps = steps_at_once(layout.registers, depth)
-    # What is shared is what does not lie along K: reads of the registers then collide the least, as they are assigned.
-    by_column = left.k_major or not right.k_major
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
@@ -143,41 +110,15 @@ def multiply(
         x = _Operand(b, left, layout, 0, slot)
         y = _Operand(b, right, layout, 1, b.add(slot, i32c(left.place_bytes)))
 
-        def some(first: Any, sums: list[Any]) -> list[Any]:
-            if steps < depth:
-                x.from_step(first, steps)
-                y.from_step(first, steps)
-            read = _Reads(x, y)
-            for k in range(0, steps, VECTOR):
-                for r, c, step in _order(rows, columns, by_column):
-                    at = where[r, c]
-                    sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])
-            return sums
-
-        if steps < depth:
-            x.before_steps(steps)
-            y.before_steps(steps)
-            sums = counted(b, depth, steps, sums, some)
-        else:
-            sums = some(None, sums)
+        read = _Reads(x, y)
+        for k in range(0, depth, VECTOR):
+            for r, c, step in _order(rows, columns):
+                at = where[r, c]
+                sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])
         return pack(b, sums, layout.registers)
 
     kind = frag(f32, layout.registers)
     return intrinsic("multiply", kind, [kind, INTEGER], generate)
-
-
-def steps_at_once(sums: int, depth: int) -> int:
-    """Steps of K that are written out, the others are turns of a loop: code that is longer than a multiprocessor holds
-    is fetched more slowly than it is run.
-
-    Example:
-        >>> steps_at_once(64, 32), steps_at_once(16, 32)
-        (8, 32)
-    """
-    found = VECTOR
-    while found * 2 * sums <= MOST_ADDS and depth % (found * 2) == 0:
-        found *= 2
-    return min(found, depth)
 
 
 class _Reads:
@@ -204,13 +145,11 @@ class _Reads:
         return self._get("right", self._y, column, k)
 
 
-def _order(rows: list[int], columns: list[int], by_column: bool) -> Iterator[tuple[int, int, int]]:
-    """(row, column, step) of four steps, column by column or row by row, to and fro along these: neighbours share an
-    operand, which the multiplier then need not read again."""
-    outer, inner = (columns, rows) if by_column else (rows, columns)
+def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]]:
+    """(row, column, step) of four steps, each of which takes some columns at a time, to and fro along these: neighbours
+    share an operand, which the multiplier then need not read again."""
     for step in range(VECTOR):
-        for first in range(0, len(inner), TOGETHER):
-            some = inner[first : first + TOGETHER]
-            for number, each in enumerate(outer):
-                for other in some if number % 2 == 0 else some[::-1]:
-                    yield (other, each, step) if by_column else (each, other, step)
+        for first in range(0, len(columns), TOGETHER):
+            some = columns[first : first + TOGETHER]
+            for number, row in enumerate(rows):
+                yield from ((row, column, step) for column in (some if number % 2 == 0 else some[::-1]))
