@@ -70,6 +70,7 @@ def shipped() -> dict[str, Function]:
 def assert_clean(made: Executable) -> None:
     """No spills, no stack, nothing serialised or ignored."""
     facts = made.facts
+    assert facts["registers"] > 0, f"the linker said nothing: {made.log!r}"  # a log that is not there has no complaints
     assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), made.log
 
 
