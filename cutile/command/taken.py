@@ -51,7 +51,7 @@ def _bytes(dtype: DTypeLike) -> bool:
 
 RULES: dict[str, Rule] = {
     "bitcast": _bits,
-    "constant": _any,
+    "constant": _converted,
     "convert_scalar": _converted,
     "convert_tile": _converted,
     "cuda_tile_assert": _computed,  # not 0, as a condition

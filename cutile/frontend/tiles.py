@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.dtypes import i32
+from cutile.dtypes import f4e2m1fnx2, i32
 from cutile.frontend.expect import axis_of, constant_int, dtype_of, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import (
@@ -34,6 +34,11 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
         )
     wanted = dtype_of(frame, dtype, "constant")
     extents = () if shape == () else shape_of(frame, shape, "constant")
+    if wanted is f4e2m1fnx2:
+        frame.type_error(
+            "constant: f4e2m1fnx2 holds pairs, and one number is none",
+            remedy="Pack a constant of ct.f4e2m1fn: ct.constant(value, shape, ct.f4e2m1fn).pack().",
+        )
     if wanted.kind == "bool":
         return frame.emit(Constant(value=bool(value), dtype=wanted, shape=extents))
     return materialize(frame, value, wanted, extents)

@@ -26,6 +26,7 @@ BODIES: dict[str, str] = {
     "captured_array": "y.store(y.load() + table)",
     "gather_that_releases": "view = ct.make_gather_scatter_view(x, (8,))\n"
     "ct.load_gather_scatter_view_tko(view, (ct.iota((8,)),), ct.ordering.RELEASE)",
+    "constant_of_pairs": "t = ct.constant(1.0, (8,), ct.f4e2m1fnx2)",
     # habits from other libraries
     "name_of_another_library": "t = tl.load(x)",
     "pointer_arithmetic_on_a_tensor": "t = x + ct.iota((8,))",

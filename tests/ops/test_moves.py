@@ -43,7 +43,7 @@ def text_of() -> str:
     ]
     for i, move in enumerate(MOVES):
         lines += [f"o, q = o{i}, q{i}", *move.statements]
-    return "\n    ".join(lines) + "\n"
+    return "def later(a, b):\n    return b if b[1] > a[1] else a\n" + "\n    ".join(lines) + "\n"
 
 
 @pytest.mark.slow
@@ -98,13 +98,13 @@ def constants(a: Mut, b: Mut):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", EVERY_DTYPE, ids=str)
+@pytest.mark.parametrize("dtype", [each for each in EVERY_DTYPE if each is not f4e2m1fnx2], ids=str)
 def test_a_constant_of_every_type(dtype: DTypeLike, backend: str) -> None:
     numbers: tuple[Any, Any] = (True, False) if dtype.kind == "bool" else (3, 2)
     with on(backend):
-        a, b = (api.zeros((8,), dtype).sync() for _ in range(2))
+        a, b = (api.ones((8,), dtype).sync() for _ in range(2))
         made = define(CONSTANTS.format(a=numbers[0], b=numbers[1]))
         ct.entry(made)(a.mut.partition((8,)), b.mut.partition((8,))).sync()
-        x, y = (np.asarray(convert(np.array([each]), i32, dtype)) for each in numbers)
+        x, y = (np.asarray(convert(np.array([each], np.int32), i32, dtype)) for each in numbers)
         assert a.to_numpy().sync().tobytes() == np.repeat(x, 8).tobytes()
         assert b.to_numpy().sync().tobytes() == np.concatenate([np.repeat(y, 3), np.repeat(x, 5)]).tobytes()

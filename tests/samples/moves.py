@@ -59,8 +59,9 @@ MOVES = (
     Move(
         ("reduce", "scan"),
         """
-        ct.select(lane < 12, ct.broadcast(ct.reduce(x, 0, 0, lambda a, b: b).reshape((1,)), (24,)),
-                  ct.scan(x, 0, ct.reverse.REVERSE, 0, lambda a, b: b))
+        ct.select(lane < 12,
+                  ct.broadcast(ct.reduce((x, lane), 0, (0, -1), later)[0].reshape((1,)), (24,)),
+                  ct.scan((x, lane), 0, ct.reverse.FORWARD, (0, -1), later)[0])
         """,
         lambda x, y: [*x[[23] * 12], *x[12:]],
     ),
