@@ -16,6 +16,7 @@ from cutile.frontend.registry import METHODS, method, operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import (
     TOKEN,
+    IndexComponent,
     PointerRef,
     describe,
     is_tile,
@@ -92,6 +93,8 @@ def scope_of(frame: Frame, scope: Any, what: str) -> str:
 
 def wide(frame: Frame, value: Any, what: str) -> Value:
     """Integers as i64."""
+    if isinstance(value, IndexComponent):
+        value = value.value
     if is_number(value) and isinstance(value, int) and not isinstance(value, bool):
         return materialize(frame, value, i64)
     if is_tile(value) and value.tile.dtype.kind in ("int", "uint"):

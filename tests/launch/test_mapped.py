@@ -273,6 +273,22 @@ def test_a_component_is_an_integer(backend: str) -> None:
         np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_components_are_indices_of_elements_too(backend: str) -> None:
+    text = (
+        "def pick(z: ct.MappedPartitionMut, x: Tensor):\n"
+        "    for index in z.iter_indices():\n"
+        "        row, columns = index.components()\n"
+        "        for column in columns:\n"
+        "            z.store(ct.gather(x, (row, ct.iota((4,)) + column)).reshape((1, 4)), (row, column))\n"
+    )
+    x = pattern(3, 8)
+    with on(backend):
+        z = poisoned(3, 8)
+        compiled(text)(z.mut.partition((1, 4)).map((1, ct.OWNED), 2), tensor(x)).sync()
+        np.testing.assert_array_equal(z.to_numpy().sync(), np.concatenate([x[:, 0:4], x[:, 1:5]], axis=1))
+
+
 def test_a_tile_past_an_owned_axis_is_refused_at_the_launch() -> None:
     text = (
         "def rows(z: ct.MappedPartitionMut):\n"

@@ -21,10 +21,11 @@ def features() -> str:
 
     Without AVX512DQ: with it, LLVM 22 makes scalar code of `maximumnum` and `minimumnum` that returns NaN where it
     knows the other operand to be a number. Only products of 64-bit integers, and their conversions to floats, are the
-    slower.
+    slower. Nor with AVX512-FP16: with it and without AVX512DQ, LLVM ends the process where it converts vectors of u64
+    to f64. Kernels compute on f16 in f32, whose conversions are F16C's.
     """
     found: str = llvm.get_host_cpu_features().flatten(sort=True)
-    return found.replace("+avx512dq", "-avx512dq")
+    return found.replace("+avx512dq", "-avx512dq").replace("+avx512fp16", "-avx512fp16")
 
 
 @cache
