@@ -57,6 +57,12 @@ def read_log(log: str) -> Report:
     return Report(registers, total(r"(\d+) bytes stack frame"), total(r"(\d+) bytes spill (?:stores|loads)"), remarks)
 
 
+def linker_version() -> tuple[int, int]:
+    """The version of the nvJitLink that is found, major and minor: the installed one, or a CUDA toolkit's."""
+    major, minor = _linker.version()
+    return int(major), int(minor)
+
+
 def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
     """What a getter of the bindings writes into a buffer."""
     buffer = bytearray(max(size, 1))

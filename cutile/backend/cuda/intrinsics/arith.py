@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.intrinsics.extremes import greater, lesser
 from cutile.backend.cuda.intrinsics.fragment import elementwise
 from cutile.backend.cuda.intrinsics.llvm import (
     F64,
@@ -45,8 +46,7 @@ def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
     if dtype.kind == "float":  # one NaN is dropped
         name = "minnum" if least else "maxnum"
         return call(b, f"llvm.{name}.{'f64' if dtype is f64 else 'f32'}", x.type, [x, y])
-    compare = b.icmp_signed if dtype.kind == "int" else b.icmp_unsigned
-    return b.select(compare("<" if least else ">", x, y), x, y)
+    return (lesser if least else greater)(b, dtype, x, y)
 
 
 def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:

@@ -1,0 +1,62 @@
+"""The lesser and the greater of integers, with linkers that drop the sign of the one in the middle of three."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutile.backend.cuda.intrinsics import arith, extremes
+from cutile.dtypes import i8, i32, u16
+from tests.backend.cuda.programs import compiled, instructions, written
+from tests.support.programs import mut, tensor
+
+MOST = """
+def most(z: Mut, x: Tensor):
+    t = ct.load_tile(x, (8, 32), (0, 0))
+    z.store(max(max(t, -t - t), t + 1))
+"""
+
+
+@pytest.fixture(params=[(13, 3), (13, 4)], ids=["before 13.4", "since 13.4"])
+def linker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[int, int]]:
+    """A linker's version, as the code generator sees it."""
+    monkeypatch.setattr(extremes, "linker_version", lambda: request.param)
+    extremes.drops_signs.cache_clear()
+    arith.binary.cache_clear()
+    yield request.param
+    monkeypatch.undo()
+    extremes.drops_signs.cache_clear()
+    arith.binary.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [i8, u16, i32], ids=str)
+def test_signs_are_safe_from_linkers_that_drop_them(linker: tuple[int, int], dtype: Any, tmp_path: Path) -> None:
+    program = written(MOST, {"z": mut(8, 32, dtype=dtype), "x": tensor(2, dtype)})
+    found = instructions(compiled(program), tmp_path)
+    if linker < extremes.MENDED:
+        assert not any(name.startswith("VIMNMX3") for name in found)
+    else:
+        assert any(name.startswith("VIMNMX3") for name in found)
+
+
+@pytest.mark.gpu
+def test_the_greatest_of_negated_numbers_is_right_on_a_gpu() -> None:
+    import cutile as ct
+    from cutile import Mut, Tensor, api
+    from tests.support.devices import on
+
+    @ct.entry
+    def most(z: Mut, x: Tensor) -> None:
+        t = ct.load_tile(x, (16, 16), (0, 0))
+        z.store(ct.reduce_max((-t) - t, 0).reshape((1, 16)))
+
+    numbers = np.random.default_rng(0).integers(-50, 50, (16, 16)).astype(np.int32)
+    with on("cuda"):
+        x = api.from_numpy(numbers.T.copy()).sync().transpose()
+        z = api.zeros((1, 16), i32).sync()
+        most(z.mut.partition((1, 16)), x).sync()
+        np.testing.assert_array_equal(z.to_numpy().sync()[0], (-2 * numbers).max(0))
