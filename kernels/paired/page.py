@@ -47,6 +47,7 @@ def section(path: Path, made: Mapping[str, Any]) -> Iterator[str]:
         yield from rows(case)
     yield ""
     yield from (f"- {line[0].upper()}{line[1:]}." for line in start_lines(made["start"] or {}))
+    yield from (f"- {note}" for note in made.get("notes", ()))  # what who keeps a run has to say of it
 
 
 def rows(case: Mapping[str, Any]) -> Iterator[str]:
