@@ -19,8 +19,6 @@ TOO_MUCH: list[tuple[Target, DTypeLike, tuple[int, int], int, dict[str, Any], st
     (AMPERE, bf16, (256, 256), 64, {}, "256 registers of the product's sums; of its 255 registers on sm_80, 216",
      (128, 256, 64)),
     (HOPPER, f32, (256, 256), 32, {}, "256 registers of the product's sums; of its 255 registers", (128, 256, 32)),
-    (AMPERE, bf16, (128, 256), 128, {}, "128 registers of the product's sums and 96 of its operands", (128, 256, 64)),
-    (AMPERE, bf16, (128, 256), 256, {}, "202752 bytes of shared memory; a block on sm_80 has 166912", (128, 256, 64)),
     (AMPERE, f16, (128, 256), 64, {"occupancy": 2},
      "156672 bytes of shared memory; a block on sm_80 has 82944 where 2 share a multiprocessor", (128, 128, 64)),
     (AMPERE, f32, (128, 128), 32, {"occupancy": 3},
@@ -63,5 +61,7 @@ def test_a_kernel_without_products_has_a_remedy_too() -> None:
 
 
 def test_what_fits_is_not_refused() -> None:
-    for dtype, tile, depth in ((bf16, (192, 256), 32), (f32, (128, 128), 128), (bf16, (128, 128), 256)):
+    for dtype, tile, depth in (
+        (bf16, (192, 256), 32), (f32, (128, 128), 128), (bf16, (128, 128), 256), (bf16, (128, 256), 256),
+    ):  # fmt: skip
         lowered(gemm_program(dtype, tile, depth), AMPERE)
