@@ -62,7 +62,8 @@ def test_small_tiles_may_be_divided(tile: tuple[int, int]) -> None:
 def test_why_others_are_not_stands_in_the_dump(
     reason: str, change: tuple[str, str], tile: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    made = lowered(written(GEMM.replace(*change), types(tile)), **({"num_pieces": 16} | options))
+    wished: dict[str, Any] = {"num_pieces": 16} | options
+    made = lowered(written(GEMM.replace(*change), types(tile)), **wished)
     assert made.facts["divided"].startswith(f"no: {reason}")
     assert made.facts["persistent"] == 1
     assert "workspace" not in made.facts
