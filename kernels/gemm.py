@@ -1,4 +1,4 @@
-"""Matrix product: z = x @ y, accumulated in float32 (float64 for float64). Bound by arithmetic."""
+"""Matrix product: z = x @ y, accumulated in float32. Bound by arithmetic."""
 
 import numpy as np
 
