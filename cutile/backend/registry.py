@@ -14,8 +14,6 @@ BACKENDS: Final[dict[str, str]] = {
     "cuda": "cutile.backend.cuda.backend",
 }
 FOR_DEVICE: Final[dict[str, str]] = {"cuda": "cuda", "host": "cpu", "sim": "reference"}
-LACKS: Final[dict[str, tuple[str, ...]]] = {"cuda": ("mma_scaled",)}
-"""The operations that a backend refuses, whatever their types; its error says why, and what to write instead."""
 _loaded: dict[str, Backend] = {}
 
 

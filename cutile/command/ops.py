@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cutile.backend.registry import BACKENDS
 from cutile.command.catalogue import Entry, catalogue
 from cutile.command.page import page
 from cutile.errors import ArgumentError
@@ -48,8 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _line(entry: Entry) -> str:
-    where = "" if entry.backends == tuple(BACKENDS) else f"  [{', '.join(entry.backends)}]"
-    return f"{entry.name + entry.signature}  {shown_dtypes(entry.dtypes)}{where}".rstrip()
+    return f"{entry.name + entry.signature}  {shown_dtypes(entry.dtypes)}".rstrip()
 
 
 def shown_dtypes(names: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from cutile.backend.registry import BACKENDS
 from cutile.command.catalogue import Entry
 
 HEAD = """# The kernel language
@@ -60,8 +59,6 @@ def _entry(entry: Entry) -> str:
         facts.append("error at most " + ", ".join(f"{bound:g} ulp in {name}" for name, bound in inexact.items()))
     if entry.note:
         facts.append(entry.note)
-    if entry.backends != tuple(BACKENDS):
-        facts.append(f"on {' and '.join(entry.backends)} alone")
     if entry.effect != "pure":
         facts.append(f"{entry.effect} memory")
     if facts:

@@ -143,12 +143,6 @@ def test_it_runs_as_a_module() -> None:
     assert "exp2" in done.stdout
 
 
-def test_an_operation_that_a_backend_refuses_is_not_listed_for_it() -> None:
-    listed = {entry.name: entry.backends for entry in catalogue()}
-    assert listed["mmaf_scaled"] == ("reference", "cpu")
-    assert all(backends == tuple(BACKENDS) for name, backends in listed.items() if name != "mmaf_scaled")
-
-
 def test_dtypes_are_those_of_elements_not_of_addresses() -> None:
     listed = {entry.name: set(entry.dtypes) for entry in catalogue()}
     words = {"i32", "i64", "u32", "u64"}

@@ -28,7 +28,7 @@ from cutile.dtypes import (
 from cutile.errors import KernelTypeError
 from tests.ops.test_conversion import on, tensor
 from tests.support.kernels import kernel
-from tests.support.memory import BACKENDS, CPU_BACKENDS
+from tests.support.memory import BACKENDS
 
 Array = Any
 PAIRS = (
@@ -175,9 +175,16 @@ def test_mmai_reads_bits_as_it_is_told(signs: str, backend: str) -> None:
     np.testing.assert_array_equal(got, x.view(read[0]).astype(np.int32) @ y.view(read[1]).astype(np.int32))
 
 
-@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("dtype", "scale", "block"), [(f4e2m1fn, f8e4m3fn, 16), (f4e2m1fn, f8e8m0fnu, 32), (f8e4m3fn, f8e8m0fnu, 32)]
+    ("dtype", "scale", "block"),
+    [
+        (f4e2m1fn, f8e4m3fn, 16),
+        (f4e2m1fn, f8e8m0fnu, 32),
+        (f8e4m3fn, f8e8m0fnu, 32),
+        (f8e4m3fn, f8e4m3fn, 16),
+        (f8e5m2, f8e8m0fnu, 32),
+    ],
 )
 def test_a_scaled_product(dtype: DTypeLike, scale: DTypeLike, block: int, backend: str) -> None:
     x, y, z = draw(dtype, (16, 64), 1), draw(dtype, (64, 24), 2), draw(f32, (16, 24), 3)

@@ -43,7 +43,7 @@ from cutile.backend.cuda.shared import Arena
 from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, stages, step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
-from cutile.errors import KernelTypeError
+from cutile.dtypes import bf16
 from cutile.ir.builder import Builder
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
@@ -52,12 +52,13 @@ from cutile.ops.arith import Add
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
-from cutile.ops.matmul import Mma, MmaScaled
+from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
+from cutile.passes.unscale import unscale
 
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
@@ -71,7 +72,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
-    _refuse(function, arch)
+    function = unscale(function, bf16)
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
@@ -82,20 +83,6 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
     made.facts["min_blocks"] = options.occupancy or made.facts["min_blocks"] or _occupancy(made, arch)
     return made
-
-
-def _refuse(function: Function, arch: Architecture) -> None:
-    """Raise for an operation that this backend has no instructions for."""
-    for op in function.walk():
-        if isinstance(op, MmaScaled):
-            why = "needs tensor cores of sm_100 or later" if arch.major < 10 else "is not compiled yet"
-            raise KernelTypeError(
-                f"{function.name}: mmaf_scaled {why}; this kernel is compiled for {arch.name}",
-                op.location,
-                "Scale the operands first: a = (a.astype(ct.f16).reshape((M, K // B, B)) * a_scale.astype(ct.f16)"
-                ".reshape((M, K // B, 1))).reshape((M, K)), b likewise, and ct.mma(a, b, acc). The cpu backend runs "
-                "mmaf_scaled as it is.",
-            )
 
 
 def _occupancy(function: Function, arch: Architecture) -> int:

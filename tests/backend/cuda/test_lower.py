@@ -12,17 +12,16 @@ from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulato
 from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
 from cutile.backend.interface import Target
-from cutile.backend.registry import LACKS
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i8, i32, tf32, u8
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e8m0fnu, f16, f32, f64, i8, i32, tf32, u8
 from cutile.errors import KernelTypeError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, Yield
 from cutile.ir.core import Function, Op
-from cutile.ir.types import MutType, TensorType
+from cutile.ir.types import MutType, TensorType, Type
 from cutile.ir.verify import verify
 from cutile.ops.arith import Add
 from cutile.ops.cast import Convert
-from cutile.ops.matmul import Mma
+from cutile.ops.matmul import Mma, MmaScaled
 from cutile.ops.memory import LoadTile
 from cutile.ops.reduce import Reduce
 from tests.backend.cuda.programs import (
@@ -205,18 +204,20 @@ def test_a_conversion_to_tf32_is_done_as_operands_are_multiplied() -> None:
     assert count(made, Convert) == 0
 
 
-@pytest.mark.parametrize(("target", "why"), [(HOPPER, "needs tensor cores of sm_100"), (BLACKWELL, "not compiled yet")])
-def test_a_scaled_product_is_refused_with_the_reason(target: Target, why: str) -> None:
+@pytest.mark.parametrize("target", [AMPERE, HOPPER, BLACKWELL])
+def test_a_scaled_product_is_one_of_bf16_whatever_the_architecture(target: Target) -> None:
     text = """
-        def scaled(z: Mut):
-            one = ct.constant(1.0, (16, 32), ct.f8e4m3fn)
-            s, t = ct.constant(1.0, (16, 1), ct.f8e8m0fnu), ct.constant(1.0, (1, 16), ct.f8e8m0fnu)
-            z.store(ct.mmaf_scaled(one, one.reshape((32, 16)), z.load(), s, t))
+        def scaled(z: Mut, x: Tensor, y: Tensor, s: Tensor, t: Tensor):
+            a, b = ct.load_tile(x, (16, 32), (0, 0)), ct.load_tile(y, (32, 16), (0, 0))
+            p, q = ct.load_tile(s, (16, 1), (0, 0)), ct.load_tile(t, (1, 16), (0, 0))
+            z.store(ct.mmaf_scaled(a, b, z.load(), p, q))
     """
-    with pytest.raises(KernelTypeError, match=why) as caught:
-        lowered(written(dedent(text), {"z": mut(16, 16)}), target)
-    assert "Scale the operands first" in str(caught.value)
-    assert LACKS["cuda"] == ("mma_scaled",)
+    eights, scales = tensor(2, dtype=f8e4m3fn), tensor(2, dtype=f8e8m0fnu)
+    given: dict[str, Type] = {"z": mut(16, 16), "x": eights, "y": eights, "s": scales, "t": scales}
+    made = lowered(written(dedent(text), given), target)
+    product = only(made, Mma)
+    assert {product.a.tile.dtype, product.b.tile.dtype} == {bf16}
+    assert count(made, MmaScaled) == 0
 
 
 def test_operands_are_copied_turns_ahead_of_their_product() -> None:
