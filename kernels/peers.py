@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from cuda_async import Device
+from cutile.bench import FLUSH_BYTES
 from kernels.example import Array, Problem
 from kernels.saxpy import FACTOR
-from kernels.timing import FLUSH_BYTES, Run, wall_clock
+from kernels.timing import Run, wall_clock
 
 
 def numpy_run(name: str, problem: Problem) -> Run | None:

@@ -1,8 +1,7 @@
 """Time one thing beside another: medians of interleaved runs, each measured where it executes.
 
-A `Run` executes once and returns the milliseconds it took. On a GPU the clock is a pair of events around the work, and
-a large fill ahead of it empties the L2 cache and keeps the device busy while Python submits; on the CPU it is the wall
-clock. Not a profiler, and nothing here judges a result.
+A `Run` executes once and returns the milliseconds it took, by the device's own clock (`cutile.bench`). Not a profiler,
+and nothing here judges a result.
 """
 
 import statistics
@@ -11,12 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cuda_async import Device, DeviceOp, Stream, value
-from cutile import Tensor, api, i32
+from cuda_async import Device, DeviceOp, Stream
+from cutile import api, i32
+from cutile.bench import DeviceArm
 
 Run = Callable[[], float]
-
-FLUSH_BYTES = 1 << 30  # about a quarter of a millisecond on a fast GPU: longer than Python takes to submit an op
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,6 @@ class DeviceClock:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.stream: Stream = device.new_stream()
-        self._flush: Tensor | None = None
 
     @property
     def pause_s(self) -> float:
@@ -92,50 +89,10 @@ class DeviceClock:
 
     def time(self, build: Callable[[], DeviceOp[Any]]) -> Run:
         """Return a run that builds an op, executes it and returns the milliseconds of its execution alone."""
-        return self._between_events(build) if self.device.kind == "cuda" else self._until_done(build)
-
-    def _until_done(self, build: Callable[[], DeviceOp[Any]]) -> Run:
-        def run() -> float:
-            op = build()
-            start = time.perf_counter()
-            op.sync_on(self.stream)
-            return (time.perf_counter() - start) * 1e3
-
-        return run
-
-    def _between_events(self, build: Callable[[], DeviceOp[Any]]) -> Run:
-        start, end = self.device.new_event(timing=True), self.device.new_event(timing=True)
-
-        def run() -> float:
-            op = build()
-            self._empty_cache()
-            # The closures run while the chain is submitted, so the events stand right before and behind the work.
-            before = value(None).map(lambda _: start.record(self.stream))
-            before.then(lambda _: op).map(lambda _: end.record(self.stream)).sync_on(self.stream)
-            end.synchronize()
-            return start.elapsed_time(end)
-
-        return run
+        arm = DeviceArm(build, self.stream)
+        return lambda: arm.run(1) * 1e3
 
     def time_copy(self, nbytes: int) -> Run:
         """Return a run that times a plain copy which reads and writes `nbytes` in all: what the memory can do."""
-        buffer = api.zeros((nbytes // 4,), i32).sync_on(self.stream)
-        half = nbytes // 2
-        start, end = self.device.new_event(timing=True), self.device.new_event(timing=True)
-
-        def run() -> float:
-            self._empty_cache()
-            start.record(self.stream)
-            self.stream.copy(buffer.device_pointer(), buffer.device_pointer() + half, half)
-            end.record(self.stream)
-            end.synchronize()
-            return start.elapsed_time(end)
-
-        return run
-
-    def _empty_cache(self) -> None:
-        if self.device.kind != "cuda":
-            return  # the CPU's peers are timed on the same warm arrays
-        if self._flush is None:
-            self._flush = api.zeros((FLUSH_BYTES // 4,), i32).sync_on(self.stream)
-        self.stream.fill(self._flush.device_pointer(), FLUSH_BYTES, b"\0\0\0\0")
+        source, destination = (api.zeros((nbytes // 8,), i32).sync_on(self.stream) for _ in range(2))
+        return self.time(lambda: api.memcpy(destination, source))

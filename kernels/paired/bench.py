@@ -14,6 +14,7 @@ import numpy as np
 
 from cuda_async import Device, Stream, default_device
 from cutile import CutileError
+from cutile.bench import LEAST_PAIRS, Arm, Budget, alone, compare
 from kernels.first_launch import first_launches
 from kernels.gemm_choice import Choice
 from kernels.paired import chart, page, record
@@ -21,7 +22,6 @@ from kernels.paired.cases import Product, chosen
 from kernels.paired.machine import machine, sensors
 from kernels.paired.operands import Operands, Verdict, draw, judge
 from kernels.paired.ours import NotThereError, OurArm, require
-from kernels.paired.pairs import LEAST_PAIRS, Arm, Budget, alone, compare
 from kernels.paired.peers import AbsentError, installed, peer, torch_tensor
 
 START = "start"
@@ -133,8 +133,8 @@ def measured(
             continue
         paired = compare(ours, theirs, budget)
         beside[name] = {
-            "ours_s": paired.ours_s / len(sets),
-            "theirs_s": paired.theirs_s / len(sets),
+            "ours_s": paired.first_s / len(sets),
+            "theirs_s": paired.second_s / len(sets),
             "ratio": asdict(paired.ratio),
             "rounds": list(paired.repeats),
         }

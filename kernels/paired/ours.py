@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, Stream
+from cuda_async import CudaGraph, Device, Stream
 from cuda_async.graph import Scope
 from cutile import KernelError, KernelOp, api, tf32
+from cutile.bench import DeviceArm
 from kernels.gemm import gemm
 from kernels.gemm_choice import Choice, choose, how_they_lie, may_be_halved
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
@@ -39,8 +40,6 @@ class OurArm:
         self, case: Product, sets: Sequence[Operands], device: Device, stream: Stream, tile: Choice | None = None
     ) -> None:
         self.sets = sets
-        self._stream = stream
-        self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
         lie = "otherwise" if case.batch else how_they_lie(sets[0].x, sets[0].y)
         dtype = tf32 if case.operand == "tf32" else sets[0].x.dtype
         facts: Any = {"batch": max(case.batch, 1), "lie": lie, "halves": may_be_halved(sets[0].x, sets[0].y, sets[0].z)}
@@ -52,37 +51,15 @@ class OurArm:
 
         product(case, sets[0], self.choice).sync_on(stream)  # compiled outside of the recording
         self._graph = CudaGraph.scope(stream, record)
+        self._arm = DeviceArm(self._graph, stream, clear_l2=False)
 
     def run(self, repeats: int) -> float:
         """Replay the round; return the seconds of the device."""
-        Rounds(self._graph, repeats, self).sync_on(self._stream)
-        return self._start.elapsed_time(self._end) / 1e3
-
-    def mark(self, stream: Stream, *, end: bool) -> None:
-        """Record where the rounds begin or end."""
-        (self._end if end else self._start).record(stream)
+        return self._arm.run(repeats)
 
     def close(self) -> None:
         """Let go of the operands."""
         self._graph.close()
-
-
-class Rounds(DeviceOp[None]):
-    """Launches of one graph, without a pause, between two events."""
-
-    __slots__ = ("_arm", "_graph", "_repeats")
-
-    has_effects = True
-
-    def __init__(self, graph: CudaGraph[None], repeats: int, arm: OurArm) -> None:
-        self._graph, self._repeats, self._arm = graph, repeats, arm
-        super().__init__()
-
-    def execute(self, context: ExecutionContext) -> None:
-        self._arm.mark(context.stream, end=False)
-        for _ in range(self._repeats):
-            context.keep(self._graph.enqueue(context.stream))
-        self._arm.mark(context.stream, end=True)
 
 
 def require(case: Product) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from cuda_async import Device, Stream
+from cutile.bench import Arm
 from kernels.paired.cases import Product
 from kernels.paired.operands import Operands
-from kernels.paired.pairs import Arm
 
 PEERS = {"cuda": ("torch", "triton", "cupy"), "host": ("numpy",)}
 """Who may be compared with, by kind of device."""

@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"cuda_async"},
     "__main__": frozenset({"command"}),
     "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
+    "bench": frozenset({"errors", "cuda_async"}),
 }
 
 SIBLINGS = {  # folder -> parts of it that must not know one another
@@ -42,7 +43,17 @@ SIBLINGS = {  # folder -> parts of it that must not know one another
 }
 KNOWS_ALL_SIBLINGS = frozenset({"cutile.backend.registry", "cuda_async.driver", "cuda_async.driver.registry"})
 
-PUBLIC_MODULES = frozenset({"cutile", "cuda_async", "cuda_async.graph", "cuda_async.unsafe", "cuda_async.testing"})
+PUBLIC_MODULES = frozenset(
+    {
+        "cutile",
+        "cutile.bench",
+        "cutile.tune",
+        "cuda_async",
+        "cuda_async.graph",
+        "cuda_async.unsafe",
+        "cuda_async.testing",
+    }
+)
 
 
 def part(name: str) -> str:

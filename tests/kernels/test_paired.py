@@ -12,13 +12,13 @@ import pytest
 
 from cuda_async import Device
 from cutile import api, i16
+from cutile.bench import Budget
 from kernels import __main__ as program
 from kernels.paired import bench, cases, chart, page, record
 from kernels.paired.cases import CASES, Product, chosen
 from kernels.paired.machine import machine, readings
 from kernels.paired.operands import DTYPES, draw, judge
 from kernels.paired.ours import NotThereError, OurArm, require
-from kernels.paired.pairs import Budget
 
 SMALL = (
     Product("small", 64, 48, 40, "f32", devices=("host",)),

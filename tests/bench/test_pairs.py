@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.paired.interval import interval
-from kernels.paired.pairs import Budget, alone, compare
+from cutile.bench import Budget, alone, compare, interval
 
 
 @dataclass
@@ -56,7 +55,7 @@ def test_turns_alternate_and_are_of_equal_length() -> None:
     assert all(took == pytest.approx(0.1) for _, _, took in measured)
     warmed = sum(took for _, _, took in machine.turns[:-40])
     assert 5 <= warmed <= 5.3
-    assert (found.ours_s, found.theirs_s) == pytest.approx((1e-3, 4e-3))
+    assert (found.first_s, found.second_s) == pytest.approx((1e-3, 4e-3))
     assert (found.ratio.low, found.ratio.median, found.ratio.high) == pytest.approx((4, 4, 4))
 
 

@@ -1,11 +1,15 @@
-"""Two programs timed in turn: A B A B, each for as long as the other."""
+"""Two programs timed in turn: A B A B, each for as long as the other.
+
+A GPU at its power limit drifts by several percent within seconds, often more than what is to be told apart. Each pair
+of turns gives one ratio, in which what both share is gone; what comes out is the median ratio with its interval.
+"""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernels.paired.interval import Interval, interval
+from cutile.bench.interval import Interval, interval
 
 LEAST_PAIRS = 20
 
@@ -43,34 +47,39 @@ class Paired:
     """What came out.
 
     Attributes:
-        ours_s, theirs_s: seconds of one computation: the median over the pairs.
-        ratio: how many times as fast ours is as theirs, with its interval.
-        repeats: computations of ours and of theirs in a turn.
+        first_s, second_s: seconds of one computation: the median over the pairs.
+        ratio: how many times as fast the first is as the second, with its interval.
+        repeats: computations of the first and of the second in a turn.
     """
 
-    ours_s: float
-    theirs_s: float
+    first_s: float
+    second_s: float
     ratio: Interval
     repeats: tuple[int, int]
 
+    @property
+    def differ(self) -> bool:
+        """Whether the interval of the ratio leaves 1 out: one of the two is the faster, whatever the noise."""
+        return not self.ratio.low <= 1 <= self.ratio.high
 
-def compare(ours: Arm, theirs: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_counter) -> Paired:
+
+def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_counter) -> Paired:
     """Warm both, choose repeats so that both take turns of equal length, and time the pairs.
 
     Args:
-        ours: what the ratio is of.
-        theirs: the peer.
+        first: what the ratio is of.
+        second: the peer.
         budget: how long it may take.
         now: the clock that the warming goes by.
     """
     each: list[float] = []
     turn_s = budget.measure_s / (2 * budget.pairs)
-    for arm in (ours, theirs):  # what the first call loads or compiles is nobody's speed
+    for arm in (first, second):  # what the first call loads or compiles is nobody's speed
         arm.run(1)
         each.append(arm.run(1))
     begin = now()
     while True:
-        for at, arm in enumerate((ours, theirs)):
+        for at, arm in enumerate((first, second)):
             repeats = _repeats(turn_s, each[at])
             each[at] = arm.run(repeats) / repeats
         if now() - begin >= budget.warm_s:
@@ -79,15 +88,15 @@ def compare(ours: Arm, theirs: Arm, budget: Budget, *, now: Callable[[], float] 
     taken: list[tuple[float, float]] = []
     for _ in range(budget.pairs):
         pair: list[float] = []
-        for at, arm in enumerate((ours, theirs)):
+        for at, arm in enumerate((first, second)):
             if budget.pause_s:
                 time.sleep(budget.pause_s)
             pair.append(arm.run(repeats[at]) / repeats[at])
         taken.append((pair[0], pair[1]))
     return Paired(
-        interval([mine for mine, _ in taken]).median,
+        interval([one for one, _ in taken]).median,
         interval([other for _, other in taken]).median,
-        interval([other / mine for mine, other in taken]),
+        interval([other / one for one, other in taken]),
         repeats,
     )
 

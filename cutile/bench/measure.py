@@ -1,0 +1,204 @@
+"""`do_bench`, `do_bench_paired`: how long an operation takes, and which of two is the faster."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cuda_async import Stream, default_device
+from cutile.bench.arms import DeviceArm, Subject
+from cutile.bench.interval import Interval, interval
+from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Paired, compare
+
+BATCH_S = 0.5e-3
+"""How long a batch of computations is timed as one: events and launches are small beside it."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How long a measurement takes.
+
+    Attributes:
+        warmup_ms: milliseconds of running before anything counts; what the first run compiles or loads is not in them.
+        rep_ms: milliseconds of runs that count,
+        min_reps: but not fewer runs than these,
+        max_reps: nor more than these.
+        clear_l2: whether each run finds cold caches; by default it does on a GPU and not on the CPU. See `DeviceArm`.
+
+    Raises:
+        ValueError: a number of runs that is none, or negative times.
+
+    Example:
+        >>> BenchOptions(rep_ms=20).max_reps
+        1000
+    """
+
+    warmup_ms: float = 25.0
+    rep_ms: float = 100.0
+    min_reps: int = 5
+    max_reps: int = 1000
+    clear_l2: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_reps <= self.max_reps:
+            raise ValueError(
+                f"BenchOptions(min_reps={self.min_reps}, max_reps={self.max_reps}): expected 1 <= min_reps <= max_reps"
+            )
+        if self.warmup_ms < 0 or self.rep_ms < 0:
+            raise ValueError(
+                f"BenchOptions(warmup_ms={self.warmup_ms}, rep_ms={self.rep_ms}): expected milliseconds, 0 or more"
+            )
+
+
+DEFAULT_BENCH = BenchOptions()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What several runs took.
+
+    Attributes:
+        times_ms: milliseconds of each run, in the order in which they ran; of a batch, those of one of it.
+
+    Example:
+        >>> Measurement((3.0, 1.0, 2.0))
+        2 ms, the median of 3 runs (1 to 3)
+    """
+
+    times_ms: tuple[float, ...]
+
+    @property
+    def median_ms(self) -> float:
+        """The median: what to compare by."""
+        return statistics.median(self.times_ms)
+
+    @property
+    def min_ms(self) -> float:
+        """The fastest run."""
+        return min(self.times_ms)
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean, which one slow run moves."""
+        return statistics.fmean(self.times_ms)
+
+    @property
+    def reps(self) -> int:
+        """How many runs counted."""
+        return len(self.times_ms)
+
+    @property
+    def interval_ms(self) -> Interval:
+        """The median, and the two runs between which the true median lies with 95 % probability."""
+        return interval(self.times_ms)
+
+    def quantile(self, q: float) -> float:
+        """Milliseconds that a share `q` of the runs does not exceed; between two runs, in proportion.
+
+        Raises:
+            ValueError: `q` is not between 0 and 1.
+
+        Example:
+            >>> Measurement((1.0, 2.0, 3.0, 4.0, 5.0)).quantile(0.25)
+            2.0
+        """
+        if not 0 <= q <= 1:
+            raise ValueError(f"quantile: expected a share between 0 and 1, got {q}")
+        ordered, place = sorted(self.times_ms), q * (len(self.times_ms) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    def __repr__(self) -> str:
+        found = self.interval_ms
+        return f"{found.median:.4g} ms, the median of {found.count} runs ({found.low:.4g} to {found.high:.4g})"
+
+
+def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream: Stream | None = None) -> Measurement:
+    """Time an operation, by the clock of the device that runs it.
+
+    Args:
+        subject: a function that makes a `DeviceOp`, called anew for each run, outside of what is timed; an operation
+            that a graph can hold, which is recorded and replayed; or a graph. On the CPU a function may also do the
+            work itself: NumPy beside a kernel, say.
+        options: how long it takes, and whether the caches are cold.
+        stream: where it runs; a new stream of the default device by default.
+
+    Raises:
+        ArgumentTypeError: a function for a GPU returns no operation.
+        LaunchError: the operation is to be recorded, and a graph cannot hold it.
+        Whatever the function, or its operation, raises.
+
+    Example:
+        >>> from cutile import api
+        >>> x = api.ones((1000,)).sync()
+        >>> found = do_bench(lambda: x.dup(), BenchOptions(warmup_ms=1, rep_ms=5))
+        >>> found.reps >= 5 and 0 < found.min_ms <= found.median_ms
+        True
+    """
+    with DeviceArm(subject, stream, clear_l2=options.clear_l2) as arm:
+        return measure(arm, options)
+
+
+def measure(
+    arm: Arm, options: BenchOptions = DEFAULT_BENCH, *, now: Callable[[], float] = time.perf_counter
+) -> Measurement:
+    """Warm somebody up, and time as many runs as the options say.
+
+    Args:
+        arm: who is timed. One with a true attribute `batches` is timed by batches of half a millisecond.
+        options: how long it takes.
+        now: the clock that the warming goes by, in seconds.
+    """
+    arm.run(1)  # what the first run loads or compiles is nobody's speed
+    each = arm.run(1)
+    in_batches = bool(getattr(arm, "batches", False))
+    begin = now()
+    while True:
+        batch = _batch(each) if in_batches else 1
+        each = arm.run(batch) / batch
+        if now() - begin >= options.warmup_ms / 1e3:
+            break
+    batch = _batch(each) if in_batches else 1
+    wanted = round(options.rep_ms / 1e3 / max(each * batch, 1e-9))
+    reps = min(max(wanted, options.min_reps), options.max_reps)
+    return Measurement(tuple(arm.run(batch) / batch * 1e3 for _ in range(reps)))
+
+
+def _batch(each_s: float) -> int:
+    return max(1, round(BATCH_S / max(each_s, 1e-9)))
+
+
+def do_bench_paired(
+    first: Subject,
+    second: Subject,
+    options: BenchOptions = DEFAULT_BENCH,
+    *,
+    pairs: int = LEAST_PAIRS,
+    stream: Stream | None = None,
+) -> Paired:
+    """Time two operations in turn, A B A B, so that what drifts for both does not show.
+
+    Both are warmed for `options.warmup_ms`, then take `pairs` turns each, of equal length: `options.rep_ms` in all for
+    each of them. `ratio` says how many times as fast the first is, with its 95 % interval.
+
+    Args:
+        first: what the ratio is of; see `do_bench`.
+        second: the other one. Where both write the same tensors, they do so in turn.
+        options: how long it takes. The numbers of runs do not count here.
+        pairs: turns of each; 20 at the least for an interval that says something.
+        stream: where both run; a new stream of the default device by default.
+
+    Example:
+        >>> from cutile import api
+        >>> small, large = api.ones((1000,)).sync(), api.ones((1000000,)).sync()
+        >>> found = do_bench_paired(large.dup, small.dup, BenchOptions(warmup_ms=1, rep_ms=10))
+        >>> found.differ and found.ratio.median < 1
+        True
+    """
+    where = default_device().new_stream() if stream is None else stream
+    clear = options.clear_l2
+    with DeviceArm(first, where, clear_l2=clear) as one, DeviceArm(second, where, clear_l2=clear) as other:
+        return compare(one, other, Budget(options.warmup_ms / 1e3, 2 * options.rep_ms / 1e3, pairs))

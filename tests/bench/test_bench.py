@@ -1,0 +1,174 @@
+"""`do_bench` on a clock that is made up, and on operations that take what they take."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from cuda_async import Device, Stream, value
+from cuda_async.testing import SimDriver
+from cutile import api, f32
+from cutile.bench import BenchOptions, DeviceArm, Measurement, do_bench, do_bench_paired, measure
+from tests.support.kernels import kernel
+
+QUICK = BenchOptions(warmup_ms=5, rep_ms=20, min_reps=3, max_reps=50)
+SAXPY = kernel("def saxpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n")
+
+
+@dataclass
+class Clockwork:
+    """Takes `each` seconds, and `first` more at its first call; its time is the only time there is."""
+
+    each: float
+    first: float = 0.0
+    batches: bool = False
+    name: str = ""
+    seconds: float = 0.0
+    runs: list[int] = field(default_factory=list[int])
+
+    def run(self, repeats: int) -> float:
+        took, self.first = self.first + repeats * self.each, 0.0
+        self.seconds += took
+        self.runs.append(repeats)
+        return took
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def test_as_many_runs_count_as_fit_the_time() -> None:
+    arm = Clockwork(1e-3, first=3.0)
+    found = measure(arm, BenchOptions(warmup_ms=25, rep_ms=100), now=arm.now)
+    assert found.times_ms == pytest.approx((1.0,) * 100)
+    assert len(arm.runs) - 100 == pytest.approx(
+        27, abs=1
+    )  # what compiles, one to know how long it takes, 25 ms of them
+
+
+@pytest.mark.parametrize(("each", "reps"), [(1.0, 5), (1e-6, 1000), (0.0, 1000)])
+def test_there_are_no_fewer_runs_than_the_least_and_no_more_than_the_most(each: float, reps: int) -> None:
+    arm = Clockwork(each)
+    assert measure(arm, BenchOptions(warmup_ms=0), now=arm.now).reps == reps
+
+
+def test_short_computations_without_a_pause_are_timed_by_batches() -> None:
+    arm = Clockwork(1e-5, batches=True)
+    found = measure(arm, BenchOptions(warmup_ms=1, rep_ms=10), now=arm.now)
+    assert arm.runs[-1] == 50  # half a millisecond
+    assert found.times_ms == pytest.approx((0.01,) * 20)
+
+
+def test_figures_of_a_measurement() -> None:
+    found = Measurement((5.0, 1.0, 2.0, 4.0, 9.0, 3.0))
+    assert (found.median_ms, found.min_ms, found.mean_ms, found.reps) == (3.5, 1.0, 4.0, 6)
+    assert [found.quantile(q) for q in (0, 0.1, 0.5, 1)] == [1.0, 1.5, 3.5, 9.0]
+    assert found.quantile(0.9) == pytest.approx(float(np.quantile(found.times_ms, 0.9)))
+    assert (found.interval_ms.low, found.interval_ms.high) == (1.0, 9.0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        found.quantile(1.5)
+
+
+@pytest.mark.parametrize("wrong", [{"min_reps": 0}, {"min_reps": 9, "max_reps": 8}, {"rep_ms": -1.0}])
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="BenchOptions"):
+        BenchOptions(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+# -- on devices -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def stream(request: pytest.FixtureRequest) -> Iterator[Stream]:
+    with Device.parse(request.param) as device:
+        yield device.new_stream()
+
+
+def test_a_fill_is_timed(stream: Stream) -> None:
+    """One that allocates: it is made anew for each run."""
+    found = do_bench(lambda: api.full(1.0, (1 << 20,), f32), QUICK, stream=stream)
+    assert 3 <= found.reps <= 50
+    assert all(np.isfinite(each) and each >= 0 for each in found.times_ms)
+    assert 0 < found.min_ms <= found.median_ms
+
+
+def test_medians_are_in_the_order_of_the_work(stream: Stream) -> None:
+    """Eight times the work takes longer: made anew or replayed, with cold caches and with warm ones."""
+    small, large = (api.ones((n,)).sync_on(stream) for n in (1 << 20, 1 << 23))
+    outs = [api.zeros(x.shape).sync_on(stream) for x in (small, large)]
+
+    def median(subject: object, **options: bool) -> float:
+        quick = BenchOptions(warmup_ms=2, rep_ms=20, min_reps=5, max_reps=50, **options)
+        return do_bench(subject, quick, stream=stream).median_ms  # pyright: ignore[reportArgumentType]
+
+    def made(index: int) -> object:
+        return SAXPY(outs[index].mut.partition((4096,)), 2.0, (small, large)[index])
+
+    assert median(lambda: made(0)) < median(lambda: made(1))
+    assert median(lambda: made(0), clear_l2=False) < median(lambda: made(1), clear_l2=False)
+    assert median(lambda: made(0), clear_l2=True) < median(lambda: made(1), clear_l2=True)
+    assert median(made(0)) < median(made(1))
+    assert outs[0].to_numpy().sync_on(stream)[0] > 2  # what was timed was computed, and the tensors are free again
+
+
+def test_pairs_say_which_is_the_faster(stream: Stream) -> None:
+    one, other = (lambda n=n: api.full(1.0, (n,), f32) for n in (1 << 18, 1 << 22))
+    found = do_bench_paired(one, other, QUICK, stream=stream)
+    assert found.ratio.count == 20
+    assert found.first_s < found.second_s
+    assert found.ratio.median > 1
+    assert found.differ
+
+
+def test_what_the_function_raises_arrives(stream: Stream) -> None:
+    def broken() -> object:
+        raise RuntimeError("intentional")
+
+    with pytest.raises(RuntimeError, match="intentional"):
+        do_bench(broken, QUICK, stream=stream)
+
+
+def test_a_function_on_the_cpu_may_do_the_work_itself() -> None:
+    x = np.ones(1 << 16)
+    stream = Device.host().new_stream()
+    assert do_bench(lambda: np.sqrt(x), QUICK, stream=stream).min_ms > 0
+
+
+@pytest.mark.gpu
+def test_a_function_for_a_gpu_has_to_make_an_operation() -> None:
+    with pytest.raises(TypeError, match="expected a function that returns a DeviceOp"):
+        do_bench(lambda: 1, QUICK, stream=Device(0).new_stream())
+
+
+def test_a_graph_is_closed_by_who_made_it() -> None:
+    stream = Device.host().new_stream()
+    y = api.zeros((64,)).sync_on(stream)
+    graph = SAXPY(y.mut.partition((64,)), 1.0, api.ones((64,)).sync_on(stream)).graph_on(stream)
+    with DeviceArm(graph, stream) as arm:
+        assert arm.batches
+        assert arm.run(3) > 0
+    assert not graph.closed
+    graph.close()
+    assert y.to_numpy().sync_on(stream)[0] == 3
+    with DeviceArm(SAXPY(y.mut.partition((64,)), 1.0, y.dup().sync_on(stream)), stream) as arm:
+        arm.run(1)
+    api.fill(y, 7.0).sync_on(stream)  # nobody holds it any more
+    assert y.to_numpy().sync_on(stream)[0] == 7
+
+
+def test_each_run_of_the_function_is_timed_without_its_making() -> None:
+    """The making takes a hundred times as long as the operation, which enqueues nothing."""
+    device = Device.from_driver(SimDriver(seed=1))
+    made: list[int] = []
+
+    def make() -> object:
+        made.append(sum(range(200_000)))
+        return value(1)
+
+    found = do_bench(make, BenchOptions(warmup_ms=0, rep_ms=0, min_reps=20), stream=device.new_stream())
+    begin = do_bench(lambda: sum(range(200_000)), BenchOptions(warmup_ms=0, rep_ms=0), stream=device.new_stream())
+    assert len(made) == 20 + 3
+    assert statistics.median(found.times_ms) < begin.median_ms
