@@ -259,11 +259,19 @@ def zip(*ops: Any) -> DeviceOp[Any]:
 
     Raises:
         OwnershipError: one of them was used before.
+        TypeError: a list or tuple of operations in place of an operation.
 
     >>> from cuda_async import value, zip
     >>> zip(value(1), value("a"), 2.5).sync()
     (1, 'a', 2.5)
     """
+    for op in ops:
+        items = cast("list[Any]", op) if isinstance(op, list | tuple) else ()
+        if any(isinstance(each, DeviceOp) for each in items):
+            raise TypeError(
+                f"zip: expected operations, got a {type(items).__name__} of them, which would be yielded without being "
+                "run; write zip(*ops)"
+            )
     return Zip(tuple(into_op(op) for op in ops))
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cuda_async.module import Module
     from cuda_async.policy import SchedulingPolicy
 
-__all__ = ("Device", "DeviceStatistics", "default_device", "device_count", "set_default_device")
+__all__ = ("Device", "DeviceStatistics", "as_device", "default_device", "device_count", "set_default_device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,18 @@ class Device:
     As a context manager it is the default device of the block.
 
     Args:
-        ordinal: number of the CUDA device.
+        which: number of the CUDA device, or the name of any device: `cpu`, `cuda` or `cuda:1`.
 
     Raises:
         NoDeviceError: there is no such GPU, or no driver; the message says what was looked for.
+        TypeError: `which` is neither.
+        ValueError: a name that no device has.
 
     Example:
         >>> from cuda_async import Device
         >>> cpu = Device.host()
-        >>> cpu.kind, cpu.arch, cpu is Device.host()
-        ('host', 'cpu', True)
+        >>> cpu.kind, cpu.arch, cpu is Device.host(), cpu is Device("cpu")
+        ('host', 'cpu', True, True)
     """
 
     __slots__ = ("__weakref__", "_events", "_staging", "driver", "garbage", "policy", "properties")
@@ -91,8 +93,8 @@ class Device:
     _events: deque[DriverEvent]
     _staging: Stream | None
 
-    def __new__(cls, ordinal: int = 0) -> Device:
-        return cls.of_kind("cuda", ordinal)
+    def __new__(cls, which: int | str = 0) -> Device:
+        return as_device(which)
 
     @classmethod
     def of_kind(cls, kind: DeviceKind, ordinal: int = 0) -> Device:
@@ -313,6 +315,26 @@ class Device:
         return "cpu" if self.kind == "host" else f"{self.kind}:{self.ordinal}"
 
 
+def as_device(which: Device | int | str) -> Device:
+    """A device as people name it: itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
+
+    Raises:
+        NoDeviceError: this machine has no such device.
+        TypeError: it is none of these.
+        ValueError: a name that no device has.
+    """
+    if isinstance(which, Device):
+        return which
+    if isinstance(which, str):
+        return Device.parse(which)
+    if isinstance(which, int) and not isinstance(which, bool):
+        return Device.of_kind("cuda", which)
+    raise TypeError(
+        f"expected a device, the number of a GPU, or a name such as 'cpu' or 'cuda:1'; got {type(which).__name__}: "
+        f"{which!r}"
+    )
+
+
 _process_default: list[Device] = []
 
 
@@ -325,9 +347,9 @@ def device_count(kind: DeviceKind = "cuda") -> int:
     return registry.count(kind)
 
 
-def set_default_device(device: Device | None) -> None:
-    """Set the device of operations that name none; None goes back to the best one found."""
-    _process_default[:] = [] if device is None else [device]
+def set_default_device(device: Device | int | str | None) -> None:
+    """Set the device of operations that name none; None goes back to the best one found. Raises as `Device` does."""
+    _process_default[:] = [] if device is None else [as_device(device)]
 
 
 def default_device() -> Device:

@@ -77,6 +77,20 @@ class _HasToNumpy(Protocol[R_co]):
     def to_numpy(self) -> DeviceOp[R_co]: ...
 
 
+OpT = TypeVar("OpT")
+
+
+def _single(op: OpT, method: str) -> OpT:
+    """`op`, which yields one result. Raises TypeError where it is known to yield a tuple, which has no such methods."""
+    arity: int | None = getattr(op, "arity", None)
+    if arity is not None:
+        raise TypeError(
+            f"{method}: {op!r} yields a tuple of {arity}; choose one of them first: .first().{method}(...), .last(), "
+            ".unzip()"
+        )
+    return op
+
+
 class ResultMethods:
     """What `DeviceOp` forwards. An `AttributeError` at submission says that the result has no such method."""
 
@@ -86,50 +100,50 @@ class ResultMethods:
 
     def reshape(self: _Yields[_HasReshape[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
         """The result's `reshape(shape)`."""
-        return self.map(lambda result: result.reshape(shape))
+        return _single(self, "reshape").map(lambda result: result.reshape(shape))
 
     def view(self: _Yields[_HasView[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
         """The result's `view(shape)`."""
-        return self.map(lambda result: result.view(shape))
+        return _single(self, "view").map(lambda result: result.view(shape))
 
     def slice(self: _Yields[_HasSlice[R]], *ranges: Any) -> DeviceOp[R]:
         """The result's `slice(*ranges)`."""
-        return self.map(lambda result: result.slice(*ranges))
+        return _single(self, "slice").map(lambda result: result.slice(*ranges))
 
     def transpose(self: _Yields[_HasTranspose[R]], axes: tuple[int, ...] | None = None) -> DeviceOp[R]:
         """The result's `transpose(axes)`."""
-        return self.map(lambda result: result.transpose(axes))
+        return _single(self, "transpose").map(lambda result: result.transpose(axes))
 
     def partition(self: _Yields[_HasPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
         """The result's `partition(shape)`."""
-        return self.map(lambda result: result.partition(shape))
+        return _single(self, "partition").map(lambda result: result.partition(shape))
 
     def try_partition(self: _Yields[_HasTryPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
         """The result's `try_partition(shape)`."""
-        return self.map(lambda result: result.try_partition(shape))
+        return _single(self, "try_partition").map(lambda result: result.try_partition(shape))
 
     def unpartition(self: _Yields[_HasUnpartition[R]]) -> DeviceOp[R]:
         """The result's `unpartition()`."""
-        return self.map(lambda result: result.unpartition())
+        return _single(self, "unpartition").map(lambda result: result.unpartition())
 
     def unwrap_arc(self: _Yields[_HasUnwrapArc[R]]) -> DeviceOp[R]:
         """The result's `unwrap_arc()`."""
-        return self.map(lambda result: result.unwrap_arc())
+        return _single(self, "unwrap_arc").map(lambda result: result.unwrap_arc())
 
     # -- what takes device work: operations on the same stream --------------------------------
 
     def dup(self: _Yields[_HasDup[R]]) -> DeviceOp[R]:
         """Then the result's `dup()`."""
-        return self.then(lambda result: result.dup())
+        return _single(self, "dup").then(lambda result: result.dup())
 
-    def to_device(self: _Yields[_HasToDevice[R]], device: Device) -> DeviceOp[R]:
+    def to_device(self: _Yields[_HasToDevice[R]], device: Device | int | str) -> DeviceOp[R]:
         """Then the result's `to_device(device)`."""
-        return self.then(lambda result: result.to_device(device))
+        return _single(self, "to_device").then(lambda result: result.to_device(device))
 
     def to_host_vec(self: _Yields[_HasToHostVec[R]]) -> DeviceOp[R]:
         """Then the result's `to_host_vec()`."""
-        return self.then(lambda result: result.to_host_vec())
+        return _single(self, "to_host_vec").then(lambda result: result.to_host_vec())
 
     def to_numpy(self: _Yields[_HasToNumpy[R]]) -> DeviceOp[R]:
         """Then the result's `to_numpy()`."""
-        return self.then(lambda result: result.to_numpy())
+        return _single(self, "to_numpy").then(lambda result: result.to_numpy())

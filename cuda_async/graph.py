@@ -30,7 +30,7 @@ from cuda_async.recording import Handle, Recording
 from cuda_async.replay import GraphLaunch, Held
 from cuda_async.run import Run
 from cuda_async.site import Site, format_site, user_site
-from cuda_async.stream import Stream
+from cuda_async.stream import Stream, expect_stream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -94,6 +94,7 @@ class CudaGraph(Generic[T]):
             LaunchError: a part of it cannot be replayed (host functions, copies to the host).
             DriverError: the capture failed; the stream stays usable.
         """
+        expect_stream(stream)
         return _capture(stream, op, user_site())
 
     @overload
@@ -120,6 +121,7 @@ class CudaGraph(Generic[T]):
             42
             >>> scope.graph.launch().sync_on(stream)
         """
+        expect_stream(stream)
         scope = Scope(stream, user_site())
         if function is None:
             return scope

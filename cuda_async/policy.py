@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from cuda_async.defaults import current_stream, innermost
-from cuda_async.device import Device, default_device
+from cuda_async.device import Device, as_device, default_device
 from cuda_async.errors import SchedulingError
 from cuda_async.stream import Stream, StreamStatistics
 
@@ -25,6 +25,7 @@ __all__ = (
     "SingleStream",
     "StreamPoolRoundRobin",
     "default_stream",
+    "expect_policy",
     "global_policy",
     "next_stream",
     "policy_streams",
@@ -54,11 +55,11 @@ class StreamPoolRoundRobin:
         (True, False)
     """
 
-    def __init__(self, device: Device, size: int = DEFAULT_STREAM_POOL_SIZE) -> None:
+    def __init__(self, device: Device | int | str, size: int = DEFAULT_STREAM_POOL_SIZE) -> None:
         if size < 1:
             raise ValueError(f"size: expected at least 1 stream, got {size}")
-        self.device = device
-        self.streams = tuple(device.new_stream() for _ in range(size))
+        self.device = as_device(device)
+        self.streams = tuple(self.device.new_stream() for _ in range(size))
         self._turn = itertools.count()  # next() is atomic
 
     def next_stream(self) -> Stream:
@@ -76,9 +77,9 @@ class StreamPoolRoundRobin:
 class SingleStream:
     """Everything on one stream, in strict order."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self._stream = device.new_stream()
+    def __init__(self, device: Device | int | str) -> None:
+        self.device = as_device(device)
+        self._stream = self.device.new_stream()
 
     @property
     def stream(self) -> Stream:
@@ -96,7 +97,7 @@ class SingleStream:
 _lock = threading.Lock()
 
 
-def global_policy(device: Device | int | None = None) -> SchedulingPolicy:
+def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
     """The policy of a device (its number for a GPU; None for the default device): one for the process.
 
     Unless `set_global_policy` named another, `StreamPoolRoundRobin` with 4 streams.
@@ -104,7 +105,7 @@ def global_policy(device: Device | int | None = None) -> SchedulingPolicy:
     Raises:
         NoDeviceError: there is no such device.
     """
-    where = default_device() if device is None else Device(device) if isinstance(device, int) else device
+    where = default_device() if device is None else as_device(device)
     if where.policy is None:
         with _lock:
             if where.policy is None:
@@ -112,10 +113,28 @@ def global_policy(device: Device | int | None = None) -> SchedulingPolicy:
     return where.policy
 
 
-def set_global_policy(device: Device, policy: SchedulingPolicy | None) -> None:
-    """Make `policy` the one of `device`; None goes back to the default."""
+def set_global_policy(device: Device | int | str, policy: SchedulingPolicy | None) -> None:
+    """Make `policy` the one of `device`; None goes back to the default.
+
+    Raises:
+        NoDeviceError: there is no such device.
+        TypeError: it is no policy.
+    """
+    where = as_device(device)
+    if policy is not None:
+        expect_policy(policy)
     with _lock:
-        device.policy = policy
+        where.policy = policy
+
+
+def expect_policy(policy: object) -> None:
+    """Refuse what is no policy. Raises TypeError, which says what one is."""
+    if not hasattr(policy, "next_stream"):
+        remedy = "; to choose the stream yourself, write .sync_on(stream)" if isinstance(policy, Stream) else ""
+        raise TypeError(
+            f"expected a policy, which is anything with a method next_stream(), got {type(policy).__name__}: "
+            f"{policy!r}{remedy}"
+        )
 
 
 def policy_streams(device: Device) -> Iterable[Stream]:
@@ -131,7 +150,9 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
 
     Raises:
         SchedulingError: the policy raised, or returned something else.
+        TypeError: it is no policy.
     """
+    expect_policy(policy)
     try:
         stream = policy.next_stream()
     except Exception as error:

@@ -10,7 +10,7 @@ from cuda_async.context import ExecutionContext
 from cuda_async.op import DeviceOp
 from cuda_async.recording import Handle
 from cuda_async.site import site_of
-from cuda_async.stream import Stream
+from cuda_async.stream import Stream, expect_stream
 
 if TYPE_CHECKING:
     from cuda_async.storage import Storage
@@ -75,6 +75,7 @@ class GraphLaunch(DeviceOp[None]):
         Raises:
             ContextError: the stream is another device's.
         """
+        expect_stream(stream)
         self._graph.check_device(stream)
         self.discard()
         return BoundGraphLaunch(self._graph, stream)

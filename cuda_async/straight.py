@@ -19,7 +19,7 @@ from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
 from cuda_async.run import WAIT_SLICE_S, Run, take_over
 from cuda_async.site import site_of
-from cuda_async.stream import Stream
+from cuda_async.stream import Stream, expect_stream
 
 __all__ = ("Launched", "async_on", "enqueue", "short_way", "sync", "sync_on")
 
@@ -128,7 +128,12 @@ def short_way(op: DeviceOp[T], stream: Stream, *, waited: bool) -> Callable[[Str
     """What enqueues `op` without a run. None where that is closed: the operation needs books, the stream captures,
     somebody is told of runs, or this thread submits one.
     """
-    if stream.recorder is not None or instrument.registered or current_holder() is not None:
+    try:
+        recorder = stream.recorder
+    except AttributeError:
+        expect_stream(stream)
+        raise
+    if recorder is not None or instrument.registered or current_holder() is not None:
         return None
     return op.straight(waited=waited)
 

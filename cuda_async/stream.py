@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 
     from cuda_async.device import Device
 
-__all__ = ("Stream", "StreamStatistics")
+__all__ = ("Stream", "StreamStatistics", "expect_stream")
+
+
+def expect_stream(stream: object) -> None:
+    """Refuse what is no stream. Raises TypeError, which says how one is made."""
+    if not isinstance(stream, Stream):
+        raise TypeError(
+            f"expected a stream, such as Device.best().new_stream(), got {type(stream).__name__}: {stream!r}; "
+            "sync() and `await` choose one by themselves"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from cuda_async import (
 from cuda_async.lease import Lease, current_holder, lend, settle, words_of
 from cuda_async.op import BUILT
 from cuda_async.site import site_of
+from cuda_async.stream import expect_stream
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
@@ -306,6 +307,7 @@ class KernelOp(DeviceOp[Any]):
             ContextError: an argument is on another device than the stream.
         """
         with self._giving_back():
+            expect_stream(stream)
             if self._plan is None:
                 raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
             grid = self._form.grid(self._checked, self._given_grid)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 from cuda_async import Device
 from cutile import config
 from cutile.backend.interface import Target
-from cutile.backend.registry import target_for, target_named
+from cutile.backend.registry import BACKENDS, target_for, target_named
+from cutile.errors import UnsupportedTargetError
 
 INTERPRET = "interpret"
 """In place of a backend's name: the kernel's function runs as plain Python."""
@@ -18,9 +19,14 @@ _chosen: ContextVar[str | None] = ContextVar("cutile_backend", default=INTERPRET
 _targets: dict[str | None, dict[Device, Target]] = {None: {}}
 
 
-@contextmanager
-def use_backend(name: str) -> Generator[None]:
+def use_backend(name: str) -> AbstractContextManager[None]:
     """Compile kernels called in the `with` block by this backend: "reference" walks them with NumPy on the CPU.
+
+    Args:
+        name: "reference", "cpu" or "cuda"; a launch is refused where the backend cannot run on its device.
+
+    Raises:
+        UnsupportedTargetError: there is no such backend.
 
     Example:
         >>> import cutile as ct
@@ -28,7 +34,17 @@ def use_backend(name: str) -> Generator[None]:
         >>> @ct.entry
         ... def double(y: ct.Mut):
         ...     y.store(y.load() * 2)
+        >>> with ct.use_backend("reference"):
+        ...     double(y.partition((4,))).first().unpartition().to_numpy().sync()
+        array([2., 2., 2., 2.], dtype=float32)
     """
+    if name not in BACKENDS and name != INTERPRET:
+        raise UnsupportedTargetError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
+    return _using(name)
+
+
+@contextmanager
+def _using(name: str) -> Generator[None]:
     token = _chosen.set(name)
     try:
         yield
@@ -36,8 +52,7 @@ def use_backend(name: str) -> Generator[None]:
         _chosen.reset(token)
 
 
-@contextmanager
-def interpret() -> Generator[None]:
+def interpret() -> AbstractContextManager[None]:
     """Run kernels called in the `with` block as plain Python, block by block: breakpoints and `print` work in them.
 
     See `KernelOp.interpret`. `CUTILE_INTERPRET=1` does it for a whole process.
@@ -54,8 +69,7 @@ def interpret() -> Generator[None]:
         [0 1]
         [2 3]
     """
-    with use_backend(INTERPRET):
-        yield
+    return _using(INTERPRET)
 
 
 chosen_backend: Callable[[], str | None] = _chosen.get

@@ -22,6 +22,7 @@ from cuda_async import (
     set_default_device,
 )
 from cuda_async.config import config
+from cuda_async.device import as_device
 from cuda_async.driver.cuda import probe
 from cuda_async.driver.cuda.probe import Probe
 
@@ -65,6 +66,27 @@ def test_the_probe_says_what_it_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
 def test_names_that_are_no_device(name: str) -> None:
     with pytest.raises(ValueError, match="expected 'cpu', 'cuda'"):
         Device.parse(name)
+
+
+def test_devices_are_named_by_numbers_and_texts() -> None:
+    host = Device.host()
+    assert Device("cpu") is host
+    assert as_device("host") is as_device(host) is host
+    for wrong in (None, 1.0, True, b"cpu"):
+        with pytest.raises(TypeError, match="expected a device, the number of a GPU, or a name such as 'cpu'"):
+            as_device(wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_no_device_is_no_default() -> None:
+    before = default_device()
+    with pytest.raises(ValueError, match="expected 'cpu', 'cuda'"):
+        set_default_device("gpu0")
+    assert default_device() is before
+    set_default_device("cpu")
+    try:
+        assert default_device() is Device.host()
+    finally:
+        set_default_device(None)
 
 
 def test_defaults() -> None:

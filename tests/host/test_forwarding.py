@@ -63,6 +63,14 @@ def test_a_result_without_the_method_says_so() -> None:
         untyped.reshape((1,)).sync()
 
 
+def test_a_tuple_has_no_such_methods_and_the_error_names_first() -> None:
+    for call in ("reshape", "to_numpy"):
+        pair: Any = zip(value(1), value(2))
+        with pytest.raises(TypeError, match=rf"{call}: <zip.* yields a tuple of 2; .*\.first\(\)\.{call}"):
+            getattr(pair, call)(*([(2,)] if call == "reshape" else []))
+        pair.discard()
+
+
 def test_an_op_is_used_once() -> None:
     op = api.ones((4,))
     op.to_numpy().sync()

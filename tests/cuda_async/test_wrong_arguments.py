@@ -1,0 +1,44 @@
+"""What the doors of the runtime say to an argument of the wrong kind: what was expected, what came, what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cuda_async import CudaGraph, Device, SingleStream, StreamPoolRoundRobin, set_global_policy, value, zip
+
+DOORS: dict[str, Callable[[Any], object]] = {
+    "sync_on": lambda wrong: value(1).sync_on(wrong),
+    "graph_on": lambda wrong: value(1).graph_on(wrong),
+    "scope": CudaGraph.scope,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("wrong", [None, 0, "cpu", Device.host()])
+def test_streams(door: str, wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"expected a stream, such as Device\.best\(\)\.new_stream\(\), got"):
+        DOORS[door](wrong)
+
+
+def test_a_stream_is_no_policy(device: Device) -> None:
+    stream: Any = device.new_stream()
+    with pytest.raises(TypeError, match=r"expected a policy, .* got Stream: .*; .* write \.sync_on\(stream\)"):
+        value(1).schedule(stream)
+    with pytest.raises(TypeError, match=r"expected a policy, which is anything with a method next_stream\(\), got int"):
+        set_global_policy(device, 4)  # type: ignore[arg-type]
+    assert device.policy is None or device.policy != 4
+
+
+def test_policies_take_names_of_devices() -> None:
+    assert SingleStream("cpu").device is StreamPoolRoundRobin("cpu", 1).device is Device.host()
+
+
+def test_a_list_of_operations_is_not_zipped() -> None:
+    pair: Any = [value(1), value(2)]
+    with pytest.raises(TypeError, match=r"a list of them, .* write zip\(\*ops\)"):
+        zip(pair, 3)
+    assert zip(*pair).sync() == (1, 2)
+    assert zip([1, 2], 3).sync() == ([1, 2], 3)
