@@ -6,7 +6,7 @@ import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.declared import Declared, checked_hints
@@ -66,11 +66,21 @@ class Kernel:
                 given[name] = named.pop(name)
         missing = [name for name in names if name not in given]
         if missing:
+            known = {each.name for each in signature.generics}
+            strange = ", ".join(name for name in named if name not in known)
             raise ArgumentError(
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
+                + (f"; it has none called {strange}" if strange else "")
             )
         generics = self._cache.generics(None, named)
         return KernelOp(self._form, tuple(given[name] for name in names), generics, self._options)
+
+    def __getitem__(self, grid: object) -> NoReturn:
+        name = self._cache.signature.name
+        raise TypeError(
+            f"{name}[...]: a launch gets its grid from the partitions that it writes, as in "
+            f"{name}(y.partition((64, 64)), ...), or from .grid(...), as in {name}(...).grid({grid!r})"
+        )
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
         """The text of one stage of the compilation for these arguments.

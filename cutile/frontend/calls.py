@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from typing import Any
@@ -109,8 +110,19 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        frame.type_error(f"{name}: {error}", remedy=_remedy(signature, name, args, kwargs))
+        frame.type_error(f"{name}: {_first(signature, error, kwargs)}", remedy=_remedy(signature, name, args, kwargs))
     return handler(frame, *args, **kwargs)
+
+
+def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:
+    """What is wrong: Python misses an argument before it sees that another one's name is misspelt."""
+    unknown = _unknown(signature, kwargs)
+    return f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
+
+
+def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    return [] if takes_any else [key for key in kwargs if key not in signature.parameters]
 
 
 def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
@@ -118,6 +130,10 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
     strange = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
     if strange:
         return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."
+    unknown = _unknown(signature, kwargs)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], list(signature.parameters), n=1)
+        return f"{f'Did you mean {near[0]!r}? ' if near else ''}It takes {_described(signature)}."
     last = next(reversed(signature.parameters), "")
     spread = args[len(signature.parameters) - 1 :]
     if last in ("shape", "axes", "index") and len(spread) > 1 and not any(isinstance(each, tuple) for each in spread):

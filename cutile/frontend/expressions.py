@@ -114,6 +114,8 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return attribute(frame, owner, name, node)
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
         return compile_time(getattr(owner, name), f"{owner!r}.{name}")
+    if isinstance(owner, type) and issubclass(owner, enum.Enum) and not name.startswith("_"):
+        frame.type_error(f"{owner.__name__} has no {name!r}", node, elsewhere.among(name, owner.__members__))
     frame.type_error(
         f"{describe(owner)} has no attribute {name!r} in a kernel",
         node,

@@ -21,6 +21,9 @@ from cutile.frontend.values import describe, is_tile
 _FOLDED = {each for each in vars(math).values() if callable(each)}
 """Functions of Python that are computed now, on numbers."""
 
+_HOST = ("cutile.host.", "cuda_async.")
+"""The modules whose functions make operations."""
+
 
 def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
     """Call `function`, whatever it is."""
@@ -31,6 +34,13 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
     if isinstance(function, Closure):
         return inline_closure(frame, function, node, args, kwargs)
     if isinstance(function, types.FunctionType):
+        if function.__module__.startswith(_HOST):
+            remedy = elsewhere.for_function(function)
+            frame.type_error(
+                f"{name} is called on the host, and not in a kernel",
+                node,
+                remedy or "Call it before the launch, and pass what it yields as an argument.",
+            )
         return inline(frame, function, node, args, kwargs)
     part: Any = function
     if isinstance(part, functools.partial):

@@ -53,6 +53,9 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
         KernelSyntaxError: there is no source text, or it is not a plain `def`.
     """
     name = getattr(function, "__name__", repr(function))
+    if hasattr(function, "__wrapped_kernel__") or isinstance(function, type):
+        what = "a class" if isinstance(function, type) else "a kernel already"
+        raise KernelSyntaxError(f"kernel {name!r} is {what}", remedy="Decorate a plain `def` statement, once.")
     code = getattr(function, "__code__", None)
     if name == "<lambda>" and code is not None:
         return _take_lambda(code)

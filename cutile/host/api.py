@@ -9,7 +9,8 @@ device that it runs on. Arguments are checked at once. What a tensor itself can 
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+import sys
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from cutile.host.checks import DTypeSpec, element_type, new_shape, number_type
 from cutile.host.convert import convert
 from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
 from cutile.host.device_vec import DeviceVec, device_vec
+from cutile.host.elsewhere import FUNCTIONS
 from cutile.host.exchange import from_dlpack, from_foreign, partition
 from cutile.host.memory import Array
 from cutile.host.meta import meta
@@ -69,6 +71,15 @@ __all__ = (
     "randn_f16",
     "zeros",
 )
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else ""
+    raise AttributeError(f"module 'cutile.api' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 
 
 class Writable(Protocol):

@@ -8,7 +8,7 @@ is checked when an operation is built, by leases on the storage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from cuda_async import OwnershipError, Storage, Use
 from cuda_async.lease import refuse_conflicts
@@ -150,6 +150,15 @@ class _TiledTensor(language.Partition):
         from cutile.host.mapped import MappedLaunchPartition
 
         return MappedLaunchPartition(self, map_shape, num_tile_blocks)  # type: ignore[arg-type]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from cutile.host.tensor import Tensor
+
+            remedy = f", but its tensor has: partition.unpartition().{name}" if hasattr(Tensor, name) else ""
+            words = f"{type(self).__name__!r} object has no attribute {name!r}{remedy}"
+            raise AttributeError(words, name=name, obj=self)
 
     def __kernel_output__(self) -> TiledView:
         """The elements, to be read and written by a kernel."""

@@ -72,8 +72,7 @@ def as_shape(shape: ShapeLike, argument: str = "shape") -> tuple[int, ...]:
         if extent < 1:
             what = "is empty" if extent == 0 else "is negative"
             raise ArgumentError(
-                f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least 1, "
-                "since a tensor without elements has no memory and no grid"
+                f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least 1"
             )
         if extent > _LARGEST_EXTENT:
             raise ArgumentError(

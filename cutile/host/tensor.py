@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
-from cuda_async import Device, DeviceOp, NotReadyError, OwnershipError, Storage
-from cuda_async.lease import current_holder
+from cuda_async import Device, DeviceOp, OwnershipError, Storage
+from cuda_async.device import as_device
 from cutile import language
 from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike
@@ -39,6 +39,7 @@ from cutile.host.shapes import (
     transpose_layout,
 )
 from cutile.host.transfer import ToHost, duplicate
+from cutile.host.unread import NotItsValues
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Holder(Protocol):
         ...
 
 
-class Tensor(OldTensorMethods, language.Tensor):
+class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
     """An array on a device. Made by the functions of `cutile.api`; never constructed directly.
 
     Metadata is known at once, also while the device still computes the values. Passing a tensor to a `Tensor`
@@ -467,13 +468,17 @@ class Tensor(OldTensorMethods, language.Tensor):
         """
         return duplicate(self._usable("dup"), Tensor)
 
-    def to_device(self, device: Device) -> DeviceOp[Tensor]:
+    def to_device(self, device: Device | int | str) -> DeviceOp[Tensor]:
         """An op that yields a copy on another device; on this one, a copy like `dup`.
 
         Run it on a stream of one of the two devices, and of the GPU where the other one is the host.
 
+        Args:
+            device: the device, the number of a GPU, or a name such as `cpu` or `cuda:1`.
+
         Raises:
             ArgumentError: the elements are not contiguous.
+            NoDeviceError: this machine has no such device.
             OwnershipError: the tensor is held, or an operation that has not finished writes it.
 
         Example:
@@ -485,7 +490,7 @@ class Tensor(OldTensorMethods, language.Tensor):
         """
         from cutile.host.across import ToDevice
 
-        return ToDevice(self._usable("to_device"), device, Tensor)
+        return ToDevice(self._usable("to_device"), as_device(device), Tensor)
 
     def to_host_vec(self) -> DeviceOp[Array]:
         """An op that yields the values as a NumPy array of one axis, in row-major order. Raises as `dup`."""
@@ -501,38 +506,6 @@ class Tensor(OldTensorMethods, language.Tensor):
                    [1., 1.]], dtype=float32)
         """
         return ToHost(self._usable("to_numpy"), self._view.shape, "to_numpy")
-
-    # A copy to the host waits for the device, and that should be seen in the code: no conversion is implicit.
-
-    __array_ufunc__ = None  # array + tensor: TypeError, not an array of objects
-
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        self._no_values("a NumPy array")
-
-    def __float__(self) -> NoReturn:
-        self._no_values("a float")
-
-    def __int__(self) -> NoReturn:
-        self._no_values("an int")
-
-    def item(self) -> NoReturn:
-        """Not here: raises TypeError, and says how to read values."""
-        self._no_values("a number")
-
-    def tolist(self) -> NoReturn:
-        """Not here: raises TypeError, and says how to read values."""
-        self._no_values("a list")
-
-    def _no_values(self, wanted: str) -> NoReturn:
-        if current_holder() is not None:
-            raise NotReadyError(
-                f"{self!r} was read as {wanted} inside a function given to then(), map() or inspect(): it is called at "
-                "submission, before the device has computed the values. Read them after sync() or await."
-            )
-        raise TypeError(
-            f"{self!r} does not turn into {wanted} by itself, since that waits for the device: "
-            "write tensor.to_numpy().sync(), or await tensor.to_numpy()"
-        )
 
 
 class TensorView(Tensor):

@@ -13,7 +13,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 Number = bool | int | float
 
 
-def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "number") -> Number:
+def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "a number") -> Number:
     """`value` as a Python number of whatever kind; `wanted` is for the error.
 
     Raises:
@@ -24,9 +24,16 @@ def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "number") -> Nu
         value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
     if not isinstance(value, bool | int | float):
         raise ArgumentTypeError(
-            f"{kernel}: argument {name!r} must be a {wanted} scalar, got {type(value).__name__}: {value!r}"
+            f"{kernel}: argument {name!r} must be {wanted}, got {type(value).__name__}: {value!r}{_remedy(value)}"
         )
     return value
+
+
+def _remedy(value: object) -> str:
+    """What to write in place of an array, which may have one element."""
+    if hasattr(value, "__kernel_input__"):
+        return "; what is on the device is loaded in the kernel: annotate the parameter with Tensor"
+    return "; an array of one element has .item()" if hasattr(value, "item") else ""
 
 
 def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number:
@@ -39,10 +46,10 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
     kind = dtype.kind
     if type(value) is float and kind in ("float", "storage"):  # the common case
         return value
-    value = raw_scalar(value, kernel, name, dtype.name)
+    value = raw_scalar(value, kernel, name, f"a scalar of {dtype.name}")
     if isinstance(value, bool):
         if kind != "bool":
-            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a {dtype} scalar, got {value!r}")
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a scalar of {dtype}, got {value!r}")
         return value
     if kind == "bool":
         raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool, got {value!r}")

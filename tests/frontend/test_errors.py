@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutile import api, entry
 from cutile.dtypes import i32
 from cutile.errors import KernelError
 from cutile.frontend.build import build
@@ -30,7 +31,9 @@ def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
 
 def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
-    function = define(HELPERS + HEAD + textwrap.indent(body, "    ") + "\n", table=np.zeros(3), __name__=__name__)
+    function = define(
+        HELPERS + HEAD + textwrap.indent(body, "    ") + "\n", table=np.zeros(3), api=api, __name__=__name__
+    )
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}
@@ -85,3 +88,11 @@ def test_errors_are_also_the_builtin_that_a_user_expects() -> None:
         function = define(f"def kernel(y: Mut):\n    {text}\n")
         with pytest.raises(builtin):
             build(function, take_source(function), {"y": mut(8)}, {})
+
+
+def test_what_is_no_function_is_no_kernel() -> None:
+    kernel = entry(define("def kernel(y: Mut):\n    y.store(y.load())\n"))
+    for wrong, words in ((kernel, "kernel 'kernel' is a kernel already"), (int, "kernel 'int' is a class")):
+        untyped: Any = wrong
+        with pytest.raises(KernelError, match=f"{words}\n.*once"):
+            entry(untyped)

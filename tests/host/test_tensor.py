@@ -14,6 +14,7 @@ import cutile as ct
 from cuda_async import Device, NotReadyError, OwnershipError
 from cutile import api, f32, i32
 from cutile.errors import ArgumentError
+from cutile.host import elsewhere
 from cutile.launch.views import KernelInput, KernelOutput
 
 Tensor = api.Tensor
@@ -102,6 +103,9 @@ CONVERSIONS: list[Callable[[Any], Any]] = [
     lambda t: t.item(),
     lambda t: t.tolist(),
     lambda t: np.asarray([t]),
+    bool,
+    lambda t: 3 in t,
+    lambda t: f"{t:.2f}",
 ]
 
 
@@ -123,6 +127,54 @@ def test_arithmetic_with_arrays_is_refused(x: Tensor) -> None:
         np.add(np.ones((4, 8)), untyped)
     with pytest.raises(TypeError):
         operator.add(np.ones((4, 8)), untyped)
+
+
+ARITHMETIC: list[Callable[[Any], object]] = [
+    lambda t: t + 1,
+    lambda t: 1 + t,
+    lambda t: t @ t,
+    lambda t: -t,
+    lambda t: t < 0.5,
+    lambda t: 2**t,
+]
+
+
+@pytest.mark.parametrize("compute", ARITHMETIC)
+def test_arithmetic_is_for_kernels(x: Tensor, compute: Any) -> None:
+    with pytest.raises(TypeError, match=r"is not computed with on the host: write a kernel \(@cutile\.entry\)"):
+        compute(x)
+
+
+def test_names_of_other_libraries(x: Tensor) -> None:
+    untyped: Any = x
+    for name, words in elsewhere.TENSORS.items():
+        with pytest.raises(AttributeError, match=re.escape(f"no attribute {name!r}; write {words}")):
+            getattr(untyped, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'shpae'$"):
+        _ = untyped.shpae
+    with pytest.raises(TypeError, match=r"write api\.fill\(tensor\[\.\.\.\]\.mut, value\)"):
+        untyped[0] = 1.0
+    for name, words in elsewhere.FUNCTIONS.items():
+        with pytest.raises(AttributeError, match=re.escape(f"'cutile.api' has no attribute {name!r}; write {words}")):
+            getattr(api, name)
+    assert dir(api) == sorted(api.__all__)
+
+
+def test_what_those_messages_say_to_write_is_there(x: Tensor) -> None:
+    for owner, remedies in (("tensor", elsewhere.TENSORS), ("api", elsewhere.FUNCTIONS)):
+        for name, words in remedies.items():
+            assert not hasattr({"tensor": x, "api": api}[owner], name)
+            for prefix, attribute in re.findall(r"\b(api|tensor)\.(\w+)", words):
+                assert hasattr({"tensor": x, "api": api}[prefix], attribute), (name, words)
+
+
+def test_values_of_a_partition_are_its_tensors(x: Tensor) -> None:
+    for part in (x.mut.partition((2, 2)), x.partition((2, 2))):
+        untyped: Any = part
+        with pytest.raises(AttributeError, match=r"'to_numpy', but its tensor has: partition\.unpartition\(\)\.to_n"):
+            untyped.to_numpy()
+        with pytest.raises(AttributeError, match=r"no attribute 'to_numy'$"):
+            untyped.to_numy()
 
 
 def test_what_belongs_into_a_kernel_says_so(x: Tensor) -> None:

@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(device: Device) -> Non
     bound = AXPY(y.mut.partition((32,)), 1.0, x).bind(stream)
     with pytest.raises(ct.ArgumentError, match="no argument 'b'; it has y, a, x"):
         bound.set(b=1.0)
-    with pytest.raises(TypeError, match="'a' must be a f32 scalar, got str"):
+    with pytest.raises(TypeError, match="'a' must be a scalar of f32, got str"):
         bound.set(x=x, a="2")
     with pytest.raises(ct.ArgumentError, match="'x' has another layout"):
         bound.set(a=5.0, x=api.ones((64,), ct.f64).sync_on(stream))

@@ -130,7 +130,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "array": (lambda: SAXPY(parts((8,), (4,)), 2.0, np.ones(8)), TypeError, "'x' must be a tensor, got numpy.ndarray"),
     "rank": (lambda: SAXPY(parts((8, 8), (4,)), 2.0, read(8)), ValueError, "must have 2 extents"),
-    "string": (lambda: SAXPY(parts((8,), (4,)), "2", read(8)), TypeError, "'a' must be a f32 scalar, got str"),
+    "string": (lambda: SAXPY(parts((8,), (4,)), "2", read(8)), TypeError, "'a' must be a scalar of f32, got str"),
     "dtype": (
         lambda: DECLARED(parts((8, 8), (4, 4)), read(8, 3, dtype=np.float16)), ct.GenericsError, "'E' is f32.*f16",
     ),

@@ -1,0 +1,56 @@
+"""What a launch says to somebody who comes from another library, or misspelt an argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile import api
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, UnsupportedTargetError
+from tests.support.kernels import kernel
+
+SCALE = kernel("def scale(y: Mut, a: f32, *, K: Const = 1):\n    y.store(a * K * y.load())\n")
+
+
+def part() -> Any:
+    return api.ones((8,)).sync().partition((4,))
+
+
+def test_the_grid_in_brackets() -> None:
+    untyped: Any = SCALE
+    with pytest.raises(TypeError, match=r"scale\[\.\.\.\]: a launch gets its grid .* scale\(\.\.\.\)\.grid\(\(2,\)\)"):
+        untyped[(2,)](part(), 2.0)
+
+
+def test_misspelt_arguments_are_named() -> None:
+    with pytest.raises(ArgumentError, match=r"missing: a; it has none called b$"):
+        SCALE(part(), b=2.0)
+    with pytest.raises(ArgumentError, match=r"missing: a$"):
+        SCALE(part(), K=2)
+    with pytest.raises(GenericsError, match="no generic 'L'"):
+        SCALE(part(), 2.0, L=3)
+
+
+def test_scalars_are_plain_numbers() -> None:
+    for wrong, words in (
+        (np.array(2.0), r"got ndarray: array\(2\.\); an array of one element has \.item\(\)$"),
+        (api.ones((1,)).sync(), "annotate the parameter with Tensor$"),
+        (None, "must be a scalar of f32, got NoneType: None$"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=words):
+            SCALE(part(), wrong)
+
+
+def test_the_result_is_a_tuple_also_of_one() -> None:
+    op: Any = SCALE(part(), 2.0)
+    with pytest.raises(TypeError, match=r"yields a tuple of 2; .* \.first\(\)\.unpartition\(\.\.\.\)"):
+        op.unpartition()
+    assert op.first().unpartition().to_numpy().sync().tolist() == [2] * 8
+
+
+def test_there_are_backends_of_some_names() -> None:
+    with pytest.raises(UnsupportedTargetError, match="no backend 'gpu'; there are reference, cpu, cuda"):
+        ct.use_backend("gpu")
