@@ -20,7 +20,7 @@ from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
 from cutile.compile.specialize import Specialization
 from cutile.compile.store import DiskStore
-from cutile.errors import KernelTypeError
+from cutile.errors import KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
 from cutile.installation import advice, smells_of_installation
@@ -91,14 +91,17 @@ def front(request: Request) -> Program:
         KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
     """
     specialization = request.specialization
-    program = build(
-        request.function,
-        request.source,
-        specialization.parameters,
-        specialization.generics,
-        unsafe=request.declared.unsafe,
-        pointers=specialization.pointers,
-    )
+    try:
+        program = build(
+            request.function,
+            request.source,
+            specialization.parameters,
+            specialization.generics,
+            unsafe=request.declared.unsafe,
+            pointers=specialization.pointers,
+        )
+    except KernelError as error:  # it shows the place in the kernel; where in the compiler it was raised hides that
+        raise error.with_traceback(None) from error.__cause__
     request.declared.rules.note(program.function, specialization.generics, force=config.load().force_checks)
     if not any(op.effect >= Effect.WRITE for op in program.function.body.operations):
         raise KernelTypeError(

@@ -6,6 +6,7 @@ import ast
 import inspect
 import linecache
 import textwrap
+import tokenize
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -61,8 +62,8 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
         return _take_lambda(code)
     try:
         lines, first_line = inspect.getsourcelines(function)
-    except (OSError, TypeError) as error:
-        raise _missing(name, code.co_filename if code else "?") from error
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # the last two: text of something else
+        raise _missing(name, code.co_filename if code else "?") from None
     text = textwrap.dedent("".join(lines))
     margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     try:

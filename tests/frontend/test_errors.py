@@ -66,12 +66,13 @@ def register(file: str, text: str) -> None:
 
 
 def test_text_that_is_not_the_functions_is_not_taken_for_it() -> None:
-    register("<elsewhere>", "x = 1\ndef other(y): pass\n")
-    for source in ("def kernel(y): pass", "\ndef kernel(y): pass"):
-        scope: dict[str, Any] = {}
-        exec(compile(source, "<elsewhere>", "exec"), scope)
-        with pytest.raises(KernelError, match="source text cannot be found"):
-            take_source(scope["kernel"])
+    for text in ("x = 1\ndef other(y): pass\n", "x = 1\nexec('''\n"):
+        register("<elsewhere>", text)
+        for source in ("def kernel(y): pass", "\ndef kernel(y): pass"):
+            scope: dict[str, Any] = {}
+            exec(compile(source, "<elsewhere>", "exec"), scope)
+            with pytest.raises(KernelError, match="source text cannot be found"):
+                take_source(scope["kernel"])
 
 
 def test_the_caret_stands_under_the_expression() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 import cutile as ct
 from cutile import api
-from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, UnsupportedTargetError
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, KernelTypeError, UnsupportedTargetError
 from tests.support.kernels import kernel
 
 SCALE = kernel("def scale(y: Mut, a: f32, *, K: Const = 1):\n    y.store(a * K * y.load())\n")
@@ -49,6 +51,15 @@ def test_the_result_is_a_tuple_also_of_one() -> None:
     with pytest.raises(TypeError, match=r"yields a tuple of 2; .* \.first\(\)\.unpartition\(\.\.\.\)"):
         op.unpartition()
     assert op.first().unpartition().to_numpy().sync().tolist() == [2] * 8
+
+
+def test_a_mistake_in_a_kernel_is_not_buried_under_the_compiler() -> None:
+    wrong = kernel("def wrong(y: Mut):\n    if y.shape[0] > 1:\n        y.store(y.laod())\n")
+    with pytest.raises(KernelTypeError) as caught:
+        wrong(part()).sync()
+    files = [Path(each.filename) for each in traceback.extract_tb(caught.value.__traceback__)]
+    assert not any(file.parent.name == "frontend" for file in files if file.parent.parent.name == "cutile")
+    assert "            ^^^^^^" in str(caught.value)
 
 
 def test_there_are_backends_of_some_names() -> None:
