@@ -13,6 +13,9 @@ out = saxpy(y.partition((2, 2)), 2.0, x).sync()
 print(out.y.unpartition().to_host_vec().sync())
 """
 
+import sys
+from typing import TYPE_CHECKING
+
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import (
     DType,
@@ -57,7 +60,9 @@ from cutile.errors import (
     UninitialisedReadError,
     UnsupportedTargetError,
 )
+from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.host import Partition, SharedTensor, Tensor, TensorView, api
+from cutile.host.elsewhere import LANGUAGE
 from cutile.host.variables import Global
 from cutile.language import (
     OWNED,
@@ -239,6 +244,21 @@ from cutile.launch.target import interpret, use_backend
 from cutile.tile import Tile
 
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        words = LANGUAGE.get(name) or FUNCTIONS.get(name)
+        if name in api.__all__:
+            words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
+        remedy = f"; write {words}" if words else ""
+        raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
+
 
 __all__ = (
     "ArgumentError",

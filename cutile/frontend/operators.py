@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
+from cutile.dtypes import DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
@@ -201,6 +201,13 @@ def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
     return frame.emit(Broadcast(x=value, shape=shape))
 
 
+def _meeting(*dtypes: Any) -> str:
+    """The remedy where dtypes meet: convert to the one that loses least, which floats do before integers."""
+    low, high = sorted(dtypes, key=lambda each: (each.kind == "float", each.kind != "bool", each.bits))
+    one = "one" if low.kind == high.kind and low.bits == high.bits else f"the tile of {low}"
+    return f"Convert {one}: ct.convert_tile(tile, ct.{high.__name__})."
+
+
 def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = None) -> list[Value]:
     """Tiles of one type for `values`: numbers take the tiles' dtype, shapes broadcast.
 
@@ -224,7 +231,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
         if tile.tile.dtype is not dtype:
             frame.type_error(
                 f"{what}: tiles of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
-                remedy=f"Convert one: ct.convert_tile(tile, ct.{dtype}).",
+                remedy=_meeting(dtype, tile.tile.dtype),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
     made: list[Value] = []
@@ -308,12 +315,29 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
                 f"{SPELLING[kind]}: cannot use a {describe(value)}",
                 remedy=to_tile(value),
             )
+    if kind in (ast.Eq, ast.NotEq, ast.In, ast.NotIn):
+        _refuse_names_of_dtypes(frame, kind, *values)
     try:
         return PYTHON[kind](*values)
     except (TypeError, ValueError, ArithmeticError) as error:
         tuples = any(isinstance(value, tuple) for value in values)
         remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
         frame.type_error(f"{SPELLING[kind]}: {error}", remedy=remedy)
+
+
+def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
+    """`x.dtype == "f32"` and `x.dtype == np.float32` would be false, whatever x is."""
+    for dtype, other in ((left, right), (right, left)):
+        items = cast("tuple[Any, ...]", other) if isinstance(other, tuple) else (other,)
+        for each in items:
+            if isinstance(dtype, DTypeMeta) and isinstance(each, str | type) and not isinstance(each, DTypeMeta):
+                try:
+                    named = f"ct.{as_dtype(each).__name__}"
+                except TypeError:
+                    named = "a dtype such as ct.f32"
+                frame.type_error(
+                    f"{SPELLING[kind]}: a dtype never equals {describe(each)}", remedy=f"Compare it with {named}."
+                )
 
 
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:

@@ -10,7 +10,7 @@ device that it runs on. Arguments are checked at once. What a tensor itself can 
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -77,9 +77,12 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-def __getattr__(name: str) -> NoReturn:
-    remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else ""
-    raise AttributeError(f"module 'cutile.api' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else ""
+        words = f"module 'cutile.api' has no attribute {name!r}{remedy}"
+        raise AttributeError(words, name=name, obj=sys.modules[__name__])
 
 
 class Writable(Protocol):

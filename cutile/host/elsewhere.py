@@ -5,7 +5,7 @@ For the remedies of messages, and nothing else; `cutile/frontend/elsewhere.py` i
 
 from __future__ import annotations
 
-__all__ = ("FUNCTIONS", "KERNEL", "READ", "TENSORS")
+__all__ = ("FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS")
 
 READ = "tensor.to_numpy().sync(), or await tensor.to_numpy()"
 KERNEL = "a kernel (@cutile.entry), or compute with what to_numpy() gives"
@@ -49,6 +49,19 @@ TENSORS: dict[str, str] = {
     "zero_": "api.fill(tensor, 0)",
 }
 """By the name that another library has for it."""
+
+LANGUAGE: dict[str, str] = {
+    "Array": "Tensor for what a kernel reads, Mut for what it writes",
+    "Constant": "Const",
+    "ConstInt": "Const",
+    "autotune": ".generics([...]) for each candidate, and time them",
+    "constexpr": "Const",
+    "function": "nothing: a kernel calls plain Python functions",
+    "jit": "@ct.entry",
+    "kernel": "@ct.entry",
+    "synchronize": "op.sync(), await op, or stream.synchronize()",
+}
+"""By the name of what declares or launches kernels."""
 
 _FROM = "api.from_numpy(array), which takes lists, too"
 _JOINED = "api.empty(shape, dtype) and api.memcpy(whole[...].mut, part) for each"

@@ -108,6 +108,11 @@ BODIES: dict[str, str] = {
     "return_value": "return y.load()",
     # types
     "dtypes_that_differ": "y.store(y.load() + ct.convert_tile(y.load(), ct.f16))",
+    "dtypes_of_which_one_is_bool": "y.store((y.load() > 0.0) * y.load())",
+    "dtypes_of_one_size": "t = ct.constant(1, (8,), ct.f16) + ct.constant(1, (8,), ct.bf16)",
+    "dtype_by_its_name": "t = x.dtype == 'float32'",
+    "dtype_by_a_name_of_none": "t = x.dtype in (f32, 'flot32')",
+    "dtype_of_numpy": "t = x.dtype != np.float16",
     "shapes_that_differ": "y.store(y.load() + ct.constant(0.0, (3,), f32))",
     "float_beside_integers": "t = ct.iota((8,)) + 1.5",
     "number_too_large": "t = ct.iota((8,), ct.u8) + 300",

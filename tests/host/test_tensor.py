@@ -160,6 +160,22 @@ def test_names_of_other_libraries(x: Tensor) -> None:
     assert dir(api) == sorted(api.__all__)
 
 
+def test_names_of_the_language_of_other_libraries() -> None:
+    for name, words in elsewhere.LANGUAGE.items():
+        with pytest.raises(AttributeError, match=re.escape(f"'cutile' has no attribute {name!r}; write {words}")):
+            getattr(ct, name)
+        assert all(hasattr(ct, each) for each in re.findall(r"\bct\.(\w+)", words))
+    for name, words in (
+        ("zeros", "; write api.zeros on the host, and in a kernel ct.constant(0, shape, dtype)"),
+        ("from_numpy", "; write api.from_numpy"),
+        ("where", "; write ct.select(condition, a, b)"),
+        ("expp", "no attribute 'expp'"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(words) + "$"):
+            getattr(ct, name)
+    assert dir(ct) == sorted(ct.__all__)
+
+
 def test_what_those_messages_say_to_write_is_there(x: Tensor) -> None:
     for owner, remedies in (("tensor", elsewhere.TENSORS), ("api", elsewhere.FUNCTIONS)):
         for name, words in remedies.items():
