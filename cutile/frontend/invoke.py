@@ -34,7 +34,7 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
     if isinstance(function, Closure):
         return inline_closure(frame, function, node, args, kwargs)
     if isinstance(function, types.FunctionType):
-        if function.__module__.startswith(_HOST):
+        if (function.__module__ or "").startswith(_HOST):  # text run with exec() may have none
             remedy = elsewhere.for_function(function)
             frame.type_error(
                 f"{name} is called on the host, and not in a kernel",

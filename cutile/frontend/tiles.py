@@ -34,9 +34,9 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
         )
     wanted = dtype_of(frame, dtype, "constant")
     extents = () if shape == () else shape_of(frame, shape, "constant")
-    if wanted is f4e2m1fnx2:
+    if wanted is f4e2m1fnx2 and value != 0:
         frame.type_error(
-            "constant: f4e2m1fnx2 holds pairs, and one number is none",
+            "constant: f4e2m1fnx2 holds pairs, and one number is none, but for 0",
             remedy="Pack a constant of ct.f4e2m1fn: ct.constant(value, shape, ct.f4e2m1fn).pack().",
         )
     if wanted.kind == "bool":

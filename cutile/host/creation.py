@@ -14,7 +14,7 @@ import numpy as np
 from cuda_async import DeviceOp, ExecutionContext, Use, upload
 from cutile.conversion import convert as converted
 from cutile.conversion import element
-from cutile.dtypes import DTypeLike, i64
+from cutile.dtypes import DTypeLike, f4e2m1fnx2, i64
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous
@@ -41,6 +41,11 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
     given = np.asarray(value)
     if given.ndim != 0 or given.dtype.kind not in "biufV":
         raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")
+    if dtype is f4e2m1fnx2 and given != 0:
+        raise ArgumentError(
+            f"{function}: value: f4e2m1fnx2 holds pairs, and one number is none, but for 0; give the bytes: "
+            "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = given.astype(np.float64)
         made = element(given, dtype)

@@ -44,6 +44,11 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
         ArgumentError: it does not fit.
     """
     kind = dtype.kind
+    if dtype is f4e2m1fnx2:
+        raise ArgumentTypeError(
+            f"{kernel}: argument {name!r}: f4e2m1fnx2 holds pairs, and one number is none; declare a u8, and write "
+            f"ct.bitcast({name}, ct.f4e2m1fnx2)"
+        )
     if type(value) is float and kind in ("float", "storage"):  # the common case
         return value
     value = raw_scalar(value, kernel, name, f"a scalar of {dtype.name}")
@@ -53,7 +58,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
         return value
     if kind == "bool":
         raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool, got {value!r}")
-    if kind in ("float", "storage") and dtype is not f4e2m1fnx2:
+    if kind in ("float", "storage"):
         return float(value)
     if isinstance(value, float):
         if not math.isfinite(value) or not value.is_integer():

@@ -67,6 +67,19 @@ def test_creation_takes_them(dtype: DTypeLike) -> None:
     )
 
 
+TAKES = kernel("def takes(y: Mut, a: f4e2m1fnx2):\n    y.store(ct.broadcast(a, y.shape))\n", f4e2m1fnx2=f4e2m1fnx2)
+
+
+def test_pairs_of_zeros_are_zero() -> None:
+    """Everywhere else one number is no pair; a byte of a launch's is made one."""
+    text = "def pair(y: Mut, z: Mut, a: u8):\n    z.store(ct.constant(0, (4,), y.dtype))\n"
+    text += "    y.store(ct.broadcast(ct.bitcast(a, y.dtype), y.shape))\n"
+    y, z = (api.zeros((4,), f4e2m1fnx2).partition((4,)) for _ in range(2))
+    done = kernel(text)(y, z, 0x52).sync()
+    assert done.y.unpartition().to_numpy().sync().tolist() == [0x52] * 4
+    assert done.z.unpartition().to_numpy().sync().tolist() == [0] * 4
+
+
 @pytest.mark.parametrize(
     ("build", "error", "words"),
     [
@@ -74,6 +87,17 @@ def test_creation_takes_them(dtype: DTypeLike) -> None:
         (lambda: api.zeros((2,), f8e8m0fnu), ArgumentError, "0 is no value of f8e8m0fnu"),
         (lambda: api.full(float("nan"), (2,), f4e2m1fn), ArgumentError, "nan is no value of f4e2m1fn"),
         (lambda: api.eye(3, f8e8m0fnu), ArgumentTypeError, "f8e8m0fnu has no zero"),
+        (
+            lambda: api.ones((3,), f4e2m1fnx2),
+            ArgumentError,
+            "ones: value: f4e2m1fnx2 holds pairs, and one number is none",
+        ),
+        (lambda: api.fill(api.zeros((3,), f4e2m1fnx2).sync(), 1), ArgumentError, "holds pairs.*np.full"),
+        (
+            lambda: TAKES(api.zeros((4,), f4e2m1fnx2).partition((4,)), 2.5),
+            ArgumentTypeError,
+            "declare a u8, and write ct",
+        ),
         (lambda: api.arange(3, f4e2m1fnx2), ArgumentTypeError, "f4e2m1fnx2 holds pairs"),
         (lambda: api.from_numpy([1.0], f4e2m1fnx2), ArgumentTypeError, "expected an array of uint8"),
         (lambda: api.rand((2,), dtype=f8e5m2), ArgumentTypeError, "expected f32 or f64, got f8e5m2"),
@@ -125,9 +149,9 @@ def test_kernels_move_them(dtype: DTypeLike, backend: str) -> None:
     with Device.host(), use_backend(backend):
         count = 200 // (dtype.bits // 8)
         source = api.from_numpy(bits).sync().reinterpret(dtype, (count,))
-        target = api.full(1, (count,), dtype).sync()
-        one = _bits(target[:1].to_numpy().sync())
         pairs = dtype is f4e2m1fnx2
+        target = api.full(0 if pairs else 1, (count,), dtype).sync()
+        one = _bits(target[:1].to_numpy().sync())
         fill = "ct.constant(1, (64,), ct.f4e2m1fn).pack()" if pairs else "ct.constant(1, (32,), x.dtype)"
         done = kernel(COPY.format(one=fill))(target.partition((32,)), source, 1).sync()
         got = done.y.unpartition().to_numpy().sync().view(np.uint8).reshape(count, -1)
