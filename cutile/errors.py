@@ -17,6 +17,9 @@ CutileError
   CompilationError (RuntimeError)     Numba, NVVM or the linker refused generated code
   IRError (ValueError)                IR that breaks its own rules: a fault in cutile itself
   UnsupportedTargetError (ValueError) no backend, or an architecture that no backend knows
+  TuningError (RuntimeError)          a search for the fastest configuration came to nothing
+    ForeignLogError (ValueError)      a log is another search's, or no log
+    StaleRecordError (ValueError)     a record is of another kernel, other arguments or another device
 """
 
 from __future__ import annotations
@@ -166,3 +169,15 @@ class IRError(CutileError, ValueError):
 
 class UnsupportedTargetError(CutileError, ValueError):
     """No backend serves this, or the architecture is unknown."""
+
+
+class TuningError(CutileError, RuntimeError):
+    """A search for the fastest configuration came to nothing; says why each one could not be used."""
+
+
+class ForeignLogError(TuningError, ValueError):
+    """A log belongs to another search, or is none. Nothing is written to it."""
+
+
+class StaleRecordError(TuningError, ValueError):
+    """A record of a search says nothing about this kernel, these arguments or this device."""

@@ -8,11 +8,12 @@ do_bench_paired(lambda: one(...), lambda: other(...)).ratio      # how many time
 
 from cutile.bench.arms import FLUSH_BYTES, DeviceArm, Subject
 from cutile.bench.interval import CONFIDENCE, Interval, interval
-from cutile.bench.measure import BenchOptions, Measurement, do_bench, do_bench_paired, measure
+from cutile.bench.measure import DEFAULT_BENCH, BenchOptions, Measurement, do_bench, do_bench_paired, measure
 from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Paired, alone, compare
 
 __all__ = (
     "CONFIDENCE",
+    "DEFAULT_BENCH",
     "FLUSH_BYTES",
     "LEAST_PAIRS",
     "Arm",

@@ -92,6 +92,15 @@ def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     return plain_scalar(argument, parameter.dtype, kernel, parameter.name)
 
 
+def words_of_argument(checked: Checked) -> str:
+    """An argument as text, without addresses: what counts for how long a launch takes."""
+    if isinstance(checked, _VIEWS):
+        return f"{checked.facts.shape} {checked.facts.layout}"
+    if checked is None:
+        return "not known yet"
+    return "a pointer" if isinstance(checked, Pointer) else repr(checked)
+
+
 def _wrongly_mapped(kernel: str, parameter: Parameter) -> ArgumentTypeError:
     name = parameter.name
     if parameter.mapped:

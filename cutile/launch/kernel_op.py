@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,14 +22,18 @@ from cuda_async.op import BUILT
 from cuda_async.site import site_of
 from cuda_async.stream import expect_stream
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
-from cutile.launch.arguments import Checked, give_back, is_op
+from cutile.launch.arguments import Checked, give_back, is_op, words_of_argument
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.ready import Ready, check_devices
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
+
+_PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
+"""The line of the source at the end of a line of IR."""
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
@@ -296,6 +301,28 @@ class KernelOp(DeviceOp[Any]):
             target = target_of(device, self._backend)
             if not plan.is_compiled(target):
                 yield lambda: plan.compiled(target)
+
+    def request(self, device: Device) -> Request | None:
+        """What is to be compiled for `device`; None where an argument has to run first, or nothing is compiled."""
+        if self._plan is None or self._backend == INTERPRET:
+            return None
+        return self._plan.request(target_of(device, self._backend))
+
+    def code(self, device: Device) -> str:
+        """What a launch on `device` does, as text that stays the same when the kernel moves within its file.
+
+        Where an argument has to run first, the kernel's source text stands for it.
+        """
+        request = self.request(device)
+        if request is None:
+            return "\n".join(self._form.kernel.source.lines.values())
+        return _PLACE.sub("", self.render("ir"))
+
+    def words(self) -> str:
+        """Its arguments' layouts, extents and numbers, its grid and options, as text."""
+        names = self._form.kernel.signature.names
+        given = [f"{name} {words_of_argument(each)}" for name, each in zip(names, self._checked, strict=True)]
+        return f"{self._form.name}({', '.join(given)}) grid {self._grid} {self._options}"
 
     def bind(self, stream: Stream) -> BoundLaunch:
         """A launch of this on `stream` that can be repeated at the cost of the driver's call; compiles now.

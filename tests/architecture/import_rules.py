@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__main__": frozenset({"command"}),
     "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
     "bench": frozenset({"errors", "cuda_async"}),
+    "tune": frozenset({"errors", "config", "backend.registry", "compile", "launch", "bench", "cuda_async"}),
 }
 
 SIBLINGS = {  # folder -> parts of it that must not know one another

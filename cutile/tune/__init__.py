@@ -1,0 +1,42 @@
+"""Which configuration of a kernel is the fastest: tile extents, generics, compile options, anything that makes an op.
+
+    from cutile.tune import Autotuner
+
+    found = (
+        Autotuner("gemm")
+        .configs(BM=[64, 128], BN=[128, 256], BK=[32, 64])
+        .run(lambda c: gemm(z.mut.partition((c.BM, c.BN)), x, y).generics([c.BK]))
+    )
+    found.best                       # Config(BK=64, BM=128, BN=256)
+
+See docs/autotuning.md.
+"""
+
+from cutile.tune.log import TrialLog
+from cutile.tune.oracle import DeviceOracle, InvalidError, Oracle, WrongResultError
+from cutile.tune.record import Provenance, Record, ToolchainDriftWarning, load_verified
+from cutile.tune.space import Config, GridSearch, Searcher, space_hash
+from cutile.tune.trial import Invalid, Measured, Trial
+from cutile.tune.tuned import Tuned
+from cutile.tune.tuner import Autotuner
+
+__all__ = (
+    "Autotuner",
+    "Config",
+    "DeviceOracle",
+    "GridSearch",
+    "Invalid",
+    "InvalidError",
+    "Measured",
+    "Oracle",
+    "Provenance",
+    "Record",
+    "Searcher",
+    "ToolchainDriftWarning",
+    "Trial",
+    "TrialLog",
+    "Tuned",
+    "WrongResultError",
+    "load_verified",
+    "space_hash",
+)

@@ -1,0 +1,141 @@
+"""The log of a search: JSON lines, a header and one record for each configuration, so that a search goes on.
+
+    {"cutile.tune": 1, "name": "gemm", "space": "3f0c...", "parameters": ["BK", "BM"]}
+    {"config": {"BK": 64, "BM": 128}, "subject": "9b1d...", "measured": {"median_ms": 0.41, ...}}
+    {"config": {"BK": 64, "BM": 512}, "subject": "77ab...", "invalid": {"reason": "...", "stage": "compile"}}
+    {"runoff": [{"BK": 64, "BM": 128}, {...}], "subjects": ["9b1d...", "..."], "paired": {...}}
+
+Each line is written at once. One that a crash cut short is dropped; a file that is something else is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cutile.bench import Interval, Paired
+from cutile.errors import ForeignLogError
+from cutile.tune.space import Config, space_hash
+from cutile.tune.trial import Invalid, Measured, Trial
+
+FORMAT = 1
+
+
+class TrialLog:
+    """A search's log; without a path, nothing is kept.
+
+    Args:
+        path: the file; it is made, with its folder, when there is something to write.
+        name: the tuner's name.
+        parameters: the names of the space's parameters.
+
+    Attributes:
+        trials: what the file holds: the last record of each configuration and subject.
+        runoffs: comparisons of two, by their configurations and subjects.
+
+    Raises:
+        ForeignLogError: the file is another tuner's, another space's, or no log.
+    """
+
+    def __init__(self, path: Path | None, name: str, parameters: tuple[str, ...]) -> None:
+        self.path = path
+        self._header: dict[str, Any] = {
+            "cutile.tune": FORMAT,
+            "name": name,
+            "space": space_hash(parameters),
+            "parameters": sorted(parameters),
+        }
+        self.trials: dict[tuple[Config, str], Trial] = {}
+        self.runoffs: dict[tuple[tuple[Config, str], tuple[Config, str]], Paired] = {}
+        self._begun = False  # whether the file has a header
+        self._cut = False  # whether its last line has no end
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        text = path.read_bytes()
+        self._cut = bool(text) and not text.endswith(b"\n")
+        for number, line in enumerate(text.split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError:
+                if not self._begun and not json.dumps(self._header).encode().startswith(line):
+                    raise self._foreign(f"line {number} is no JSON") from None
+                continue  # cut short when its writer ended
+            if not isinstance(record, dict):
+                raise self._foreign(f"line {number} is no record")
+            self._take(number, record)  # pyright: ignore[reportUnknownArgumentType]
+
+    def _take(self, number: int, record: Mapping[str, Any]) -> None:
+        if "cutile.tune" in record:
+            for field, wanted in self._header.items():
+                if record.get(field) != wanted:
+                    raise self._foreign(f"its {field} is {record.get(field)!r}, this search's is {wanted!r}")
+            self._begun = True
+            return
+        if not self._begun:
+            raise self._foreign("it has no header")
+        try:
+            if "runoff" in record:
+                first, second = (
+                    (Config(config), subject)
+                    for config, subject in zip(record["runoff"], record["subjects"], strict=True)
+                )
+                self.runoffs[first, second] = _paired(record["paired"])
+                return
+            config = Config(record["config"])
+            outcome = Measured(**record["measured"]) if "measured" in record else Invalid(**record["invalid"])
+            self.trials[config, record["subject"]] = Trial(config, outcome, record["subject"], resumed=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._foreign(f"line {number} is no record of a search") from error
+
+    def _foreign(self, why: str) -> ForeignLogError:
+        return ForeignLogError(
+            f"{self.path} is not the log of the search {self._header['name']!r} over "
+            f"{', '.join(self._header['parameters'])}: {why}. Name another file with .log(path), or delete this one"
+        )
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def add(self, trial: Trial) -> None:
+        """Write a trial."""
+        kind = "measured" if isinstance(trial.outcome, Measured) else "invalid"
+        self._write({"config": dict(trial.config), "subject": trial.subject, kind: asdict(trial.outcome)})
+
+    def add_runoff(self, first: Trial, second: Trial, paired: Paired) -> None:
+        """Write a comparison of two."""
+        both = [first, second]
+        self._write(
+            {
+                "runoff": [dict(each.config) for each in both],
+                "subjects": [each.subject for each in both],
+                "paired": asdict(paired),
+            }
+        )
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self.path is None:
+            return
+        lines = [json.dumps(record)]
+        if not self._begun:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lines.insert(0, json.dumps(self._header))
+        text = ("\n" if self._cut else "") + "\n".join(lines) + "\n"
+        # One write at the end of the file: lines of two processes do not mix.
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+        self._begun, self._cut = True, False
+
+
+def _paired(record: Mapping[str, Any]) -> Paired:
+    first, second = record["repeats"]
+    return Paired(record["first_s"], record["second_s"], Interval(**record["ratio"]), (first, second))

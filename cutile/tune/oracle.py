@@ -1,0 +1,163 @@
+"""Who says what a configuration is worth: its operation, built, compiled, checked and timed on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from cuda_async import DeviceLostError, DeviceOp, Stream
+from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_bench, do_bench_paired
+from cutile.compile.ahead import Builders
+from cutile.compile.driver import Request
+from cutile.errors import ArgumentTypeError
+from cutile.launch.kernel_op import KernelOp
+from cutile.tune.record import Provenance
+from cutile.tune.space import Config
+from cutile.tune.trial import Invalid, Stage
+
+Candidate = Callable[[Config], DeviceOp[Any]]
+Judge = Callable[[Any], object]
+Poison = Callable[[], object]
+
+
+class WrongResultError(AssertionError):
+    """What a configuration computed was refused by the user's check."""
+
+
+class InvalidError(Exception):
+    """A configuration cannot be used; carries why.
+
+    Attributes:
+        outcome: the reason.
+    """
+
+    def __init__(self, outcome: Invalid) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+class Oracle(Protocol):
+    """What a search asks. The device is one; tests, and models, have theirs."""
+
+    def look(self, config: Config) -> str:
+        """What would be timed, as `Trial.subject`. Raises InvalidError where there is nothing to time."""
+        ...
+
+    def prepare(self, configs: Sequence[Config]) -> Sequence[Invalid | None]:
+        """Compile several at once; say for each why it cannot be used, if so."""
+        ...
+
+    def measure(self, config: Config) -> Measurement:
+        """How long it takes. Raises InvalidError where it fails, or computes something else."""
+        ...
+
+    def pair(self, first: Config, second: Config) -> Paired:
+        """Two of them in turn. Raises InvalidError where one fails."""
+        ...
+
+
+@dataclass
+class DeviceOracle:
+    """Times operations on a stream.
+
+    Attributes:
+        candidate: makes the operation of a configuration; called anew for each run.
+        stream: where they run.
+        bench: how long a measurement takes.
+        builders: what compiles ahead.
+        judge: looks at what the operation yields, after one run and before it is timed; false, or an AssertionError,
+            refuses it.
+        poison: spoils the outputs before that run; what it returns is run, if it is an operation.
+    """
+
+    candidate: Candidate
+    stream: Stream
+    builders: Builders
+    bench: BenchOptions = DEFAULT_BENCH
+    judge: Judge | None = None
+    poison: Poison | None = None
+
+    def _build(self, config: Config) -> DeviceOp[Any]:
+        made: object = self.candidate(config)
+        if isinstance(made, DeviceOp):
+            return made  # pyright: ignore[reportUnknownVariableType]
+        raise ArgumentTypeError(f"tuning takes a function from a Config to a DeviceOp; this one returned {made!r}")
+
+    def _at(self, stage: Stage, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except DeviceLostError as error:
+            raise InvalidError(Invalid.of(error, "lost")) from error
+        except Exception as error:
+            raise InvalidError(Invalid.of(error, "check" if isinstance(error, WrongResultError) else stage)) from error
+
+    def provenance(self, config: Config) -> Provenance:
+        """The facts of what a configuration's operation is. Raises InvalidError where it does not compile."""
+        op = self._at("build", lambda: self._build(config))
+        try:
+            return self._at("compile", lambda: Provenance.of(op, self.stream.device))
+        finally:
+            op.discard()
+
+    def look(self, config: Config) -> str:
+        """The digest of its facts, of how it is timed and of whether it is checked; see `Oracle`."""
+        found = self.provenance(config).subject
+        caches = {None: "", True: " cold", False: " warm"}[self.bench.clear_l2]
+        return f"{found}{caches}{' checked' if self.judge is not None else ''}"
+
+    def prepare(self, configs: Sequence[Config]) -> list[Invalid | None]:
+        """Build them all, compile in several processes; see `Oracle`."""
+        outcomes: list[Invalid | None] = [None] * len(configs)
+        requests: list[tuple[int, Request]] = []
+        for number, config in enumerate(configs):
+            try:
+                requests += [(number, each) for each in self._at("build", lambda config=config: self._requests(config))]
+            except InvalidError as error:
+                outcomes[number] = error.outcome
+        for (number, _), error in zip(requests, self.builders.compile([each for _, each in requests]), strict=True):
+            if error is not None:
+                outcomes[number] = Invalid.of(error, "compile")
+        return outcomes
+
+    def _requests(self, config: Config) -> list[Request]:
+        op, device = self._build(config), self.stream.device
+        try:
+            found = [each.request(device) for each in _parts(op) if isinstance(each, KernelOp)]
+            return [each for each in found if each is not None]
+        finally:
+            op.discard()
+
+    def measure(self, config: Config) -> Measurement:
+        """Run once and check, then time; see `Oracle`."""
+        self._at("run", self._spoil)  # before the operation is built, which holds its outputs
+        op = self._at("build", lambda: self._build(config))
+        for prepare in op.preparations(self.stream.device):
+            self._at("compile", prepare)
+        self._at("run", lambda: self._check(op))
+        return self._at("run", lambda: do_bench(lambda: self._build(config), self.bench, stream=self.stream))
+
+    def _spoil(self) -> None:
+        made = None if self.poison is None else self.poison()
+        if isinstance(made, DeviceOp):
+            cast("DeviceOp[Any]", made).sync_on(self.stream)
+
+    def _check(self, op: DeviceOp[Any]) -> None:
+        judge, found = self.judge, op.sync_on(self.stream)
+        if judge is None:
+            return
+        try:
+            verdict = judge(found)
+        except AssertionError as error:
+            raise WrongResultError(f"the result is wrong: {error}" if str(error) else "the result is wrong") from error
+        if verdict is not None and not verdict:
+            raise WrongResultError("the result is wrong")
+
+    def pair(self, first: Config, second: Config) -> Paired:
+        """Two of them in turn, A B A B; see `Oracle`."""
+        one, other = (lambda: self._build(first)), (lambda: self._build(second))
+        return self._at("run", lambda: do_bench_paired(one, other, self.bench, stream=self.stream))
+
+
+def _parts(op: DeviceOp[Any]) -> list[DeviceOp[Any]]:
+    return [op, *(each for part in op.parts() for each in _parts(part))]

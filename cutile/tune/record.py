@@ -1,0 +1,158 @@
+"""What was timed, as facts; and the record of a search's winner, which is used where those facts still hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cuda_async import Device, DeviceOp, default_device
+from cutile.backend.registry import backend
+from cutile.compile.key import own_digest
+from cutile.errors import StaleRecordError
+from cutile.launch.kernel_op import KernelOp
+from cutile.launch.target import INTERPRET, chosen_backend, target_of
+from cutile.tune.space import Config
+
+FORMAT = 1
+
+
+class ToolchainDriftWarning(UserWarning):
+    """A record was made with other versions than those installed: its winner may no longer be the fastest."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was timed, where, and made by what.
+
+    Attributes:
+        source: a digest of the kernels' code, helpers and captured values included; the same when it moves in its file.
+        arguments: the kernels with their arguments' layouts, extents and numbers, grids and options.
+        device: the device's name.
+        arch: what was compiled for.
+        toolchain: versions of cutile and of what it compiles with.
+    """
+
+    source: str
+    arguments: str
+    device: str
+    arch: str
+    toolchain: str
+
+    @classmethod
+    def of(cls, op: DeviceOp[Any], device: Device) -> Provenance:
+        """The facts of an operation that has not run. Kernels that `then` makes when it runs are not seen.
+
+        Raises:
+            KernelError: a kernel does not compile; shows the place.
+        """
+        kernels = list(_kernels(op))
+        source = hashlib.sha256("\0".join(each.code(device) for each in kernels).encode()).hexdigest()[:16]
+        chosen = chosen_backend()
+        target = target_of(device, None if chosen == INTERPRET else chosen)
+        made_by = f"cutile {own_digest()[:12]}, {backend(target.backend).version()}"
+        return cls(source, "; ".join(each.words() for each in kernels), device.name, target.arch, made_by)
+
+    @property
+    def subject(self) -> str:
+        """A digest of all of it."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
+
+
+def _kernels(op: DeviceOp[Any]) -> Iterator[KernelOp]:
+    if isinstance(op, KernelOp):
+        yield op
+    for part in op.parts():
+        yield from _kernels(part)
+
+
+@dataclass(frozen=True)
+class Record:
+    """The winner of a search.
+
+    Attributes:
+        name: the tuner's name.
+        space: the digest of the space's parameters.
+        config: the winner.
+        median_ms: how long it took.
+        provenance: what was timed.
+    """
+
+    name: str
+    space: str
+    config: Config
+    median_ms: float
+    provenance: Provenance
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON; the folder is made."""
+        where = Path(path)
+        where.parent.mkdir(parents=True, exist_ok=True)
+        made = {"cutile.tune.record": FORMAT, **asdict(self), "config": dict(self.config)}
+        where.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Record:
+        """Read one, whatever it is of; `load_verified` is what to use it by.
+
+        Raises:
+            StaleRecordError: the file is no record.
+            OSError: it cannot be read.
+        """
+        try:
+            found: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            if found["cutile.tune.record"] != FORMAT:
+                raise ValueError(found["cutile.tune.record"])
+            provenance = Provenance(**found["provenance"])
+            return cls(found["name"], found["space"], Config(found["config"]), found["median_ms"], provenance)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StaleRecordError(f"{path} is no record of a search") from error
+
+
+def load_verified(path: str | Path, candidate: Callable[[Config], DeviceOp[Any]], *, name: str | None = None) -> Record:
+    """A record, if it says something about this kernel, these arguments and this device.
+
+    Args:
+        path: what `Record.save` wrote.
+        candidate: the function that was tuned. It is called with the winner, to compare; its operation is not run.
+        name: the tuner's name, if it matters.
+
+    Raises:
+        StaleRecordError: the kernel's code, the arguments or the device are others, or the file is no record; says
+            which. A record is never used for want of a better one.
+        OSError: the file cannot be read.
+
+    Warns:
+        ToolchainDriftWarning: the same code was compiled by other versions then.
+    """
+    record = Record.load(path)
+    if name is not None and record.name != name:
+        raise StaleRecordError(f"{path} is the record of {record.name!r}, not of {name!r}")
+    op = candidate(record.config)
+    try:
+        now = Provenance.of(op, default_device())
+    finally:
+        op.discard()
+    then = record.provenance
+    for what, old, new in (
+        ("device is", f"{then.device} ({then.arch})", f"{now.device} ({now.arch})"),
+        ("kernel's code is", then.source, now.source),
+        ("arguments are", then.arguments, now.arguments),
+    ):
+        if old != new:
+            raise StaleRecordError(
+                f"{path}: the {what} not what was tuned: {old} then, {new} now; tune again, which takes what is "
+                "still right from the log"
+            )
+    if then.toolchain != now.toolchain:
+        warnings.warn(
+            f"{path} was made with {then.toolchain}; installed is {now.toolchain}: {record.config} may no longer be "
+            "the fastest",
+            ToolchainDriftWarning,
+            stacklevel=2,
+        )
+    return record

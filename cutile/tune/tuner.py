@@ -1,0 +1,214 @@
+"""`Autotuner`: a search as its user describes it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import platformdirs
+
+from cuda_async import Stream, default_device
+from cutile import config as settings
+from cutile.bench import DEFAULT_BENCH, BenchOptions
+from cutile.compile.ahead import Builders
+from cutile.errors import TuningError
+from cutile.tune.log import TrialLog
+from cutile.tune.oracle import Candidate, DeviceOracle, Judge, Oracle, Poison
+from cutile.tune.progress import Progress, default_progress
+from cutile.tune.record import Record
+from cutile.tune.search import Keep, Search
+from cutile.tune.space import Config, GridSearch, Searcher, space_hash
+from cutile.tune.tuned import Tuned
+
+AHEAD = 4
+"""Kernels that are compiled ahead, for each process that compiles."""
+
+
+class Autotuner:
+    """A search for the fastest configuration. Its methods describe it, and return it; `run` does it.
+
+    Args:
+        name: what it is called, in its log and its record.
+
+    Example:
+        >>> from cutile import Mut, Tensor, api, f32
+        >>> from cutile.bench import BenchOptions
+        >>> @ct.entry
+        ... def saxpy(y: Mut, a: f32, x: Tensor):
+        ...     y.store(a * ct.load_tile_like(x, y) + y.load())
+        >>> x, y = (api.ones((1 << 16,)).sync() for _ in range(2))
+        >>> found = (
+        ...     Autotuner("saxpy")
+        ...     .configs(tile=[64, 4096])
+        ...     .bench(BenchOptions(warmup_ms=1, rep_ms=5))
+        ...     .run(lambda config: saxpy(y.mut.partition((config.tile,)), 2.0, x))
+        ... )
+        >>> found.best.tile in (64, 4096), len(found.trials)
+        (True, 2)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._searcher: Searcher | None = None
+        self._keeps: list[Keep] = []
+        self._required: list[Config] = []
+        self._budget_s: float | None = None
+        self._bench = DEFAULT_BENCH
+        self._log: Path | None = None
+        self._kept = True
+        self._judge: Judge | None = None
+        self._poison: Poison | None = None
+        self._workers: int | None = None
+        self._limit_s: float | None = None
+        self._progress: Progress | None = None
+        self._shown = True
+
+    # -- what is searched ---------------------------------------------------------------------
+
+    def configs(
+        self, space: Searcher | Iterable[Mapping[str, Any]] | None = None, /, **axes: Iterable[Any]
+    ) -> Autotuner:
+        """What is tried: every combination of the values given by name, a list of configurations, or a `Searcher`.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if space is not None and hasattr(space, "ask") and not axes:
+            self._searcher = cast("Searcher", space)
+        else:
+            self._searcher = GridSearch(cast("Iterable[Mapping[str, Any]] | None", space), **axes)
+        return self
+
+    def prune(self, keep: Keep) -> Autotuner:
+        """Try those alone for which `keep(config)` is true; of several, all have to be."""
+        self._keeps.append(keep)
+        return self
+
+    def require(self, *configs: Mapping[str, Any]) -> Autotuner:
+        """Measure these first, whatever the budget: what the winner has to beat.
+
+        It is an error when one of them cannot be measured, or is not in the space.
+        """
+        self._required += [each if isinstance(each, Config) else Config(each) for each in configs]
+        return self
+
+    def budget(self, seconds: float) -> Autotuner:
+        """Begin no further configuration after so many seconds, and return the best so far."""
+        self._budget_s = seconds
+        return self
+
+    # -- how it is measured -------------------------------------------------------------------
+
+    def bench(self, options: BenchOptions | None = None, /, **changes: Any) -> Autotuner:
+        """How long a measurement takes: options, or some of them by name."""
+        self._bench = replace(options or self._bench, **changes)
+        return self
+
+    def check(self, judge: Judge, *, poison: Poison | None = None) -> Autotuner:
+        """Refuse configurations whose results are wrong: each is run once and judged before it is timed.
+
+        Args:
+            judge: gets what the operation yields. False, or an AssertionError, refuses it; None and true pass.
+            poison: called before that run, to spoil the outputs; an operation that it returns is run. Without it, what
+                an earlier configuration computed may pass for what this one did not.
+        """
+        self._judge, self._poison = judge, poison
+        return self
+
+    def compile(self, *, workers: int | None = None, limit_s: float | None = None) -> Autotuner:
+        """How kernels are compiled ahead: by so many processes, each kernel within so many seconds.
+
+        By default, by one process for each core where there are enough kernels to be worth it. What takes longer than
+        `limit_s`, or ends the process that compiles it, is invalid; the search goes on.
+        """
+        self._workers, self._limit_s = workers, limit_s
+        return self
+
+    # -- what is kept and shown ---------------------------------------------------------------
+
+    def log(self, path: str | Path | None) -> Autotuner:
+        """Keep trials in this file; None keeps nothing.
+
+        By default they are in the cache folder, in a file for each name and set of parameters. A configuration is
+        measured again where the kernel's code, its arguments, the device or the toolchain has changed.
+        """
+        self._log, self._kept = (None if path is None else Path(path)), path is not None
+        return self
+
+    def progress(self, tell: Progress | None) -> Autotuner:
+        """Have `tell(trials, total)` called after each trial. By default a notebook draws a table; None does not."""
+        self._progress, self._shown = tell, tell is not None
+        return self
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
+        """Search, on the default device.
+
+        What fails for a configuration, wherever it does, makes that one invalid, and the search goes on. Of the two
+        best the winner is found by a run-off, A B A B.
+
+        Args:
+            candidate: makes the operation of a configuration; called anew for each run, outside of what is timed.
+            stream: where it runs; a new stream by default.
+
+        Raises:
+            TuningError: nothing could be measured, or what is required could not be; says why.
+            ForeignLogError: the log is another search's.
+        """
+        where = default_device().new_stream() if stream is None else stream
+        with where.device, Builders(self._workers, self._limit_s) as builders:
+            oracle = DeviceOracle(candidate, where, builders, self._bench, self._judge, self._poison)
+            return self.run_with(oracle, ahead=AHEAD * max(builders.workers, 1))
+
+    async def run_async(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
+        """`run` on a thread of its own, so that the event loop goes on. Cancelling it does not end the search."""
+        return await asyncio.to_thread(self.run, candidate, stream=stream)
+
+    def run_with(self, oracle: Oracle, *, ahead: int = 1) -> Tuned:
+        """Search by asking somebody else than a device; it prepares `ahead` configurations at once. Raises as `run`."""
+        searcher = self._searcher
+        if searcher is None:
+            raise TuningError(f"{self.name}: there is nothing to try; say what with .configs(block=[64, 128])")
+        total = self._check_required(searcher)
+        if isinstance(searcher, GridSearch):
+            self._searcher = GridSearch(searcher)  # so that it can be run again
+        log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters))
+        progress = self._progress or (default_progress(self.name) if self._shown else None)
+        search = Search(
+            self.name, oracle, searcher, log, self._keeps, list(dict.fromkeys(self._required)), self._budget_s, ahead,
+            total, progress,
+        )  # fmt: skip
+        search.run()
+        winner, finalists, runoff, remarks = search.finish()
+        assert winner.median_ms is not None
+        record = None
+        if isinstance(oracle, DeviceOracle):
+            space = space_hash(searcher.parameters)
+            record = Record(self.name, space, winner.config, winner.median_ms, oracle.provenance(winner.config))
+        return Tuned(
+            self.name, winner.config, tuple(search.trials.values()), runoff, tuple(each.config for each in finalists),
+            record, search.out_of_time, tuple(remarks), log.path,
+        )  # fmt: skip
+
+    def _check_required(self, searcher: Searcher) -> int | None:
+        """How many there are to try, where that is known. Raises TuningError for what is required and not there."""
+        kept = None
+        if isinstance(searcher, GridSearch):
+            kept = {each for each in searcher if all(keep(each) for keep in self._keeps)}
+        for each in self._required:
+            if not all(keep(each) for keep in self._keeps) or (kept is not None and each not in kept):
+                raise TuningError(f"{self.name}: {each} is required, and is not among what is tried after pruning")
+        return None if kept is None else len(kept)
+
+    def _path(self, searcher: Searcher) -> Path | None:
+        found = settings.load()
+        if self._log is not None or not self._kept or not found.disk_cache:
+            return self._log
+        folder = found.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+        name = re.sub(r"[^\w.-]+", "_", self.name)
+        return folder / "tune" / f"{name}-{space_hash(searcher.parameters)}.jsonl"

@@ -1,0 +1,87 @@
+"""Kernels compiled ahead by other processes: they end up in the disk cache; what fails there fails alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutile import CompilationError, KernelError, api
+from cutile.backend.registry import target_named
+from cutile.compile.ahead import Builders, Job, job_of
+from cutile.compile.driver import Request, compile_kernel
+from tests.support.kernels import kernel
+
+ADD = kernel("def add(y: Mut, x: Tensor, *, N: Const = 1):\n    y.store(y.load() + ct.load_tile_like(x, y) * N)\n")
+WRONG = kernel("def wrong(y: Mut):\n    y.store(y.load() + nothing)\n")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
+
+
+def request_of(factor: int) -> Request:
+    x = api.meta((256,))
+    op = ADD(x.mut.partition((64,)), api.meta((256,)), N=factor)
+    try:
+        found = op.request(x.device)
+        assert found is not None
+        return replace(found, target=target_named("cpu"))
+    finally:
+        op.discard()
+
+
+def wrong() -> Request:
+    request = request_of(1)
+    cache = WRONG.cache
+    only = {"y": request.specialization.parameters["y"]}
+    specialization = replace(request.specialization, parameters=only)
+    return replace(request, function=cache.function, source=cache.source, specialization=specialization)
+
+
+@pytest.mark.slow
+def test_kernels_are_built_by_others_and_found_in_the_cache() -> None:
+    requests = [*(request_of(n) for n in range(1, 9)), request_of(3), wrong()]
+    with Builders(workers=2) as builders:
+        *fine, failed = builders.compile(requests)
+        assert fine == [None] * 9
+        assert isinstance(failed, KernelError)
+        assert "nothing" in str(failed)
+        assert builders.compile(requests[:9]) == [None] * 9
+    for request in requests[:9]:
+        assert job_of(request) is None
+        assert compile_kernel(request).from_disk
+
+
+@pytest.mark.slow
+def test_what_ends_its_process_fails_alone() -> None:
+    """Another process takes its place."""
+    good = job_of(request_of(1))
+    assert good is not None
+    bad = Job("0" * 64, replace(good.source, text="import os\nos._exit(3)\n"), good.target)
+    with Builders(workers=1, limit_s=60) as builders:
+        answers = builders._build([bad, good])  # pyright: ignore[reportPrivateUsage]
+    assert answers[0] == (None, "the compiler's process ended with status 3")
+    assert answers[1][0] is not None
+
+
+def test_what_takes_too_long_is_given_up() -> None:
+    """No process is ready within a millisecond."""
+    with Builders(workers=1, limit_s=0.001) as builders:
+        (error,) = builders.compile([request_of(1)])
+    assert isinstance(error, CompilationError)
+    assert str(error) == "compiling took longer than 0.001 s"
+
+
+def test_few_kernels_are_left_for_their_launch() -> None:
+    with Builders(workers=8) as builders:
+        assert builders.compile([request_of(1), request_of(2)]) == [None, None]
+    assert job_of(request_of(1)) is not None
+
+
+def test_without_a_disk_cache_nothing_is_built_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTILE_DISK_CACHE", "0")
+    with Builders(workers=8, limit_s=1e-9) as builders:
+        assert builders.compile([request_of(n) for n in range(20)]) == [None] * 20
