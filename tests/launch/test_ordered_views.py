@@ -107,6 +107,32 @@ def test_a_block_sees_what_came_before_the_flag_that_it_acquires(backend: str) -
     np.testing.assert_array_equal(y, x.cumsum(0))
 
 
+FLAGS = """
+def chain(y: Mut, flags: Mut):
+    i, _, _ = ct.get_tile_block_id()
+    rows, done = y.partition_full_mut(y.shape), flags.partition_full_mut((1, 512))
+    one = flags.partition_full_mut((1, 1))
+    found = y.load()
+    if i > 0:
+        watched = (i * 37) % 512
+        before = ct.load_view_tko(one, (i - 1, watched), ct.ordering.ACQUIRE)
+        while before.reshape(()) == 0:
+            before = ct.load_view_tko(one, (i - 1, watched), ct.ordering.ACQUIRE)
+        found = found + rows.load((i - 1, 0))
+    rows.store(found, (i, 0))
+    ct.store_view_tko(done, ct.constant(1, (1, 512), i32), (i, 0), ct.ordering.RELEASE)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_element_of_a_released_tile_is_a_flag(backend: str) -> None:
+    """As above; of the flags that one store releases, each block waits for another one."""
+    x = np.random.default_rng(3).integers(0, 9, (200, 2048)).astype(np.float32)
+    y, flags = x.copy(), np.zeros((200, 512), np.int32)
+    launch(ct.entry(unsafe=True)(define(FLAGS)), (y, (1, 2048)), (flags, (1, 512)), backend=backend)
+    np.testing.assert_array_equal(y, x.cumsum(0))
+
+
 def test_a_tile_that_is_not_there_is_refused_as_ever() -> None:
     text = (
         "def f(y: Mut, x: Tensor, n: i32):\n    y.store(ct.load_view_tko(x.partition((4,)), n, ct.ordering.ACQUIRE))\n"

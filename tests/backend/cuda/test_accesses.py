@@ -164,9 +164,25 @@ def test_ordered_accesses_of_tiles_reach_the_machine(arch: str, tmp_path: Path) 
     made = safe(text, y=mut(256), x=tensor(1))
     seen = found(made, tmp_path, arch)
     stores = total(seen, "ST", "STRONG", "GPU")
-    assert total(seen, "LD", "STRONG", "SYS") == stores == total(seen, "MEMBAR", "GPU") > 0
+    assert total(seen, "LD", "STRONG", "SYS") == stores > 1
+    assert total(seen, "MEMBAR", "GPU") == 1  # for all elements of a thread
     assert total(seen, "LDG") == total(seen, "LDG", "STRONG", "SYS")  # and no other
     assert compiled(made, arch).facts["spills"] == 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("order", "fences"), [("RELAXED", 0), ("RELEASE", 1), ("ACQ_REL", 1)])
+def test_updates_of_a_tile_are_released_by_one_fence(order: str, fences: int, arch: str, tmp_path: Path) -> None:
+    text = "def k(p: ct.Ptr[i32]):\n    lanes = p.offset(ct.iota((256,)))\n"
+    for number, update in enumerate(("atomic_rmw_tko(lanes, 7, ct.atomic.ADD,", "atomic_cas_tko(lanes, 0, 1,")):
+        whole = (
+            f"    seen, _ = ct.{update} ct.ordering.{order}, ct.scope.DEVICE)\n    p.store(ct.reduce_sum(seen, 0))\n"
+        )
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        seen = found(unsafe(text + whole, i32), folder, arch)
+        assert total(seen, "MEMBAR", "GPU") == fences, update
+        assert total(seen, "ATOM") > 1
 
 
 SPEAK = """

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import as_flag, both
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, narrow, number, widen
-from cutile.backend.cuda.intrinsics.pointer import REGISTERS, SCOPES, Exchange, Lanes, narrowed, widened
+from cutile.backend.cuda.intrinsics.pointer import REGISTERS, SCOPES, Exchange, Lanes, narrowed, release_once, widened
 from cutile.backend.cuda.layout import Layout
 from cutile.dtypes import DTypeLike, bf16, bool_, f16, u64
 
@@ -82,20 +81,20 @@ def update(
     """
     count = layout.registers if layout is not None else 0
     reduces = not used and kind != "xchg" and order in ("relaxed", "release")
-    where = f".{order}.{SCOPES[scope]}"
-    text = f"{'red' if reduces else 'atom'}{where}.global.{_instruction(kind, dtype)}"
 
     def generate(b: Any, values: list[Any]) -> Any:
         lanes = Lanes(b, layout)
-        columns = [unpack(b, value, count) for value in values]
+        addresses, operands, masks = (unpack(b, value, count) for value in values)
+        active = lanes.active(masks)
+        where = f".{release_once(b, order, scope, active)}.{SCOPES[scope]}"
+        text = f"{'red' if reduces else 'atom'}{where}.global.{_instruction(kind, dtype)}"
         found: list[Any] = []
-        for register, (address, value, mask) in enumerate(zip(*columns, strict=True)):
-            active = as_flag(both(b, mask, lanes.mine(register)))
+        for address, value, flag in zip(addresses, operands, active, strict=True):
             if native:
                 operand = widened(b, dtype, value)
-                found.append(_one(b, dtype, address, [operand], active, text, not reduces))
+                found.append(_one(b, dtype, address, [operand], flag, text, not reduces))
             else:
-                found.append(_add_in_a_loop(b, dtype, address, value, active, where))
+                found.append(_add_in_a_loop(b, dtype, address, value, flag, where))
         if exchange is not None:
             found = lanes.hand_on(dtype, found, exchange)
         return pack(b, found, count)
@@ -110,16 +109,16 @@ def compare_and_swap(
 ) -> Any:
     """`f(addresses, expected, value, mask)`: what was there before, 0 where the mask is not set."""
     count = layout.registers if layout is not None else 0
-    text = f"atom.{order}.{SCOPES[scope]}.global.cas.b{dtype.bits}"
 
     def generate(b: Any, values: list[Any]) -> Any:
         lanes = Lanes(b, layout)
-        columns = [unpack(b, value, count) for value in values]
+        *columns, masks = (unpack(b, value, count) for value in values)
+        active = lanes.active(masks)
+        text = f"atom.{release_once(b, order, scope, active)}.{SCOPES[scope]}.global.cas.b{dtype.bits}"
         found: list[Any] = []
-        for register, (address, expected, value, mask) in enumerate(zip(*columns, strict=True)):
-            active = as_flag(both(b, mask, lanes.mine(register)))
+        for address, expected, value, flag in zip(*columns, active, strict=True):
             operands = [widened(b, dtype, expected), widened(b, dtype, value)]
-            found.append(_one(b, dtype, address, operands, active, text, True))
+            found.append(_one(b, dtype, address, operands, flag, text, True))
         if exchange is not None:
             found = lanes.hand_on(dtype, found, exchange)
         return pack(b, found, count)

@@ -6,6 +6,7 @@ that counts, by the first of them alone; then it is handed to the others through
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -64,6 +65,10 @@ class Lanes:
             return self.b.icmp_unsigned("==", thread(self.b), i32c(0))
         return both(self.b, self.at.owner(), self.inside(register))
 
+    def active(self, masks: Sequence[Any]) -> list[Any]:
+        """For each register, whether this thread accesses its element."""
+        return [as_flag(both(self.b, mask, self.mine(register))) for register, mask in enumerate(masks)]
+
     def hand_on(self, dtype: DTypeLike, elements: Sequence[Any], exchange: Exchange) -> list[Any]:
         """The elements of the threads that acted, in all threads that hold them."""
         b, (offset, fence) = self.b, exchange
@@ -99,6 +104,22 @@ def widened(b: Any, dtype: DTypeLike, value: Any) -> Any:
 def narrowed(b: Any, dtype: DTypeLike, bits: Any) -> Any:
     """An element from a register that PTX gave."""
     return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
+
+
+def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
+    """What is left of an access's order for each of a thread's elements, once one fence has released for all of them.
+
+    A fence and a strong write after it are a release pattern of PTX's memory model (section 'Release and Acquire
+    Patterns'), whichever write that is, and as many as there are. A release for each element would be as many
+    fences, which wait for all that the thread wrote. One access of a tile does not order its elements among themselves.
+    """
+    left = {"release": "relaxed", "acq_rel": "acquire"}.get(order)
+    if left is None or len(active) < 2:
+        return order
+    some = functools.reduce(b.or_, active)
+    text = f"{{.reg .pred p; setp.ne.b32 p, $0, 0; @p fence.acq_rel.{SCOPES[scope]};}}"
+    asm(b, VOID, [b.zext(some, I32)], text, "r,~{memory}", effect=True)
+    return left
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, access: str, constant: bool) -> Any:
@@ -140,15 +161,15 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str) -> An
     """`f(addresses, value, mask)`: write the elements where the mask is set."""
     count = layout.registers if layout is not None else 0
     letter, kind, _, _ = REGISTERS[dtype.bits]
-    access = "st.global" if order == "weak" else f"st.{order}.{SCOPES[scope]}.global"
-    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
 
     def generate(b: Any, values: list[Any]) -> None:
-        lanes = Lanes(b, layout)
-        columns = [unpack(b, value, count) for value in values]
-        for register, (address, value, mask) in enumerate(zip(*columns, strict=True)):
-            active = as_flag(both(b, mask, lanes.mine(register)))
-            operands = [widened(b, dtype, value), address, b.zext(active, I32)]
+        addresses, elements, masks = (unpack(b, value, count) for value in values)
+        active = Lanes(b, layout).active(masks)
+        left = release_once(b, order, scope, active)
+        access = "st.global" if order == "weak" else f"st.{left}.{SCOPES[scope]}.global"
+        text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
+        for address, element, flag in zip(addresses, elements, active, strict=True):
+            operands = [widened(b, dtype, element), address, b.zext(flag, I32)]
             asm(b, VOID, operands, text, f"{letter},l,r,~{{memory}}", effect=True)
 
     operands = [frag(u64, count), frag(dtype, count), frag(bool_, count)]
