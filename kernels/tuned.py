@@ -74,7 +74,7 @@ def _products(device: Device) -> Mapping[str, Sequence[Any]]:
             "halved": (False,),
         }  # fmt: skip
     return {
-        "rows": (64, 128, 192, 256), "columns": (64, 96, 128, 160, 192, 224, 256), "depth": (32, 64, 128),
+        "rows": (64, 128, 192, 256), "columns": (96, 128, 192, 256), "depth": (64, 128),
         "cluster": (1, 2), "halved": (False, True),
     }  # fmt: skip
 
