@@ -33,8 +33,8 @@ class DeviceArm:
             itself.
         stream: where it runs; a new stream of the default device by default.
         clear_l2: whether each run finds the caches cold. By default a GPU's L2 is cleared and the CPU's caches are not.
-            A GPU's runs with a warm cache are replays of a graph without a pause, so that launches do not count; so are
-            those of an operation or a graph on the CPU.
+            With False, what is timed are replays of a graph without a pause, on the CPU too, so that launches do not
+            count; so are an operation or a graph on the CPU by default.
         name: for tables.
 
     Raises:
@@ -61,23 +61,22 @@ class DeviceArm:
         self._graph: CudaGraph[Any] | None = subject if isinstance(subject, CudaGraph) else None
         if isinstance(subject, DeviceOp):
             self._graph = self._own = self._record(cast("DeviceOp[Any]", subject))
-        elif self._graph is None and self._gpu and not self._clear:
-            make = cast("Callable[[], object]", subject)
-            self._operation(make()).sync_on(self.stream)  # compiled and loaded outside of the recording
-            self._graph = self._own = self._record(self._operation(make()))
-        self._build = cast("Callable[[], object]", subject) if self._graph is None else self._graph.launch
+        self._make = cast("Callable[[], object]", subject) if self._graph is None else self._graph.launch
+        self._replays = clear_l2 is False or (self._graph is not None and not self._clear)
+        self._ready = False
+        self._works_itself = False  # a function that does work of the CPU, and makes no operation
 
     @property
     def batches(self) -> bool:
         """Whether a run of several computations is one measurement, of all of them without a pause."""
-        return self._graph is not None and not self._clear
+        return self._replays
 
     def _record(self, op: DeviceOp[Any]) -> CudaGraph[Any]:
         for prepare in op.preparations(self.stream.device):
             prepare()
         return op.graph_on(self.stream)
 
-    def _operation(self, made: object) -> DeviceOp[Any]:
+    def _operation(self, made: Any) -> DeviceOp[Any]:
         if isinstance(made, DeviceOp):
             return cast("DeviceOp[Any]", made)
         raise ArgumentTypeError(
@@ -89,19 +88,41 @@ class DeviceArm:
 
     def run(self, repeats: int) -> float:
         """Compute `repeats` times; return the seconds of the device."""
-        if self._graph is not None and not self._clear:
-            _Replays(self._graph, repeats, self.mark).sync_on(self.stream)
-            self._end.synchronize()
-            return self._start.elapsed_time(self._end) / 1e3
+        if self._replays:
+            return self._replay(repeats)
         once = self._between_events if self._gpu else self._by_the_wall
         return sum(once() for _ in range(repeats))
+
+    def _replay(self, repeats: int) -> float:
+        """Replay a graph; one of its own is recorded for each turn, so that between turns nobody's tensors are held."""
+        if self._graph is not None:
+            return self._between_marks(self._graph, repeats)
+        if not self._ready:
+            self._run_once()  # compiled and loaded outside of the recording
+            self._ready = True
+        if self._works_itself:
+            return sum(self._by_the_wall() for _ in range(repeats))
+        with self._record(self._operation(self._make())) as graph:
+            graph.take_output()  # partitions hold their tensors as long as somebody has them
+            return self._between_marks(graph, repeats)
+
+    def _run_once(self) -> None:
+        made: Any = self._make()
+        self._works_itself = not isinstance(made, DeviceOp) and not self._gpu
+        if not self._works_itself:
+            self._operation(made).sync_on(self.stream)
+
+    def _between_marks(self, graph: CudaGraph[Any], repeats: int) -> float:
+        _Replays(graph, repeats, self.mark).sync_on(self.stream)
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1e3
 
     def mark(self, *, end: bool) -> None:
         """Record where a batch begins or ends."""
         (self._end if end else self._start).record(self.stream)
 
     def _between_events(self) -> float:
-        op = self._operation(self._build())
+        op = self._operation(self._make())
         self._empty_caches()
         # The closures run while the chain is submitted, so the events stand right before and behind the work.
         before = value(None).map(lambda _: self.mark(end=False))
@@ -114,7 +135,7 @@ class DeviceArm:
             self._empty_caches()
             self.stream.synchronize()
         start = time.perf_counter()
-        made = self._build()
+        made = self._make()
         if isinstance(made, DeviceOp):
             op = cast("DeviceOp[Any]", made)
             start = time.perf_counter()  # it has been built before

@@ -25,7 +25,8 @@ class BenchOptions:
         rep_ms: milliseconds of runs that count,
         min_reps: but not fewer runs than these,
         max_reps: nor more than these.
-        clear_l2: whether each run finds cold caches; by default it does on a GPU and not on the CPU. See `DeviceArm`.
+        clear_l2: whether each run finds cold caches; by default it does on a GPU and not on the CPU. With False,
+            launches do not count either. See `DeviceArm`.
 
     Raises:
         ValueError: a number of runs that is none, or negative times.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from cuda_async import DeviceLostError, DeviceOp, Stream
@@ -77,6 +78,7 @@ class DeviceOracle:
     bench: BenchOptions = DEFAULT_BENCH
     judge: Judge | None = None
     poison: Poison | None = None
+    _seen: dict[Config, Provenance] = field(default_factory=dict[Config, Provenance], init=False)
 
     def _build(self, config: Config) -> DeviceOp[Any]:
         made: object = self.candidate(config)
@@ -87,13 +89,22 @@ class DeviceOracle:
     def _at(self, stage: Stage, action: Callable[[], Any]) -> Any:
         try:
             return action()
-        except DeviceLostError as error:
-            raise InvalidError(Invalid.of(error, "lost")) from error
         except Exception as error:
-            raise InvalidError(Invalid.of(error, "check" if isinstance(error, WrongResultError) else stage)) from error
+            if isinstance(error, DeviceLostError):
+                stage = "lost"
+            elif isinstance(error, WrongResultError):
+                stage = "check"
+            traceback.clear_frames(error.__traceback__)  # they hold the arguments, which others are to have
+            raise InvalidError(Invalid.of(error, stage)) from error
 
     def provenance(self, config: Config) -> Provenance:
         """The facts of what a configuration's operation is. Raises InvalidError where it does not compile."""
+        found = self._seen.get(config)
+        if found is None:
+            found = self._seen[config] = self._provenance(config)
+        return found
+
+    def _provenance(self, config: Config) -> Provenance:
         op = self._at("build", lambda: self._build(config))
         try:
             return self._at("compile", lambda: Provenance.of(op, self.stream.device))
@@ -130,12 +141,16 @@ class DeviceOracle:
 
     def measure(self, config: Config) -> Measurement:
         """Run once and check, then time; see `Oracle`."""
+        self._try_once(config)
+        return self._at("run", lambda: do_bench(lambda: self._build(config), self.bench, stream=self.stream))
+
+    def _try_once(self, config: Config) -> None:
+        """Run and check. When it returns nothing holds the arguments: partitions end with those who have them."""
         self._at("run", self._spoil)  # before the operation is built, which holds its outputs
         op = self._at("build", lambda: self._build(config))
         for prepare in op.preparations(self.stream.device):
             self._at("compile", prepare)
         self._at("run", lambda: self._check(op))
-        return self._at("run", lambda: do_bench(lambda: self._build(config), self.bench, stream=self.stream))
 
     def _spoil(self) -> None:
         made = None if self.poison is None else self.poison()

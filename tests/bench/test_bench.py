@@ -135,6 +135,19 @@ def test_a_function_on_the_cpu_may_do_the_work_itself() -> None:
     x = np.ones(1 << 16)
     stream = Device.host().new_stream()
     assert do_bench(lambda: np.sqrt(x), QUICK, stream=stream).min_ms > 0
+    warm = BenchOptions(warmup_ms=0, rep_ms=1, clear_l2=False)
+    assert do_bench(lambda: np.sqrt(x), warm, stream=stream).min_ms > 0
+
+
+def test_launches_count_by_default_and_not_in_replays() -> None:
+    stream = Device.host().new_stream()
+    x, y = (api.ones((64,)).sync_on(stream) for _ in range(2))
+
+    def median(clear_l2: bool | None) -> float:
+        options = BenchOptions(warmup_ms=1, rep_ms=5, clear_l2=clear_l2)
+        return do_bench(lambda: SAXPY(y.mut.partition((64,)), 2.0, x), options, stream=stream).median_ms
+
+    assert median(False) < median(None)
 
 
 @pytest.mark.gpu

@@ -168,6 +168,49 @@ def test_what_does_not_compile_is_skipped(device: Device) -> None:
     assert refused.line == "store: the tile must be f32<64>, got f32<32>"
 
 
+def test_partitions_that_hold_their_tensor_may_be_made_each_time() -> None:
+    x, y = tensors()
+    tuner = Autotuner("held").configs(tile=[64, 4096]).bench(QUICK).log(None).check(lambda out: out.y.tensor_shape)
+    found = tuner.run(lambda c: saxpy(y.partition((c.tile,)), 2.0, x))
+    assert len(found.ranking) == 2
+    y.reclaim()
+
+
+def test_what_failed_holds_nothing() -> None:
+    x, y = tensors()
+
+    def candidate(config: Config) -> DeviceOp[Any]:
+        op = saxpy(y.partition((config.tile,)), 2.0, x)
+        if config.fails == "when built":
+            raise RuntimeError("held by a frame of the traceback")
+        return op
+
+    def judge(out: Any) -> None:
+        if out.y.partition_shape == (64,):
+            raise ValueError(out)
+
+    failing = [{"tile": 256, "fails": "when built"}, {"tile": 64, "fails": "when judged"}]
+    tuner = Autotuner("held").configs([*failing, {"tile": 4096, "fails": "no"}]).bench(QUICK).log(None).check(judge)
+    found = tuner.run(candidate)
+    assert [trial.config.tile for trial in found.ranking] == [4096]
+    stages = [trial.outcome.stage for trial in found.trials if isinstance(trial.outcome, Invalid)]
+    assert stages == ["build", "run"]
+
+
+def test_outputs_that_all_write_run_off_with_warm_caches_too() -> None:
+    x, y = tensors()
+    tuner = Autotuner("warm").configs(tile=[64, 1024, 4096]).bench(QUICK, clear_l2=False).log(None)
+    for owned in (False, True):
+
+        def candidate(config: Config, owned: bool = owned) -> DeviceOp[Any]:
+            return saxpy((y if owned else y.mut).partition((config.tile,)), 2.0, x)
+
+        found = tuner.run(candidate)
+        assert len(found.ranking) == 3
+        assert found.runoff is not None, found.remarks
+        y.reclaim()
+
+
 def test_a_function_that_makes_no_operation_is_told_apart() -> None:
     with pytest.raises(TuningError, match="takes a function from a Config to a DeviceOp"):
         Autotuner("none").configs(n=[1]).log(None).run(lambda c: 3)  # pyright: ignore[reportArgumentType, reportReturnType]
