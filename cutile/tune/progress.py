@@ -56,6 +56,11 @@ class NotebookTable:
         of = "" if total is None else f" of {total}"
         self._handle.update(_View(f"{self._name}: {len(trials)}{of}", tuple(trials)))
 
+    def done(self, title: str) -> None:
+        """Make room: the result shows itself, and the table would be there twice."""
+        if self._handle is not None:
+            self._handle.update(_View(title, ()))
+
 
 def default_progress(name: str) -> Progress | None:
     """A table in a notebook, None elsewhere. IPython is not imported for it."""

@@ -66,6 +66,7 @@ def html(title: str, trials: Sequence[Trial], best: Config | None = None) -> str
     headings, rows = _rows(trials, best)
     head = "".join(f'<th style="text-align:right;padding:0 10px 0 0">{escape(each)}</th>' for each in headings)
     body = "".join(_html_row(row, bold=best is not None and number == 0) for number, row in enumerate(rows[:SHOWN]))
+    grid = f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
     more = f"<div>and {len(rows) - SHOWN} slower ones</div>" if len(rows) > SHOWN else ""
     out = refused(trials)
     reasons = "".join(f"<div>{escape(config)}: {escape(reason)}</div>" for config, reason in out)
@@ -73,7 +74,7 @@ def html(title: str, trials: Sequence[Trial], best: Config | None = None) -> str
     return (
         '<div style="font:12px ui-monospace,Menlo,Consolas,monospace">'
         f'<div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'
-        f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>{more}{hidden}</div>'
+        f"{grid if rows else ''}{more}{hidden}</div>"
     )
 
 

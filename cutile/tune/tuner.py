@@ -18,7 +18,7 @@ from cutile.compile.ahead import Builders
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.oracle import Candidate, DeviceOracle, Judge, Oracle, Poison
-from cutile.tune.progress import Progress, default_progress
+from cutile.tune.progress import NotebookTable, Progress, default_progress
 from cutile.tune.record import Record
 from cutile.tune.search import Keep, Search
 from cutile.tune.space import Config, GridSearch, Searcher, space_hash
@@ -190,10 +190,13 @@ class Autotuner:
         if isinstance(oracle, DeviceOracle):
             space = space_hash(searcher.parameters)
             record = Record(self.name, space, winner.config, winner.median_ms, oracle.provenance(winner.config))
-        return Tuned(
+        found = Tuned(
             self.name, winner.config, tuple(search.trials.values()), runoff, tuple(each.config for each in finalists),
             record, search.out_of_time, tuple(remarks), log.path,
         )  # fmt: skip
+        if isinstance(progress, NotebookTable):
+            progress.done(found.title)
+        return found
 
     def _check_required(self, searcher: Searcher) -> int | None:
         """How many there are to try, where that is known. Raises TuningError for what is required and not there."""

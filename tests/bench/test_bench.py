@@ -114,6 +114,13 @@ def test_medians_are_in_the_order_of_the_work(stream: Stream) -> None:
     assert outs[0].to_numpy().sync_on(stream)[0] > 2  # what was timed was computed, and the tensors are free again
 
 
+def test_an_operation_of_a_kernel_that_never_ran_is_recorded(stream: Stream) -> None:
+    fresh = kernel("def fresh(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y) + 41)\n")
+    x, y = (api.ones((1000,)).sync_on(stream) for _ in range(2))
+    assert do_bench(fresh(y.mut.partition((64,)), x), QUICK, stream=stream).min_ms > 0
+    assert y.to_numpy().sync_on(stream).tolist() == [42] * 1000
+
+
 def test_pairs_say_which_is_the_faster(stream: Stream) -> None:
     one, other = (lambda n=n: api.full(1.0, (n,), f32) for n in (1 << 18, 1 << 22))
     found = do_bench_paired(one, other, QUICK, stream=stream)

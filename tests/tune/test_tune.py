@@ -92,11 +92,11 @@ def test_a_small_fill_is_faster_and_one_of_nothing_is_skipped(device: Device, tm
 
 
 def test_generics_options_and_tiles_are_tuned_together(device: Device) -> None:
-    """Of what does 4 rounds and what does 200 the first is the faster, whatever the tile and the options."""
+    """Of what does 4 rounds and what does 2000 the first is the faster, whatever the tile and the options."""
     x, y = tensors()
     found = (
         Autotuner("rounds")
-        .configs(rounds=[200, 4], tile=[256, 2048], occupancy=[None, 2])
+        .configs(rounds=[2000, 4], tile=[256, 2048], occupancy=[None, 2])
         .bench(QUICK)
         .log(None)
         .run(
@@ -108,7 +108,7 @@ def test_generics_options_and_tiles_are_tuned_together(device: Device) -> None:
         )
     )
     assert found.best.rounds == 4
-    assert [trial.config.rounds for trial in found.ranking] == [4, 4, 4, 4, 200, 200, 200, 200]
+    assert [trial.config.rounds for trial in found.ranking] == [4, 4, 4, 4, 2000, 2000, 2000, 2000]
     api.fill(y, 0.0).sync()  # nobody holds it any more
 
 
@@ -368,6 +368,8 @@ def test_a_notebook_shows_a_table_that_fills_in() -> None:
     assert shown[0].startswith("gemm: ...")
     assert ["gemm: 2 of 5" in each for each in shown[1:]] == [True, False, False]  # not drawn more often than is seen
     assert "gemm: 5 of 5" in shown[-1]
+    table.done("gemm: n=1 is the fastest")
+    assert "<table" not in shown[-1]
 
 
 def test_progress_is_drawn_in_a_notebook_alone(monkeypatch: pytest.MonkeyPatch) -> None:
