@@ -10,6 +10,7 @@ from cutile.ir.verify import verify
 from cutile.ops.memory import LoadTile
 from cutile.passes.cse import cse
 from cutile.passes.dce import dce
+from cutile.passes.extremes import extremes
 from cutile.passes.fold import fold
 from cutile.passes.hoist import hoist
 from cutile.passes.pipeline import run_passes
@@ -44,6 +45,20 @@ def test_neutral_integers_go(expression: str) -> None:
 
 def test_adding_zero_to_a_float_stays_because_of_negative_zero() -> None:
     assert "add" in names(fold(kernel("    y.store(t + 0.0)\n")))
+
+
+@pytest.mark.parametrize("relation", ["<", "<=", ">", ">="])
+def test_integers_that_a_comparison_picks_are_minima_and_maxima(relation: str) -> None:
+    def picked(x: str, y: str, convert: str) -> list[str]:
+        text = f"    i, j = t.astype({convert}), ct.load_tile_like(x, y).astype({convert}) + 1\n"
+        made = extremes(cse(kernel(f"{text}    y.store(ct.select(i {relation} j, {x}, {y}).astype(f32))\n")))
+        verify(made)
+        return [name for name in names(made) if name in ("min", "max", "select")]
+
+    first, second = ("min", "max") if relation.startswith("<") else ("max", "min")
+    assert picked("i", "j", "i32") == picked("i", "j", "u8") == [first]
+    assert picked("j", "i", "i32") == [second]
+    assert picked("i", "i + 2", "i32") == picked("i", "j", "f32") == ["select"]  # another value; zeros and NaN
 
 
 def test_equal_operations_merge_but_not_across_branches() -> None:

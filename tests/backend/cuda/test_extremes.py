@@ -19,6 +19,13 @@ def most(z: Mut, x: Tensor):
     t = ct.load_tile(x, (8, 32), (0, 0))
     z.store(max(max(t, -t - t), t + 1))
 """
+PICKED = """
+def picked(z: Mut, x: Tensor):
+    t = ct.load_tile(x, (8, 32), (0, 0))
+    u = -t - t
+    most = ct.select(t < u, u, t)
+    z.store(ct.select(most > t + 1, most, t + 1))
+"""
 
 
 @pytest.fixture(params=[(13, 3), (13, 4)], ids=["before 13.4", "since 13.4"])
@@ -33,9 +40,12 @@ def linker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> G
     arith.binary.cache_clear()
 
 
+@pytest.mark.parametrize("text", [MOST, PICKED], ids=["max", "select"])
 @pytest.mark.parametrize("dtype", [i8, u16, i32], ids=str)
-def test_signs_are_safe_from_linkers_that_drop_them(linker: tuple[int, int], dtype: Any, tmp_path: Path) -> None:
-    program = written(MOST, {"z": mut(8, 32, dtype=dtype), "x": tensor(2, dtype)})
+def test_signs_are_safe_from_linkers_that_drop_them(
+    linker: tuple[int, int], dtype: Any, text: str, tmp_path: Path
+) -> None:
+    program = written(text, {"z": mut(8, 32, dtype=dtype), "x": tensor(2, dtype)})
     found = instructions(compiled(program), tmp_path)
     if linker < extremes.MENDED:
         assert not any(name.startswith("VIMNMX3") for name in found)
