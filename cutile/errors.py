@@ -8,6 +8,7 @@ CutileError
     RaceError                         two tile blocks use an element, and one writes it
     UninitialisedReadError            an element is read that nothing has written
     OutOfBoundsError (IndexError)     an access lies outside of a tensor
+    IdentityError (ValueError)        a reduction or scan begins with a number that changes elements
   ArgumentError (ValueError)          a launch argument has the wrong rank, extent, partition or value
     ArgumentTypeError (TypeError)     a launch argument has the wrong type or dtype
   LaunchError (ValueError)            the grid or the launch's parts contradict one another
@@ -133,6 +134,10 @@ class UninitialisedReadError(CheckError):
 
 class OutOfBoundsError(CheckError, IndexError):
     """An access lies outside of a tensor."""
+
+
+class IdentityError(CheckError, ValueError):
+    """A reduction or scan begins with a number that changes elements."""
 
 
 class ArgumentError(CutileError, ValueError):

@@ -36,11 +36,13 @@ def misspelt_names() -> Generator[None]:
     except AttributeError as error:
         if not isinstance(error.obj, ModuleType) or error.name is None:
             raise
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
+        trace, seen = error.__traceback__, error.__traceback__
+        while trace is not None:
+            if not trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # nor a module's own __getattr__
+                seen = trace
             trace = trace.tb_next
-        assert trace is not None, "it was raised in the kernel"
-        where = _place(trace.tb_frame.f_code, trace.tb_lasti, trace.tb_lineno)
+        assert seen is not None, "it was raised in the kernel"
+        where = _place(seen.tb_frame.f_code, seen.tb_lasti, seen.tb_lineno)
         remedy = elsewhere.in_module(error.obj, error.name)
         raise KernelNameError(f"module {error.obj.__name__!r} has no {error.name!r}", where, remedy) from error
 

@@ -1,4 +1,5 @@
-"""What a GPU would not tell: races between tile blocks, reads of what nothing wrote, accesses outside of a tensor.
+"""What a GPU would not tell: races between tile blocks, reads of what nothing wrote, accesses outside of a tensor, and
+identities of folds that are none (`identities.py`).
 
 Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use an element
 and one of them writes it, in whatever order they ran here. Every element remembers who wrote and who read it last, and
@@ -19,10 +20,12 @@ import numpy as np
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.errors import Location, OutOfBoundsError, RaceError, UninitialisedReadError
+from cutile.interpreter.identities import check_identity
 from cutile.ir.core import Op, Value
 from cutile.ir.effects import Effect
 from cutile.ir.types import MutType, TensorType, TileType
 from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.reduce import Folding
 
 Array = np.ndarray[Any, Any]
 _NOBODY, _SEVERAL = 0, -1
@@ -77,8 +80,10 @@ class Watch:
         """Check an operation that is about to run.
 
         Raises:
-            RaceError, UninitialisedReadError, OutOfBoundsError: with the places.
+            RaceError, UninitialisedReadError, OutOfBoundsError, IdentityError: with the places.
         """
+        if isinstance(op, Folding):
+            check_identity(op, walker)
         if op.effect_of is Effect.NONE or isinstance(op, CheckTile | CheckIndex):
             return  # a check touches no memory
         tensors = [each for each in op.operands if isinstance(each.type, TensorType | MutType)]

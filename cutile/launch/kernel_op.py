@@ -189,8 +189,9 @@ class KernelOp(DeviceOp[Any]):
         in the thread that runs the op, which waits for it, and works on every device.
 
         Args:
-            check: look for races between tile blocks, reads of elements that nothing wrote, and accesses outside of a
-                tensor, and raise `RaceError`, `UninitialisedReadError` or `OutOfBoundsError` with the lines.
+            check: look for races between tile blocks, reads of elements that nothing wrote, accesses outside of a
+                tensor, and identities that are none, and raise `RaceError`, `UninitialisedReadError`,
+                `OutOfBoundsError` or `IdentityError` with the lines.
 
         Example:
             >>> import cutile as ct

@@ -13,7 +13,7 @@ from cutile.ir.core import Block, Value
 from cutile.ops.reduce import Folding, Scan
 
 
-def _run(body: Block, arguments: Sequence[Array]) -> list[Array]:
+def apply(body: Block, arguments: Sequence[Array]) -> list[Array]:
     """What the body yields for every element of the arguments, which have one shape."""
     values: dict[Value, Array] = dict(zip(body.arguments, arguments, strict=True))
     shape = arguments[0].shape
@@ -37,11 +37,11 @@ def fold(op: Folding, tiles: Sequence[Array]) -> list[Array]:
     places = range(len(columns[0]))
     if not isinstance(op, Scan):
         for place in places:
-            held = _run(op.body, [*held, *(column[place] for column in columns)])
+            held = apply(op.body, [*held, *(column[place] for column in columns)])
         return held
     made = [np.empty_like(column) for column in columns]
     for place in reversed(places) if op.reverse else places:
-        held = _run(op.body, [*held, *(column[place] for column in columns)])
+        held = apply(op.body, [*held, *(column[place] for column in columns)])
         for result, each in zip(made, held, strict=True):
             result[place] = each
     return [np.moveaxis(result, 0, op.axis) for result in made]
