@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 from collections import Counter
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.cuda.build import to_llvm
+from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.dtypes import DTypeLike, f32, i32
 from cutile.frontend.build import build
@@ -80,6 +83,21 @@ def compiled(function: Function, arch: str = "sm_90a", **options: Any) -> Execut
     """After `build`."""
     target = Target("cuda", arch)
     return BACKEND.build(source(function, target, **options), target)
+
+
+def ptx(function: Function, arch: str = "sm_90a") -> str:
+    """What NVVM makes of a kernel where it writes PTX, as people read it, and not the linker's own form."""
+    nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
+    unit = nvvm.create_program()
+    try:
+        for text in to_llvm(source(function, Target("cuda", arch)), architecture(arch)):
+            nvvm.add_module_to_program(unit, text.encode(), len(text.encode()), "kernel")
+        nvvm.compile_program(unit, 1, [f"-arch=compute_{arch.removeprefix('sm_')}"])
+        code = bytearray(nvvm.get_compiled_result_size(unit))
+        nvvm.get_compiled_result(unit, code)
+        return code.decode().rstrip("\0")
+    finally:
+        nvvm.destroy_program(unit)
 
 
 @cache

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cutile as ct
+from cutile import api
 from cutile.backend.cuda.intrinsics import arith, extremes
 from cutile.dtypes import i8, i32, u16
 from tests.backend.cuda.programs import compiled, instructions, written
+from tests.support.devices import on
+from tests.support.kernels import define
 from tests.support.programs import mut, tensor
 
 MOST = """
@@ -25,6 +29,12 @@ def picked(z: Mut, x: Tensor):
     u = -t - t
     most = ct.select(t < u, u, t)
     z.store(ct.select(most > t + 1, most, t + 1))
+"""
+
+COLUMNS = """
+def most(z: Mut, x: Tensor):
+    t = ct.load_tile(x, (16, 16), (0, 0))
+    z.store(ct.reduce_max((-t) - t, 0).reshape((1, 16)))
 """
 
 
@@ -55,18 +65,10 @@ def test_signs_are_safe_from_linkers_that_drop_them(
 
 @pytest.mark.gpu
 def test_the_greatest_of_negated_numbers_is_right_on_a_gpu() -> None:
-    import cutile as ct
-    from cutile import Mut, Tensor, api
-    from tests.support.devices import on
-
-    @ct.entry
-    def most(z: Mut, x: Tensor) -> None:
-        t = ct.load_tile(x, (16, 16), (0, 0))
-        z.store(ct.reduce_max((-t) - t, 0).reshape((1, 16)))
-
+    kernel = ct.entry(define(COLUMNS))
     numbers = np.random.default_rng(0).integers(-50, 50, (16, 16)).astype(np.int32)
     with on("cuda"):
         x = api.from_numpy(numbers.T.copy()).sync().transpose()
         z = api.zeros((1, 16), i32).sync()
-        most(z.mut.partition((1, 16)), x).sync()
+        kernel(z.partition((1, 16)), x).sync()
         np.testing.assert_array_equal(z.to_numpy().sync()[0], (-2 * numbers).max(0))

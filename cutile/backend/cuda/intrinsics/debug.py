@@ -26,7 +26,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     barrier,
     call,
     const,
-    from_memory,
+    from_shared,
     i32c,
     ir,
     memory_type,
@@ -120,7 +120,7 @@ def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset:
     b.position_at_end(loop)
     at = b.phi(I32)
     at.add_incoming(i32c(0), before_loop)
-    element = from_memory(b, dtype, b.load(_place(b, dtype, at, offset)))
+    element = from_shared(b, dtype, _place(b, dtype, at, offset))
     following = b.add(at, i32c(1))
     opened, closed = text(b, ""), text(b, ", ")
     size = 1

@@ -15,7 +15,7 @@ from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pac
 from cutile.backend.cuda.intrinsics.llvm import (
     SHARED,
     barrier,
-    from_memory,
+    from_shared,
     i32c,
     memory_type,
     number,
@@ -176,7 +176,7 @@ def _across_warps(
     for index, each in enumerate(rows):
         parts = [b.or_(rest, i32c(choice)) for choice in choices]
         read = [
-            [from_memory(b, dtype, b.load(address(position, index, part))) for position, dtype in enumerate(dtypes)]
+            [from_shared(b, dtype, address(position, index, part)) for position, dtype in enumerate(dtypes)]
             for part in parts
         ]
         total = read[0]
@@ -250,10 +250,7 @@ def scan(
                 step = i32c((distance if reverse else -distance) * strides[axis])
                 place = b.select(has, b.add(place, step), i32c(0))  # nobody's element: read any other
                 before.append(
-                    [
-                        from_memory(b, dtype, b.load(address(b, position, place)))
-                        for position, dtype in enumerate(dtypes)
-                    ]
+                    [from_shared(b, dtype, address(b, position, place)) for position, dtype in enumerate(dtypes)]
                 )
                 there.append(has)
             rows = [

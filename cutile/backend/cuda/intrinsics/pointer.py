@@ -23,6 +23,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     asm,
     barrier,
     from_memory,
+    from_shared,
     i32c,
     memory_type,
     pointer,
@@ -78,9 +79,7 @@ class Lanes:
             with b.if_then(as_flag(self.mine(register))):
                 b.store(to_memory(b, dtype, element), self._place(dtype, register, offset))
         barrier(b)
-        return [
-            from_memory(b, dtype, b.load(self._place(dtype, register, offset))) for register in range(len(elements))
-        ]
+        return [from_shared(b, dtype, self._place(dtype, register, offset)) for register in range(len(elements))]
 
     def _place(self, dtype: DTypeLike, register: int, offset: int) -> Any:
         b, size = self.b, dtype.bits // 8

@@ -17,16 +17,18 @@ from cutile.backend.cuda.intrinsics.llvm import (
     barrier,
     const,
     float_type,
+    from_shared,
     i32c,
     ir,
+    memory_type,
     narrow,
     number,
     pointer,
-    register_type,
     select_lanes,
     shared,
     shuffle_xor,
     thread,
+    to_memory,
     widen,
 )
 from cutile.backend.cuda.layout import LANE_BITS, Layout
@@ -129,7 +131,7 @@ def _across_warps(
     others = 31 & ~lane_bits
     lanes = 1 << others.bit_count()
     slot = select_lanes(b, lane, others)
-    kind = register_type(dtype)
+    kind = memory_type(dtype)
     size = dtype.bits // 8
 
     def address(register: int, which: Any) -> Any:
@@ -139,7 +141,7 @@ def _across_warps(
     if fence:
         barrier(b)
     for register, value in enumerate(partial):  # lanes that hold the same write the same
-        b.store(value, address(register, warp))
+        b.store(to_memory(b, dtype, value), address(register, warp))
     barrier(b)
     choices = [0]
     for bit in range(warp_bits.bit_length()):
@@ -150,7 +152,7 @@ def _across_warps(
     for register in range(len(partial)):
         total: Any = None
         for choice in choices:  # in one order for all threads, so that all get the same bits
-            value = b.load(address(register, b.or_(rest, i32c(choice))))
+            value = from_shared(b, dtype, address(register, b.or_(rest, i32c(choice))))
             total = value if total is None else operation(b, dtype, total, value)
         found.append(total)
     return found

@@ -12,7 +12,7 @@ from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpac
 from cutile.backend.cuda.intrinsics.llvm import (
     SHARED,
     barrier,
-    from_memory,
+    from_shared,
     i32c,
     memory_type,
     pointer,
@@ -110,7 +110,7 @@ def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], f
         where = b.add(flat_index(b, at, register, strides), first)
         if inside is not None:  # nobody's element: read any other
             where = b.select(inside, where, i32c(0))
-        found.append(from_memory(b, dtype, b.load(_place(b, dtype, where, offset))))
+        found.append(from_shared(b, dtype, _place(b, dtype, where, offset)))
     return found
 
 
@@ -201,7 +201,7 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
             if inside is not None:  # nobody's element: read any other
                 where = b.select(inside, where, i32c(0))
             where = b.add(b.mul(where, i32c(size)), i32c(offset))
-            found.append(from_memory(b, dtype, b.load(pointer(b, shared(b, where), kind, SHARED))))
+            found.append(from_shared(b, dtype, pointer(b, shared(b, where), kind, SHARED)))
         return pack(b, found, target.registers)
 
     return intrinsic("move", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)
