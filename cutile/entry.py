@@ -6,7 +6,7 @@ import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.declared import Declared, checked_hints
@@ -123,33 +123,24 @@ class Kernel:
         return f"<kernel {signature.name}({', '.join(signature.names)}{'; ' + generics if generics else ''})>"
 
 
+class _Declaration(TypedDict, total=False):
+    """What `@entry(...)` takes by name; `entry` says what each is."""
+
+    options: CompileOptions | None
+    unsafe: bool
+    preconditions: Sequence[str]
+    unchecked_accesses: bool
+    deny_in_kernel_checks: bool
+    check_accesses: bool
+    optimization_hints: Mapping[str, CompileOptions] | None
+    print_ir: bool
+    dump_dir: str | Path | None
+
+
 @overload
-def entry(
-    function: Callable[..., None],
-    *,
-    options: CompileOptions | None = None,
-    unsafe: bool = False,
-    preconditions: Sequence[str] = (),
-    unchecked_accesses: bool = False,
-    deny_in_kernel_checks: bool = False,
-    check_accesses: bool = False,
-    optimization_hints: Mapping[str, CompileOptions] | None = None,
-    print_ir: bool = False,
-    dump_dir: str | Path | None = None,
-) -> Kernel: ...
+def entry(function: Callable[..., None], **named: Unpack[_Declaration]) -> Kernel: ...
 @overload
-def entry(
-    *,
-    options: CompileOptions | None = None,
-    unsafe: bool = False,
-    preconditions: Sequence[str] = (),
-    unchecked_accesses: bool = False,
-    deny_in_kernel_checks: bool = False,
-    check_accesses: bool = False,
-    optimization_hints: Mapping[str, CompileOptions] | None = None,
-    print_ir: bool = False,
-    dump_dir: str | Path | None = None,
-) -> Callable[[Callable[..., None]], Kernel]: ...
+def entry(**named: Unpack[_Declaration]) -> Callable[[Callable[..., None]], Kernel]: ...
 def entry(
     function: Callable[..., None] | None = None,
     *,

@@ -11,7 +11,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.operators import materialize
 from cutile.frontend.partitions import load, padding_of, partition_of, store
 from cutile.frontend.pointers import ordering_of, scope_of
-from cutile.frontend.registry import operation
+from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
 from cutile.ir.core import Value
@@ -199,30 +199,27 @@ def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
     return view
 
 
-@operation
-def load_view_tko(
-    frame: Frame,
-    view: Any,
-    index: Any,
-    ordering: Any = ordering.WEAK,
-    scope: Any = scope.DEVICE,
-    latency: Any = None,
-    tma: Any = tma.ENABLED,
-) -> Any:
-    return _load(frame, view, index, "load_view_tko", ordering, scope, latency, tma)
+def _register_loads() -> None:
+    """Loads of a tile of a partition and of a window: the same, under the two names that they have upstream."""
+    for what in ("load_view_tko", "load_strided_view_tko"):
+
+        def loads(
+            frame: Frame,
+            view: Any,
+            index: Any,
+            ordering: Any = ordering.WEAK,
+            scope: Any = scope.DEVICE,
+            latency: Any = None,
+            tma: Any = tma.ENABLED,
+            *,
+            op: str = what,
+        ) -> Any:
+            return _load(frame, view, index, op, ordering, scope, latency, tma)
+
+        OPERATIONS[what] = loads
 
 
-@operation
-def load_strided_view_tko(
-    frame: Frame,
-    view: Any,
-    index: Any,
-    ordering: Any = ordering.WEAK,
-    scope: Any = scope.DEVICE,
-    latency: Any = None,
-    tma: Any = tma.ENABLED,
-) -> Any:
-    return _load(frame, view, index, "load_strided_view_tko", ordering, scope, latency, tma)
+_register_loads()
 
 
 @operation
