@@ -146,7 +146,7 @@ class _OnHost(_Step[U]):
     __slots__ = ()
 
     @property
-    def graph_node(self) -> bool:  # type: ignore[override]
+    def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
         """Whether the parent can be recorded in a graph scope."""
         return self.parent.graph_node
 

@@ -93,7 +93,7 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
         nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
     except SyntaxError as error:
         raise _missing("<lambda>", code.co_filename) from error
-    places = [place for place in code.co_positions() if None not in place and place[3] > place[2]]  # type: ignore[operator]
+    places = _places(code)
     found = [node for node in nodes if node.lineno == code.co_firstlineno and _holds(node.body, places)]
     if len(found) != 1:
         raise _missing("<lambda>", code.co_filename)
@@ -105,11 +105,27 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
     return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(made, node), 0, 1)
 
 
-def _holds(body: ast.expr, places: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether places (first and last line, first and last column) lie in an expression, and one of them begins it."""
+_Place = tuple[tuple[int, int], tuple[int, int]]
+"""Where something begins and where it ends: line and column."""
+
+
+def _places(code: types.CodeType) -> list[_Place]:
+    """The places of a function's instructions, of those that have one."""
+    return [
+        ((line, column), (end_line, end_column))
+        for line, end_line, column, end_column in code.co_positions()
+        if line is not None and end_line is not None
+        if column is not None and end_column is not None and end_column > column
+    ]
+
+
+def _holds(body: ast.expr, places: Sequence[_Place]) -> bool:
+    """Whether places lie in an expression, and one of them begins it."""
+    assert body.end_lineno is not None, "it was parsed"
+    assert body.end_col_offset is not None, "it was parsed"
     first, last = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-    inside = all(first <= (line, start) and (end_line, end) <= last for line, end_line, start, end in places)  # type: ignore[operator]
-    return inside and any((line, start) == first for line, _, start, _ in places)
+    inside = all(first <= begin and end <= last for begin, end in places)
+    return inside and any(begin == first for begin, _ in places)
 
 
 def _missing(name: str, file: str) -> KernelSyntaxError:

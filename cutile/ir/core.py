@@ -353,7 +353,7 @@ class Function:
         same = (self.name, self.stage, self.facts) == (other.name, other.stage, other.facts)
         return same and _same_block(self.body, other.body, {})
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # that is how Python says it
 
 
 def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Value]) -> bool:

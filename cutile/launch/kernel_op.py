@@ -98,12 +98,12 @@ class KernelOp(DeviceOp[Any]):
             raise
 
     @property
-    def arity(self) -> int:  # type: ignore[override]
+    def arity(self) -> int:  # type: ignore[override]  # a property for an attribute
         """How many arguments it yields."""
         return len(self._arguments)
 
     @property
-    def graph_node(self) -> bool:  # type: ignore[override]
+    def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
         """Whether a graph may record it: it allocates nothing, since no argument is an op that has yet to run."""
         return not self._lazy
 
