@@ -17,15 +17,17 @@ from pathlib import Path
 
 from cuda_async.config import config, usable_cores
 from cuda_async.driver.blocks import Block, BlockCache, HostBlock
+from cuda_async.driver.executor import Executor
 from cuda_async.driver.interface import (
     DeviceProperties,
-    Driver,
     DriverEvent,
     DriverStream,
     MemoryInfo,
 )
 from cuda_async.driver.pool import WorkerPool, worker_pool
-from cuda_async.driver.queue import Executor, QueueEvent, QueueStream, Ticket, replace_ticket_lock
+from cuda_async.driver.pooled import PooledDriver
+from cuda_async.driver.queue import QueueEvent, QueueStream
+from cuda_async.driver.ticket import Ticket, replace_ticket_lock
 from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError
 
 __all__ = ("HostDriver",)
@@ -67,7 +69,7 @@ class _PoolExecutor(Executor):
         pass
 
 
-class HostDriver(Driver):
+class HostDriver(PooledDriver):
     """The CPU. One object serves the whole process (`Device.host()`)."""
 
     def __init__(self) -> None:
@@ -123,18 +125,6 @@ class HostDriver(Driver):
                 f"allocating {size} bytes failed ({error}); {self._memory.used} bytes are in use and "
                 f"{self._memory.kept} kept for reuse (trim() gives those back)",
             ) from error
-
-    def pool_high(self) -> tuple[int, int]:
-        return self._memory.used_high, self._memory.reserved_high
-
-    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
-        self._memory.reset_high(used=used, reserved=reserved)
-
-    def keep_free(self, nbytes: int) -> None:
-        self._memory.threshold = nbytes
-
-    def trim(self, keep_bytes: int = 0) -> None:
-        self._memory.trim(keep_bytes)
 
     def check(self) -> None:
         pass

@@ -1,0 +1,179 @@
+"""What stands in a queue: begins of runs, records of events, waits for them, calls, and work split into pieces.
+
+An item that raises fails the items behind it, up to the next begin of a run, and, as a
+`DependencyError`, the streams that wait for an event recorded behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from cuda_async.driver.ticket import Ticket
+from cuda_async.errors import DependencyError, DeviceLostError
+
+if TYPE_CHECKING:
+    from cuda_async.driver.queue import QueueStream
+
+__all__ = ("BEGIN", "Begin", "Call", "Item", "Parallel", "Record", "Wait")
+
+
+class Item(ABC):
+    """One entry of a queue. `perform` returns False when something else will resume the queue."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def perform(self, stream: QueueStream) -> bool:
+        """Do it, or have it done."""
+
+    def again(self) -> Item:
+        """This item, to be performed once more."""
+        return self
+
+
+class Begin(Item):
+    """A run begins: what failed before it is forgotten."""
+
+    __slots__ = ()
+
+    def perform(self, stream: QueueStream) -> bool:
+        if not isinstance(stream.error, DeviceLostError):
+            stream.error = None
+        return True
+
+
+class Record(Item):
+    """An event is recorded."""
+
+    __slots__ = ("ticket",)
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+
+    def perform(self, stream: QueueStream) -> bool:
+        self.ticket.complete(stream.error, stream.executor.now(stream))
+        return True
+
+
+class Wait(Item):
+    """A wait for an event: the queue is parked until then."""
+
+    __slots__ = ("_stream", "_ticket")
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+        self._stream: QueueStream | None = None
+
+    def perform(self, stream: QueueStream) -> bool:
+        self._stream = stream
+        if self._ticket.when_done(self._resume):
+            return False  # parked; nothing of the stream may be touched from here on
+        self._join(stream)
+        return True
+
+    def _resume(self) -> None:
+        stream = cast("QueueStream", self._stream)
+        self._join(stream)
+        stream.executor.put(stream.run)
+
+    def _join(self, stream: QueueStream) -> None:
+        ticket = self._ticket
+        stream.executor.joined(stream, ticket)
+        if ticket.error is not None and stream.error is None:
+            stream.error = _dependent(ticket.error)
+
+
+def _dependent(error: BaseException) -> BaseException:
+    if isinstance(error, DeviceLostError | DependencyError):
+        return error
+    dependent = DependencyError(f"an operation that this one depends on failed: {type(error).__name__}: {error}")
+    dependent.__cause__ = error
+    return dependent
+
+
+class Call(Item):
+    """A call of a function; with `always` also behind a failure."""
+
+    __slots__ = ("_always", "_amount", "_function", "_kind")
+
+    def __init__(self, kind: str, function: Callable[[], object], amount: int, *, always: bool = False) -> None:
+        self._kind = kind
+        self._function = function
+        self._amount = amount
+        self._always = always
+
+    def perform(self, stream: QueueStream) -> bool:
+        if stream.error is None or self._always:
+            try:
+                stream.executor.enter(stream, self._kind, self._amount)
+                self._function()
+            except BaseException as error:
+                if stream.error is None:
+                    stream.error = error
+        return True
+
+
+class Parallel(Item):
+    """Pieces of [0, count), claimed one by one by whichever worker is free."""
+
+    __slots__ = ("_body", "_claims", "_count", "_error", "_finished", "_grain", "_kind", "_pieces", "_stream")
+
+    def __init__(self, kind: str, body: Callable[[int, int], object], count: int, grain: int) -> None:
+        self._kind = kind
+        self._body = body
+        self._count = count
+        self._grain = grain
+        self._pieces = -(-count // grain)
+        self._claims = itertools.count()  # next() on these two is atomic
+        self._finished = itertools.count(1)
+        self._error: BaseException | None = None
+        self._stream: QueueStream | None = None
+
+    def again(self) -> Item:
+        return Parallel(self._kind, self._body, self._count, self._grain)
+
+    def perform(self, stream: QueueStream) -> bool:
+        if stream.error is not None:
+            return True
+        executor = stream.executor
+        try:
+            executor.enter(stream, self._kind, self._count)
+        except BaseException as error:
+            stream.error = error
+            return True
+        self._stream = stream
+        for _ in range(min(executor.width, self._pieces) - 1):
+            executor.put(self._help)
+        return self._work(stream)
+
+    def _help(self) -> None:
+        stream = cast("QueueStream", self._stream)
+        if self._work(stream):
+            stream.resume()
+
+    def _work(self, stream: QueueStream) -> bool:
+        """Work on pieces until there are none. True on the worker that finished the last one."""
+        pieces, grain, count, body = self._pieces, self._grain, self._count, self._body
+        executor = stream.executor
+        while True:
+            piece = next(self._claims)
+            if piece >= pieces:
+                return False
+            if self._error is None:
+                start = piece * grain
+                try:
+                    body(start, min(start + grain, count))
+                except BaseException as error:
+                    self._error = error
+            if next(self._finished) == pieces:
+                stream.error = self._error
+                return True
+            if executor.pressed():
+                executor.put(self._help)
+                return False
+
+
+BEGIN = Begin()

@@ -1,0 +1,58 @@
+"""`Ticket`: one record of an event, a point in a queue that somebody waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+__all__ = ("Ticket", "replace_ticket_lock")
+
+_ticket_lock = threading.Lock()
+
+
+def replace_ticket_lock() -> None:
+    """Make the module usable in the child of a fork, whose parent may have held the lock."""
+    global _ticket_lock
+    _ticket_lock = threading.Lock()
+
+
+class Ticket:
+    """One record of an event: a point in a queue."""
+
+    __slots__ = ("_waiters", "done", "error", "time")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: BaseException | None = None
+        self.time = 0.0
+        self._waiters: list[Callable[[], object]] = []
+
+    def complete(self, error: BaseException | None, time: float) -> None:
+        """The queue has reached this point."""
+        with _ticket_lock:
+            self.error = error
+            self.time = time
+            self.done = True
+            waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter()
+
+    def lose(self, error: BaseException) -> None:
+        """The queue will never reach this point, and whoever waited is gone."""
+        self.error = error
+        self.done = True
+        self._waiters = []
+
+    def when_done(self, waiter: Callable[[], object]) -> bool:
+        """Have `waiter` called at completion; False, and no call, if it is complete."""
+        with _ticket_lock:
+            if self.done:
+                return False
+            self._waiters.append(waiter)
+            return True
+
+    def drop(self, waiter: Callable[[], object]) -> None:
+        """Forget a waiter that gave up."""
+        with _ticket_lock:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
