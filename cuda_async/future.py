@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Generator
 from enum import Enum
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from cuda_async.config import config
 from cuda_async.nesting import refuse_nested
@@ -30,7 +30,7 @@ from cuda_async.run import Run, abandon
 from cuda_async.site import site_of
 from cuda_async.straight import enqueue, short_way
 from cuda_async.stream import Stream
-from cuda_async.waiting import current_task, loop_is_busy, suspend
+from cuda_async.waiting import current_task, loop_is_busy, suspend, thrown
 
 __all__ = ("DeviceFuture", "FutureState", "into_future", "schedule")
 
@@ -204,10 +204,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         trace: TracebackType | None = None,
     ) -> Any:
         """Throw into the waiting of the current task; for event loops."""
-        error = kind if isinstance(kind, BaseException) else value
-        if not isinstance(error, BaseException):
-            error = cast("type[BaseException]", kind)()
-        return self._step(lambda driver: driver.throw(error.with_traceback(trace or error.__traceback__)))
+        error = thrown(kind, value, trace)
+        return self._step(lambda driver: driver.throw(error))
 
     def close(self) -> None:
         """End the waiting of the current task; the work goes on."""

@@ -13,9 +13,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, cast
 
-__all__ = ("Waitable", "current_task", "loop_is_busy", "suspend")
+__all__ = ("Waitable", "current_task", "loop_is_busy", "suspend", "thrown")
 
 
 class Waitable(Protocol):
@@ -145,3 +146,13 @@ def _suspend_trio(trio: Any, run: Waitable) -> Generator[Any, Any, None]:
 
     run.when_done(wake)
     yield from trio.lowlevel.wait_task_rescheduled(abort).__await__()
+
+
+def thrown(
+    kind: type[BaseException] | BaseException, value: BaseException | object, trace: TracebackType | None
+) -> BaseException:
+    """The exception that a coroutine's `throw` means: an instance, or a class with or without one."""
+    error = kind if isinstance(kind, BaseException) else value
+    if not isinstance(error, BaseException):
+        error = cast("type[BaseException]", kind)()
+    return error.with_traceback(trace or error.__traceback__)

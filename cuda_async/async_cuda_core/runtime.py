@@ -15,7 +15,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from cuda_async.waiting import suspend
+from cuda_async.waiting import suspend, thrown
 
 __all__ = ("Call", "Started", "post")
 
@@ -201,10 +201,8 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
         trace: TracebackType | None = None,
     ) -> Any:
         """Throw into the waiting; for event loops."""
-        error = kind if isinstance(kind, BaseException) else value
-        if not isinstance(error, BaseException):
-            error = cast("type[BaseException]", kind)()
-        return self._generator().throw(error.with_traceback(trace or error.__traceback__))
+        error = thrown(kind, value, trace)
+        return self._generator().throw(error)
 
     def close(self) -> None:
         """Give the call up; see the class."""

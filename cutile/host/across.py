@@ -15,7 +15,7 @@ from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, Storage
 from cuda_async.foreign import import_stream, wait_for_writer
 from cutile.errors import ArgumentError
 from cutile.host.shapes import is_contiguous, row_major_strides
-from cutile.host.transfer import number_of_bytes
+from cutile.host.transfer import Memcpy, number_of_bytes
 from cutile.launch.views import View
 
 __all__ = ("CopyAcross", "ToDevice", "enqueue_copy_across", "refuse_strided")
@@ -107,26 +107,17 @@ class ToDevice(DeviceOp[T]):
         return self._make(result)
 
 
-class CopyAcross(DeviceOp[None]):
+class CopyAcross(Memcpy):
     """Copies contiguous elements onto those of another device."""
 
-    __slots__ = ("_destination", "_source")
+    __slots__ = ()
 
-    has_effects = True
+    graph_node = False
 
     def __init__(self, destination: View, source: View) -> None:
         refuse_strided(destination, "memcpy: dst")
         refuse_strided(source, "memcpy: src")
-        super().__init__()
-        self._destination = destination
-        self._source = source
-        self.lend(
-            Use("dst", destination.storage, True, *destination.byte_range),
-            Use("src", source.storage, False, *source.byte_range),
-        )
-
-    def label(self) -> str:
-        return "memcpy"
+        super().__init__(destination, source)
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         if device.kind != "host":

@@ -18,7 +18,7 @@ from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("FromHost", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op", "number_of_bytes")
+__all__ = ("FromHost", "Memcpy", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op", "number_of_bytes")
 
 T = TypeVar("T")
 
@@ -177,8 +177,8 @@ def duplicate(view: View, make: Callable[[View], T]) -> DeviceOp[T]:
     return gather_to_new(view, make)
 
 
-class _Memcpy(DeviceOp[None]):
-    """Copies elements onto others."""
+class Memcpy(DeviceOp[None]):
+    """Copies elements onto others of the same device."""
 
     __slots__ = ("_destination", "_source")
 
@@ -227,7 +227,7 @@ def copy_into(destination: View, source: View) -> DeviceOp[None]:
     if not whole and destination.shape != source.shape:
         destination, source = _match(destination, source)
     if whole or runs_host_code(destination.storage.device):
-        return _Memcpy(destination, source)
+        return Memcpy(destination, source)
     from cutile.host.kernels import gather_onto
 
     return gather_onto(destination, source)
