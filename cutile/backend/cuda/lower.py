@@ -12,49 +12,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from cutile.backend.cuda.accesses import Access, hands_on, is_native, waits_after, waits_before
+from cutile.backend.cuda.ahead import RunAhead
 from cutile.backend.cuda.budget import SPARE, check_budget, registers
-from cutile.backend.cuda.layout import Layout, blocked, register_map
-from cutile.backend.cuda.ops import (
-    Barrier,
-    ConvertLayout,
-    FailUnless,
-    StageCommit,
-    StagedMma,
-    StageTile,
-    StageWait,
-    Store,
-)
-from cutile.backend.cuda.placement import (
-    Placement,
-    broadcast_source,
-    choose_warps,
-    is_tile,
-    same_but_ones,
-    vector_width,
-)
-from cutile.backend.cuda.ring import Ring, plan
+from cutile.backend.cuda.draft import layouts_of
+from cutile.backend.cuda.layout import Layout, blocked
+from cutile.backend.cuda.ops import Barrier, FailUnless, Store
+from cutile.backend.cuda.placement import broadcast_source, choose_warps, is_tile, same_but_ones, vector_width
 from cutile.backend.cuda.shallow import Key, can_halve, halved, key_of, operand_words
-from cutile.backend.cuda.shared import Arena
-from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, stages, step_of
+from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
-from cutile.ir.builder import Builder
 from cutile.ir.control import For, If, While, Yield
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import MutType, TensorType
-from cutile.ops.arith import Add
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
-from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
+from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
@@ -124,137 +105,8 @@ def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
     return found
 
 
-class Lowering:
-    """One walk over a function. `_map` leads from its values to the lowered ones."""
-
-    def __init__(
-        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]] = ()
-    ) -> None:
-        self._function = function
-        self._placement = Placement(function, warps, accumulators)
-        self._arch = arch
-        self._unsafe = bool(function.facts.get("unsafe", False))
-        self._exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
-        self._shared_tensors = self._find_shared_tensors() | self._exposed
-        self._uses = Counter(value for op in function.walk() for value in op.operands)
-        self._definitions = {value: op for op in function.walk() for value in op.results}
-        self._rings: list[Ring] = []
-        self._warps = warps
-        self._builder = Builder(Block())
-        self._map: dict[Value, Value] = {}
-        self._layouts: dict[Layout, str] = {}
-        self._arena = Arena()
-        self._loops = 0
-        self._block_ids: dict[int, Value] = {}
-
-    def run(self) -> Function:
-        """The lowered function."""
-        source = self._function
-        with self._builder.block(*(self._copy(value) for value in source.parameters)) as body:
-            self._make_block_ids()
-            for op in source.body.operations:
-                self._operation(op)
-        made = Function(source.name, body, source.source, source.file, "cuda")
-        self._arena.place()
-        blocks = max((ring.blocks for ring in self._rings), default=0)
-        made.facts = self._facts(threads=self._warps * 32, min_blocks=blocks)
-        return made
-
-    def _facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:
-        """What was decided about the whole kernel."""
-        return {
-            "warps": self._warps,
-            "threads": threads,
-            "min_blocks": min_blocks,
-            "shared_bytes": self._arena.bytes,
-            # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
-            "noalias": not (self._unsafe or self._exposed),
-            "speaks": any(isinstance(op, Print | Assert) for op in self._function.walk()),
-            **more,
-            "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
-        }
-
-    # Values and layouts.
-
-    def _layout(self, value: Value) -> Layout:
-        return self._placement[value] if is_tile(value) else blocked((), self._warps)
-
-    def _find_shared_tensors(self) -> set[Value]:
-        """The tensors of which one thread may load what another stores: loaded and stored in more than one layout,
-        or in one where several threads hold an element."""
-        layouts: dict[Value, set[Layout]] = {}
-        loaded: set[Value] = set()
-        stored: set[Value] = set()
-        moved: set[Value] = set()
-        for op in self._function.walk():
-            if isinstance(op, LoadTile | LoadMut | LoadView):
-                loaded.add(op.operands[0])
-                layouts.setdefault(op.operands[0], set()).add(self._layout(op.result))
-            elif isinstance(op, StoreMut | StoreView):
-                stored.add(op.x)
-                layouts.setdefault(op.x, set()).add(self._layout(op.value))
-            if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
-                moved.add(op.x)
-        return {
-            tensor
-            for tensor in loaded & stored
-            if tensor in moved
-            or len(layouts[tensor]) > 1
-            or any(each.free_lanes or each.free_warps for each in layouts[tensor])
-        }
-
-    def _copy(self, value: Value) -> Value:
-        made = Value(value.type, value.name)
-        self._map[value] = made
-        return made
-
-    def _name(self, layout: Layout) -> str:
-        """The layout's name in the function's facts."""
-        if layout not in self._layouts:
-            stem = "tile_" + "x".join(map(str, layout.shape))
-            taken = sum(name == stem or name.startswith(stem + "_") for name in self._layouts.values())
-            self._layouts[layout] = f"{stem}_{taken}" if taken else stem
-        return self._layouts[layout]
-
-    def _add(self, op: Op, **attributes: Any) -> Op:
-        op.attributes.update(attributes)
-        return self._builder.add(op)
-
-    def _converted(self, value: Value, source: Layout, target: Layout) -> Value:
-        """A lowered value in another layout."""
-        if source == target:
-            return value
-        op = ConvertLayout(x=value)
-        names = {"source": self._name(source), "layout": self._name(target)}
-        if register_map(source, target) is not None:
-            return self._add(op, **names, how="take").result
-        return self._in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
-
-    def _in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
-        """Add an operation that uses `size` bytes of shared memory."""
-        self._add(op, **attributes)
-        self._arena.use(op, size, looped=self._loops > 0)
-        return op
-
-    # Blocks and operations.
-
-    def _make_block_ids(self) -> None:
-        """This block's index, once, at the top: by the user's names where the kernel asks for it."""
-        asserts = any(isinstance(op, Assert) for op in self._function.walk())
-        asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
-        own = [op.operands[0].mut.rank for op in self._function.walk() if isinstance(op, LoadMut | StoreMut)]
-        for axis in sorted(asked.keys() | set(range(3 if asserts else max(own, default=0)))):
-            op = asked.get(axis)
-            self._builder.location = op.location if op else None
-            made = self._builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
-            self._block_ids[axis] = made
-        self._builder.location = None
-
-    def _block(self, block: Block) -> Block:
-        with self._builder.block(*(self._copy(value) for value in block.arguments)) as made:
-            for op in block.operations:
-                self._operation(op)
-        return made
+class Lowering(RunAhead):
+    """What becomes of each operation."""
 
     def _operation(self, op: Op) -> None:
         self._builder.location = op.location
@@ -305,99 +157,10 @@ class Lowering:
             raise AssertionError(f"{op.name} has no lowering on cuda")
         self._finish(op, made)
 
-    def _ring(self, op: For) -> Ring | None:
-        if self._unsafe:  # a raw pointer may write what would be read ahead
-            return None
-        products = [each for each in op.body.operations if isinstance(each, Mma)]
-        accumulator = self._placement.accumulator(products[0]) if products else None
-        if accumulator is not None and self._placement[products[0].acc] != accumulator:
-            return None
-        return plan(op, self._definitions, self._uses, accumulator, self._arch)
-
     @property
     def _speaker(self) -> int:
         """The thread that says what failed."""
         return 0
-
-    def _run_ahead(self, op: For, ring: Ring) -> None:
-        """A loop whose operands are copied `slots - 1` turns ahead of their product."""
-        self._rings.append(ring)
-        place = self._arena.reserve(ring.slots * ring.slot_bytes)
-        if self._loops:  # the ring's last turn may still be under way elsewhere
-            self._builder.add(Barrier())
-        for turn in range(ring.slots - 1):
-            self._stage(op, ring, place, self._builder.constant(turn))
-        self._loops += 1
-        with self._builder.block(*(self._copy(value) for value in op.body.arguments)) as body:
-            self._builder.location = ring.product.location
-            self._builder.add(StageWait(pending=ring.slots - 2))
-            ahead = Add(x=self._map[op.induction], y=self._builder.constant(ring.slots - 1))
-            self._stage(op, ring, place, self._builder.value(ahead, "ahead"))
-            for each in op.body.operations:
-                if each is ring.product:
-                    self._staged_mma(op, ring, place)
-                elif each not in (ring.left, ring.right, *ring.passed):
-                    self._operation(each)
-        self._loops -= 1
-        self._builder.location = op.location
-        made = op.copy_with([self._map[value] for value in op.operands], [body], ())
-        self._finish(op, made)
-        self._builder.add(StageWait(pending=0))
-
-    def _stage(self, loop: For, ring: Ring, place: int, turn: Value) -> None:
-        """Begin to copy both operands of a turn."""
-        accumulator = self._placement.accumulator(ring.product)
-        product = ring.product
-        types = product.a.tile.dtype, product.b.tile.dtype
-        where = stages(types[0], accumulator, product.a.tile.shape[1], right=types[1], swaps=ring.swaps)
-        sides = (ring.left, "left"), (ring.right, "right")
-        for (load, role), stage, turned in zip(sides, where, ring.turned, strict=True):
-            self._builder.location = load.location
-            index = tuple(turn if value is loop.induction else self._map[value] for value in load.index)
-            made = StageTile(x=self._map[load.x], turn=turn, index=index, shape=load.shape, role=role)
-            self._add(
-                made,
-                layout=self._name(self._placement[load.result]),
-                axis=int(stage.swap == turned),
-                slots=ring.slots,
-                slot_bytes=ring.slot_bytes,
-                pitch=stage.pitch,
-                place=stage.offset,
-            )
-            self._arena.share(made, place)
-        self._builder.add(StageCommit())
-
-    def _staged_mma(self, loop: For, ring: Ring, place: int) -> None:
-        product = ring.product
-        self._builder.location = product.location
-        made = StagedMma(
-            acc=self._map[product.acc],
-            turn=self._map[loop.induction],
-            dtype=product.a.tile.dtype,
-            other=product.b.tile.dtype,
-            depth=product.a.tile.shape[1],
-            swaps=ring.swaps,
-            rounds=ring.rounds,
-        )
-        accumulator = self._placement.accumulator(product)
-        self._add(made, layout=self._name(accumulator), slots=ring.slots)
-        self._arena.share(made, place)
-        self._place(product.result, made.result, accumulator)
-
-    def _finish(self, op: Op, made: Op) -> None:
-        self._add(made)
-        for old, new in zip(op.results, made.results, strict=True):
-            new.name = old.name
-            self._map[old] = new
-
-    def _place(self, old: Value, new: Value, natural: Layout) -> None:
-        """Map a result that came in its natural layout to one in its group's."""
-        new.name = old.name
-        if is_tile(old) and natural != self._placement[old]:
-            new.name = ""
-            new = self._converted(new, natural, self._placement[old])
-            new.name = old.name
-        self._map[old] = new
 
     def _own_index(self, mut: MutType) -> tuple[Value, ...]:
         return tuple(self._block_ids[axis] for axis in range(mut.rank))
@@ -563,13 +326,3 @@ class Lowering:
         else:
             self._in_shared(made, move_bytes(op.x.tile.dtype, source), **names, how="move")
         self._place(op.result, made.result, natural or target)
-
-
-def _plain(layout: Layout) -> tuple[Any, ...]:
-    """A layout as nested tuples, which IR prints and parses."""
-    return (layout.shape, layout.register, layout.lane, layout.warp, layout.repeat)
-
-
-def layouts_of(function: Function) -> dict[str, Layout]:
-    """The layouts that a lowered function's attributes name."""
-    return {name: Layout(*fields) for name, fields in function.facts["layouts"]}

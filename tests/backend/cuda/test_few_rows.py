@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cuda.lower import layouts_of
+from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.ops import BulkLoad, GroupMma
 from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.interface import TensorMap

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
+from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulator
-from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, StageCommit, StagedMma, StageTile, StageWait, Store
 from cutile.backend.interface import Target
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e8m0fnu, f16, f32, f64, i8, i32, tf32, u8

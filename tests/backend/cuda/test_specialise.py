@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import group_accumulator
-from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import (
     Blank,
     BulkLoad,

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
+from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap

@@ -1,0 +1,187 @@
+"""A lowered function in the making: its values, the names of its layouts, what it needs of shared memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from cutile.backend.cuda.layout import Layout, blocked, register_map
+from cutile.backend.cuda.ops import ConvertLayout
+from cutile.backend.cuda.placement import Placement, is_tile
+from cutile.backend.cuda.ring import Ring
+from cutile.backend.cuda.shared import Arena
+from cutile.backend.cuda.staging import move_bytes
+from cutile.backend.cuda.target import Architecture
+from cutile.ir.builder import Builder
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.debug import Assert, Print
+from cutile.ops.grid import TileBlockId
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.pointer import TensorAddress
+from cutile.ops.view import LoadView, StoreView
+
+
+class Draft(ABC):
+    """One walk over a function. `_map` leads from its values to the lowered ones. What becomes of an operation, a
+    subclass says.
+    """
+
+    def __init__(
+        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]] = ()
+    ) -> None:
+        self._function = function
+        self._placement = Placement(function, warps, accumulators)
+        self._arch = arch
+        self._unsafe = bool(function.facts.get("unsafe", False))
+        self._exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
+        self._shared_tensors = self._find_shared_tensors() | self._exposed
+        self._uses = Counter(value for op in function.walk() for value in op.operands)
+        self._definitions = {value: op for op in function.walk() for value in op.results}
+        self._rings: list[Ring] = []
+        self._warps = warps
+        self._builder = Builder(Block())
+        self._map: dict[Value, Value] = {}
+        self._layouts: dict[Layout, str] = {}
+        self._arena = Arena()
+        self._loops: int = 0
+        self._block_ids: dict[int, Value] = {}
+
+    def run(self) -> Function:
+        """The lowered function."""
+        source = self._function
+        with self._builder.block(*(self._copy(value) for value in source.parameters)) as body:
+            self._make_block_ids()
+            for op in source.body.operations:
+                self._operation(op)
+        made = Function(source.name, body, source.source, source.file, "cuda")
+        self._arena.place()
+        blocks = max((ring.blocks for ring in self._rings), default=0)
+        made.facts = self._facts(threads=self._warps * 32, min_blocks=blocks)
+        return made
+
+    def _facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:
+        """What was decided about the whole kernel."""
+        return {
+            "warps": self._warps,
+            "threads": threads,
+            "min_blocks": min_blocks,
+            "shared_bytes": self._arena.bytes,
+            # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
+            "noalias": not (self._unsafe or self._exposed),
+            "speaks": any(isinstance(op, Print | Assert) for op in self._function.walk()),
+            **more,
+            "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
+        }
+
+    @abstractmethod
+    def _operation(self, op: Op) -> None:
+        """Lower one operation."""
+
+    # Values and layouts.
+
+    def _layout(self, value: Value) -> Layout:
+        return self._placement[value] if is_tile(value) else blocked((), self._warps)
+
+    def _find_shared_tensors(self) -> set[Value]:
+        """The tensors of which one thread may load what another stores: loaded and stored in more than one layout,
+        or in one where several threads hold an element."""
+        layouts: dict[Value, set[Layout]] = {}
+        loaded: set[Value] = set()
+        stored: set[Value] = set()
+        moved: set[Value] = set()
+        for op in self._function.walk():
+            if isinstance(op, LoadTile | LoadMut | LoadView):
+                loaded.add(op.operands[0])
+                layouts.setdefault(op.operands[0], set()).add(self._layout(op.result))
+            elif isinstance(op, StoreMut | StoreView):
+                stored.add(op.x)
+                layouts.setdefault(op.x, set()).add(self._layout(op.value))
+            if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
+                moved.add(op.x)
+        return {
+            tensor
+            for tensor in loaded & stored
+            if tensor in moved
+            or len(layouts[tensor]) > 1
+            or any(each.free_lanes or each.free_warps for each in layouts[tensor])
+        }
+
+    def _copy(self, value: Value) -> Value:
+        made = Value(value.type, value.name)
+        self._map[value] = made
+        return made
+
+    def _name(self, layout: Layout) -> str:
+        """The layout's name in the function's facts."""
+        if layout not in self._layouts:
+            stem = "tile_" + "x".join(map(str, layout.shape))
+            taken = sum(name == stem or name.startswith(stem + "_") for name in self._layouts.values())
+            self._layouts[layout] = f"{stem}_{taken}" if taken else stem
+        return self._layouts[layout]
+
+    def _add(self, op: Op, **attributes: Any) -> Op:
+        op.attributes.update(attributes)
+        return self._builder.add(op)
+
+    def _converted(self, value: Value, source: Layout, target: Layout) -> Value:
+        """A lowered value in another layout."""
+        if source == target:
+            return value
+        op = ConvertLayout(x=value)
+        names = {"source": self._name(source), "layout": self._name(target)}
+        if register_map(source, target) is not None:
+            return self._add(op, **names, how="take").result
+        return self._in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
+
+    def _in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
+        """Add an operation that uses `size` bytes of shared memory."""
+        self._add(op, **attributes)
+        self._arena.use(op, size, looped=self._loops > 0)
+        return op
+
+    def _finish(self, op: Op, made: Op) -> None:
+        self._add(made)
+        for old, new in zip(op.results, made.results, strict=True):
+            new.name = old.name
+            self._map[old] = new
+
+    def _place(self, old: Value, new: Value, natural: Layout) -> None:
+        """Map a result that came in its natural layout to one in its group's."""
+        new.name = old.name
+        if is_tile(old) and natural != self._placement[old]:
+            new.name = ""
+            new = self._converted(new, natural, self._placement[old])
+            new.name = old.name
+        self._map[old] = new
+
+    # Blocks and operations.
+
+    def _make_block_ids(self) -> None:
+        """This block's index, once, at the top: by the user's names where the kernel asks for it."""
+        asserts = any(isinstance(op, Assert) for op in self._function.walk())
+        asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
+        own = [op.operands[0].mut.rank for op in self._function.walk() if isinstance(op, LoadMut | StoreMut)]
+        for axis in sorted(asked.keys() | set(range(3 if asserts else max(own, default=0)))):
+            op = asked.get(axis)
+            self._builder.location = op.location if op else None
+            made = self._builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
+            self._block_ids[axis] = made
+        self._builder.location = None
+
+    def _block(self, block: Block) -> Block:
+        with self._builder.block(*(self._copy(value) for value in block.arguments)) as made:
+            for op in block.operations:
+                self._operation(op)
+        return made
+
+
+def _plain(layout: Layout) -> tuple[Any, ...]:
+    """A layout as nested tuples, which IR prints and parses."""
+    return (layout.shape, layout.register, layout.lane, layout.warp, layout.repeat)
+
+
+def layouts_of(function: Function) -> dict[str, Layout]:
+    """The layouts that a lowered function's attributes name."""
+    return {name: Layout(*fields) for name, fields in function.facts["layouts"]}
