@@ -12,8 +12,7 @@ from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_be
 from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request
 from cutile.errors import ArgumentTypeError
-from cutile.launch.kernel_op import KernelOp
-from cutile.tune.record import Provenance
+from cutile.tune.record import Provenance, kernels_of
 from cutile.tune.space import Config
 from cutile.tune.trial import Invalid, Stage
 
@@ -134,7 +133,7 @@ class DeviceOracle:
     def _requests(self, config: Config) -> list[Request]:
         op, device = self._build(config), self.stream.device
         try:
-            found = [each.request(device) for each in _parts(op) if isinstance(each, KernelOp)]
+            found = (each.request(device) for each in kernels_of(op))
             return [each for each in found if each is not None]
         finally:
             op.discard()
@@ -172,7 +171,3 @@ class DeviceOracle:
         """Two of them in turn, A B A B; see `Oracle`."""
         one, other = (lambda: self._build(first)), (lambda: self._build(second))
         return self._at("run", lambda: do_bench_paired(one, other, self.bench, stream=self.stream))
-
-
-def _parts(op: DeviceOp[Any]) -> list[DeviceOp[Any]]:
-    return [op, *(each for part in op.parts() for each in _parts(part))]

@@ -50,7 +50,7 @@ class Provenance:
         Raises:
             KernelError: a kernel does not compile; shows the place.
         """
-        kernels = list(_kernels(op))
+        kernels = list(kernels_of(op))
         source = hashlib.sha256("\0".join(each.code(device) for each in kernels).encode()).hexdigest()[:16]
         chosen = chosen_backend()
         target = target_of(device, None if chosen == INTERPRET else chosen)
@@ -63,11 +63,12 @@ class Provenance:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
 
-def _kernels(op: DeviceOp[Any]) -> Iterator[KernelOp]:
+def kernels_of(op: DeviceOp[Any]) -> Iterator[KernelOp]:
+    """The kernels that an operation is made of; those that `then` makes when it runs are not seen."""
     if isinstance(op, KernelOp):
         yield op
     for part in op.parts():
-        yield from _kernels(part)
+        yield from kernels_of(part)
 
 
 @dataclass(frozen=True)
