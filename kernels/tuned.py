@@ -154,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", nargs="+", type=int, metavar="N", help="extents of the problem")
     parser.add_argument("--dtype", choices=("f16", "bf16", "f32"), default="f32", help="element type (default f32)")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end the search after so long")
+    parser.add_argument("--warm", action="store_true", help="time replays without a pause, that find warm caches")
     parser.add_argument("--rep-ms", type=float, default=50.0, help="milliseconds of runs that count (default 50)")
     options = parser.parse_args(arguments)
     tunable = TUNABLE[options.kernel]
@@ -163,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     case = Case(size, {"f16": f16, "bf16": bf16, "f32": f32}[options.dtype])
     with Device.parse(options.device) if options.device else default_device():
-        bench = BenchOptions(warmup_ms=10, rep_ms=options.rep_ms)
+        bench = BenchOptions(warmup_ms=10, rep_ms=options.rep_ms, clear_l2=False if options.warm else None)
         found, own, ratio = tune(options.kernel, case, budget_s=options.budget, options=bench)
     print(found)
     print(f"  the library's own choice is {own.id}; the winner is {ratio:.3f} times as fast, turn by turn")
