@@ -347,6 +347,13 @@ def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> Owne
         )
     return OwnershipError(
         f"argument {use.argument!r} would be {wanted}, but the operation made at {format_site(lease.site)} "
-        f"{holds} the same memory as its argument {held.argument!r} and has not finished. "
-        "Wait for that operation (await it, or sync()), discard() it, or pass a copy (dup())."
+        f"{holds} the same memory as its argument {held.argument!r} and has not finished. Run it or wait for it "
+        "(sync(), await), discard() it if it has not run, or pass a copy (dup())."
+        f"{_of_a_notebook(format_site(lease.site))}"
     )
+
+
+def _of_a_notebook(site: str) -> str:
+    """Where an operation is that a notebook's cell showed: nobody gave it a name, and the notebook keeps it."""
+    shown = "<ipython-input-" in site or "ipykernel_" in site
+    return " What a cell shows is kept: Out[...] has it, if it has no name." if shown else ""

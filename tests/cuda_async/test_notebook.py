@@ -50,6 +50,14 @@ assert "map(value)" in formats["text/plain"], formats
 failed = shell.run_cell("await value(1).map(lambda n: n // 0)", store_history=False)
 assert isinstance(failed.error_in_exec, ZeroDivisionError)
 assert cell("await value(7)") == 7
+
+# An operation that a cell only showed holds what was lent to it, and IPython holds the operation.
+shell.run_cell("Affine(x, 3, 1)", store_history=True)
+refused = shell.run_cell("Affine(x, 3, 1)", store_history=False).error_in_exec
+assert "Run it or wait for it (sync(), await), discard() it" in str(refused)
+assert "Out[...] has it, if it has no name" in str(refused)
+cell("Out[max(Out)].discard()")
+cell("await Affine(x, 1, 0)")
 print("all cells ran")
 """
 
