@@ -12,9 +12,10 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.declared import Declared, checked_hints
 from cutile.compile.kernels import KernelCache
 from cutile.compile.rules import AccessRules
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, GenericsError
 from cutile.launch.arguments import give_back
 from cutile.launch.form import Form
+from cutile.launch.inspected import inspected
 from cutile.launch.kernel_op import KernelOp
 
 _NO_GENERICS: Mapping[str, Any] = {}
@@ -46,12 +47,14 @@ class Kernel:
         if len(arguments) == form.arity and not named:
             return KernelOp(form, arguments, _NO_GENERICS, self._options)
         try:
-            return self._call_with_names(arguments, named)
-        except ArgumentError:
+            given, generics = self._taken(arguments, named)
+        except (ArgumentError, GenericsError):
             give_back(arguments)
             raise
+        return KernelOp(form, given, generics, self._options)
 
-    def _call_with_names(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> KernelOp:
+    def _taken(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """The arguments in order, and the generics that were given by name."""
         signature = self._cache.signature
         names = signature.names
         if len(arguments) > len(names):
@@ -72,8 +75,7 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
             )
-        generics = self._cache.generics(None, named)
-        return KernelOp(self._form, tuple(given[name] for name in names), generics, self._options)
+        return tuple(given[name] for name in names), self._cache.generics(None, named)
 
     def __getitem__(self, grid: object) -> NoReturn:
         name = self._cache.signature.name
@@ -101,11 +103,8 @@ class Kernel:
             >>> "mul(" in double.inspect(y.partition((64,)), stage="ir")
             True
         """
-        op = self(*arguments, **named)
-        try:
-            return op.render(stage, arch)
-        finally:
-            op.discard()
+        given, generics = self._taken(arguments, named)
+        return inspected(self._form, given, generics, self._options, stage, arch)
 
     @property
     def cache(self) -> KernelCache:

@@ -11,7 +11,14 @@ import pytest
 
 import cutile as ct
 from cutile import api
-from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, KernelTypeError, UnsupportedTargetError
+from cutile.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    GenericsError,
+    KernelTypeError,
+    LaunchError,
+    UnsupportedTargetError,
+)
 from tests.support.kernels import kernel
 
 SCALE = kernel("def scale(y: Mut, a: f32, *, K: Const = 1):\n    y.store(a * K * y.load())\n")
@@ -34,6 +41,24 @@ def test_misspelt_arguments_are_named() -> None:
         SCALE(part(), K=2)
     with pytest.raises(GenericsError, match="no generic 'L'"):
         SCALE(part(), 2.0, L=3)
+
+
+def test_a_call_that_fails_gives_tensors_back() -> None:
+    y = api.ones((8,)).sync()
+    for wrong in ({"b": 2.0}, {"a": 2.0, "L": 3}, {"a": None}):
+        untyped: dict[str, Any] = wrong
+        with pytest.raises((ArgumentError, GenericsError)):
+            SCALE(y.partition((4,)), **untyped)
+        assert y.to_numpy().sync().tolist() == [1] * 8
+
+
+def test_arguments_may_be_inspected_while_they_are_lent() -> None:
+    y = api.ones((8,)).sync()
+    op = SCALE(y.mut.partition((4,)), 2.0)
+    assert "mul(" in SCALE.inspect(y.mut.partition((4,)), 2.0, stage="ir", K=3)
+    op.sync()
+    with pytest.raises(LaunchError, match="pass tensors rather than ops"):
+        SCALE.inspect(api.ones((8,)).partition((4,)), 2.0)
 
 
 def test_scalars_are_plain_numbers() -> None:
