@@ -22,7 +22,7 @@ class BenchOptions:
 
     Attributes:
         warmup_ms: milliseconds of running before anything counts; what the first run compiles or loads is not in them.
-        rep_ms: milliseconds of runs that count,
+        rep_ms: milliseconds of runs that count, with what is done between them,
         min_reps: but not fewer runs than these,
         max_reps: nor more than these.
         clear_l2: whether each run finds cold caches; by default it does on a GPU and not on the CPU. With False,
@@ -151,19 +151,21 @@ def measure(
     Args:
         arm: who is timed. One with a true attribute `batches` is timed by batches of half a millisecond.
         options: how long it takes.
-        now: the clock that the warming goes by, in seconds.
+        now: the clock that the options go by, in seconds.
     """
     arm.run(1)  # what the first run loads or compiles is nobody's speed
     each = arm.run(1)
     in_batches = bool(getattr(arm, "batches", False))
-    begin = now()
+    begin = last = now()
     while True:
         batch = _batch(each) if in_batches else 1
         each = arm.run(batch) / batch
-        if now() - begin >= options.warmup_ms / 1e3:
+        before, last = last, now()
+        if last - begin >= options.warmup_ms / 1e3:
             break
+    # A run takes longer than what it is timed for, where an operation is made and caches are cleared before it.
+    wanted = round(options.rep_ms / 1e3 / max(last - before, each * batch, 1e-9))
     batch = _batch(each) if in_batches else 1
-    wanted = round(options.rep_ms / 1e3 / max(each * batch, 1e-9))
     reps = min(max(wanted, options.min_reps), options.max_reps)
     return Measurement(tuple(arm.run(batch) / batch * 1e3 for _ in range(reps)))
 

@@ -21,10 +21,11 @@ SAXPY = kernel("def saxpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_t
 
 @dataclass
 class Clockwork:
-    """Takes `each` seconds, and `first` more at its first call; its time is the only time there is."""
+    """Takes `each` seconds, `first` more at its first call, and `between` that nobody times; there is no other time."""
 
     each: float
     first: float = 0.0
+    between: float = 0.0
     batches: bool = False
     name: str = ""
     seconds: float = 0.0
@@ -32,7 +33,7 @@ class Clockwork:
 
     def run(self, repeats: int) -> float:
         took, self.first = self.first + repeats * self.each, 0.0
-        self.seconds += took
+        self.seconds += took + self.between
         self.runs.append(repeats)
         return took
 
@@ -47,6 +48,11 @@ def test_as_many_runs_count_as_fit_the_time() -> None:
     assert len(arm.runs) - 100 == pytest.approx(
         27, abs=1
     )  # what compiles, one to know how long it takes, 25 ms of them
+
+
+def test_what_is_done_between_the_runs_takes_its_part_of_the_time() -> None:
+    arm = Clockwork(1e-3, between=3e-3)
+    assert measure(arm, BenchOptions(warmup_ms=25, rep_ms=100), now=arm.now).times_ms == pytest.approx((1.0,) * 25)
 
 
 @pytest.mark.parametrize(("each", "reps"), [(1.0, 5), (1e-6, 1000), (0.0, 1000)])
