@@ -18,9 +18,11 @@ from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType
 from cutile.ops.arith import Add, Mul
 from cutile.ops.cast import Convert
+from cutile.ops.debug import Assert
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Reshape
@@ -74,7 +76,9 @@ class _Cut:
         for op in self._after:
             if op.regions or (isinstance(op, LoadTile | LoadMut) and op.operands[0] in stored):
                 raise _CannotCut
-            if op.results and op.results[0].tile.is_scalar:
+            if op.effect > Effect.READ and not isinstance(op, StoreMut | Assert):
+                raise _CannotCut
+            if isinstance(op, Assert) or (op.results and op.results[0].tile.is_scalar):
                 self._builder.current.operations.append(op)  # numbers are the same for all pieces
         self._count = count
         for number in range(count):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutile.backend.cuda.ops import FailUnless, Roles
+from cutile.backend.cuda.ops import FailUnless, Part, Roles
 from cutile.backend.cuda.ring_model import check_function
 from cutile.dtypes import u64
 from cutile.frontend.build import build
@@ -42,6 +42,13 @@ def test_the_loading_warps_assert_what_is_of_numbers() -> None:
     assert made.facts["speaks"]
     assert made.facts["cluster"] == 1  # of two blocks the second may have no tile block to speak of
     assert check_function(made) > 10
+
+
+def test_what_follows_the_loop_in_pieces_keeps_its_assertions() -> None:
+    text = ASSERTED.replace("    if n > 5:\n    ", "").replace("convert_tile(acc,", "convert_tile(acc * acc,")
+    made = lowered(written(text, types()))
+    assert any(isinstance(op, Part) for op in made.walk())
+    assert [op.message for op in made.walk() if isinstance(op, FailUnless)] == ["before", "within", "after"]
 
 
 def test_an_index_that_only_the_kernel_knows_keeps_no_kernel_from_it() -> None:
