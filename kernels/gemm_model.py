@@ -45,7 +45,7 @@ class Choice:
             return None
         return CompileOptions(
             num_cta_in_cga=self.cluster if self.cluster > 1 else None,
-            num_pieces=MOST_PIECES if self.pieces > 1 else None,
+            num_pieces=self.pieces if self.pieces > 1 else None,
             num_worker_warps=4 if self.halved else None,
         )
 

@@ -40,12 +40,14 @@ class CompileOptions:
 
     Attributes:
         occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.
-        num_cta_in_cga: thread blocks in a cluster (Hopper and later); None lets the compiler choose.
+        num_cta_in_cga: thread blocks in a cluster (Hopper and later), of which 2, 4 or 8 share what they load; None
+            lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
         num_worker_warps: warps that compute, per tile block; None lets the compiler choose. With 4, a product by warp
             groups whose tile has 128 rows runs two tile blocks in each thread block, one behind the other.
         num_pieces: thread blocks that may share the steps of one tile block's product, where tile blocks are too few to
-            fill the GPU (Hopper); how many do is found at each launch. None is one each.
+            fill the GPU (Hopper); how many do is found at each launch. Up to 8 are a cluster, all of which take part or
+            one alone; of more as many do as the GPU has room for. None is one each.
         limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
             two seconds. For debugging: products then wait for each other.
 

@@ -67,7 +67,7 @@ class Random:
     bias: bool
     residual: bool
     activation: Activation
-    divided: bool
+    pieces: int
     seed: int
     cluster: int = 1
 
@@ -91,9 +91,9 @@ def products(most: int) -> st.SearchStrategy[Random]:
         plain,
         plain,
         st.one_of(st.just("none"), st.sampled_from(tuple(ACTIVATIONS))),
-        st.booleans(),
+        st.sampled_from([1, 2, 4, 8, 16]),
         st.integers(0, 2**32 - 1),
-        st.sampled_from([1, 1, 2]),
+        st.sampled_from([1, 1, 1, 2, 4]),
     )
 
 
@@ -152,7 +152,7 @@ def check(case: Random) -> None:
             bias=api.from_numpy(bias).sync() if case.bias else None,
             residual=api.from_numpy(residual).sync() if case.residual else None,
             activation=case.activation,
-            options=CompileOptions(num_cta_in_cga=case.cluster, num_pieces=16 if case.divided else None),
+            options=CompileOptions(num_cta_in_cga=case.cluster, num_pieces=case.pieces),
         )
     result = made.sync().to_numpy().sync()
     wide = [each.astype(np.float64) for each in (x, y, bias, residual)]

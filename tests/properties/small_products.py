@@ -85,6 +85,7 @@ class Small:
         x, y: how the operands lie in memory.
         plan: what it is meant to have on sm_90a.
         cluster: thread blocks that share what they load.
+        pieces: thread blocks that share a tile block's turns.
         make: the launch, from the partition of the result and the operands.
         wanted: the result from operands in float64, where it is not their product.
     """
@@ -98,6 +99,7 @@ class Small:
     y: Layout = ROWS
     plan: str = SPECIALISED
     cluster: int = 1
+    pieces: int = 1
     make: Callable[..., ct.KernelOp] = gemm
     wanted: Callable[[Array, Array], Array] = np.matmul
 
@@ -137,7 +139,8 @@ class Small:
         ]
         rows, columns, depth = self.tile
         z = api.from_numpy(poison).sync().partition((*[1] * len(batch), rows, columns))
-        return self.make(z, *on_device, BK=depth).compile_options(CompileOptions(num_cta_in_cga=self.cluster))
+        options = CompileOptions(num_cta_in_cga=self.cluster, num_pieces=self.pieces)
+        return self.make(z, *on_device, BK=depth).compile_options(options)
 
     def _draw(self, random: np.random.Generator, *shape: int) -> Array:
         if self.dtype is i8:
@@ -150,6 +153,11 @@ def _fused(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
     shape = z.tensor_shape
     bias, residual = api.ones(shape[1:], bf16).sync(), api.full(2, shape, bf16).sync()
     return gemm_fused(z, x, y, bias, residual, BK=BK, BIAS=1, RESIDUAL=1, ACTIVATION=1)
+
+
+def _with_one_and_two(x: Array, y: Array) -> Array:
+    """The meaning of that."""
+    return np.maximum(x @ y + 1, 0) + 2
 
 
 def _asserted(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
@@ -184,10 +192,23 @@ CASES = (
     Small("cluster, shared left", (300, 304, 320), (256, 128, 64), cluster=2),
     Small("cluster, right by columns", (640, 264, 136), (128, 256, 64), y=COLUMNS, cluster=2),
     Small("cluster, more tiles", (2100, 1104, 64), (128, 64, 64), cluster=2),
-    Small("divided", (64, 128, 4096), (64, 64, 64)),
-    Small("divided, edges", (136, 72, 2568), (128, 64, 64), f16),
-    Small("divided, few rows", (7, 136, 4104), (16, 64, 64), y=COLUMNS),
-    Small("fused", (200, 304, 128), (128, 256, 64), make=_fused, wanted=lambda x, y: np.maximum(x @ y + 1, 0) + 2),
+    Small("cluster of four, shared left", (72, 328, 320), (64, 64, 64), cluster=4),
+    Small("cluster of eight, shared left", (136, 520, 136), (128, 64, 64), cluster=8),
+    Small("divided", (64, 128, 4096), (64, 64, 64), pieces=16),
+    Small("divided, edges", (136, 72, 2568), (128, 64, 64), f16, pieces=16),
+    Small("divided, few rows", (7, 136, 4104), (16, 64, 64), y=COLUMNS, pieces=16),
+    Small("pieces of a cluster", (128, 128, 2048), (64, 128, 64), pieces=4),
+    Small("pieces of a cluster, edges", (136, 200, 4104), (128, 128, 64), f16, pieces=8),
+    Small("pieces of a cluster, few rows", (7, 136, 4104), (16, 64, 64), y=COLUMNS, pieces=8),
+    Small("pieces of a cluster, parts by turns", (64, 136, 2568), (64, 64, 64), pieces=5),
+    Small("pieces of a cluster, more tiles", (2100, 1104, 1024), (128, 64, 64), pieces=2),
+    Small(
+        "pieces of a cluster, fused", (128, 136, 2568), (64, 128, 64), pieces=4, make=_fused, wanted=_with_one_and_two
+    ),
+    Small(
+        "pieces of a cluster, whole", (128, 72, 2048), (128, 64, 64), pieces=2, make=gemm_centred, wanted=_centred(128)
+    ),
+    Small("fused", (200, 304, 128), (128, 256, 64), make=_fused, wanted=_with_one_and_two),
     Small("exchange between warps", (300, 200, 64), (128, 128, 64), make=gemm_centred, wanted=_centred(128)),
     Small("exchange, more tiles", (1600, 1704, 64), (128, 128, 64), f16, make=gemm_centred, wanted=_centred(128)),
     Small("asserted", (256, 256, 192), (128, 128, 64), make=_asserted),

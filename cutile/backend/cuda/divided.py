@@ -1,4 +1,7 @@
-"""Lowering to thread blocks that share a tile block's turns (`split.py`): what they take, and what becomes of it."""
+"""Lowering to thread blocks that share a tile block's turns (`split.py`): what they take, and what becomes of it.
+
+Their sums meet in a workspace, or in the shared memory of the cluster that they are (`nearby.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.ops import AddUp, Pieces, Share
+from cutile.backend.cuda.nearby import loop_of_parts
+from cutile.backend.cuda.ops import AddNearby, AddUp, DealOut, Pieces, Share
+from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
-from cutile.backend.cuda.specialise import Specialised
-from cutile.backend.cuda.split import LEAST_TURNS, sums_bytes
+from cutile.backend.cuda.specialise import BARRIER_BYTES, Specialised
+from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.tile_loop import TileLoop
-from cutile.ir.control import If
+from cutile.dtypes import bool_
+from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import MutType
 from cutile.ops.arith import Mul
+from cutile.ops.compare import Eq, Lt
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,20 @@ class DividedLoop(TileLoop):
         self._share: _Piece | None = None
         self._mine: Value | None = None
         self._hoisted: set[Op] = set()
+        self._staging = self._barriers = 0
+        self._parts = loop_of_parts(function)
 
     def _divided_facts(self) -> dict[str, Any]:
         """What a launch has to know of it, and why turns are not divided."""
         plan = self._plan
         if plan.whole:
             return {"persistent": 1, "divided": f"no: {plan.whole}"}
+        if plan.parts:
+            return {
+                "persistent": plan.pieces,
+                "divided": f"{plan.pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster, "
+                "where tile blocks are too few",
+            }
         return {
             "persistent": plan.pieces,
             "divided": f"up to {plan.pieces} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
@@ -65,7 +81,9 @@ class DividedLoop(TileLoop):
         builder = self._builder
         self._whole = self._whole_bounds()
         start, stop, step = self._whole
-        made = Pieces(tiles=tiles, start=start, stop=stop, step=step, most=self._plan.pieces, least=LEAST_TURNS)
+        nearby = self._plan.parts > 0
+        limits: dict[str, int] = {"most": self._plan.pieces, "least": LEAST_NEARBY if nearby else LEAST_TURNS}
+        made = Pieces(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=nearby)
         self._pieces = builder.value(made, "pieces")
         return builder.value(Mul(x=tiles, y=self._pieces))
 
@@ -105,8 +123,10 @@ class DividedLoop(TileLoop):
     def _added_up(self, sums: Value) -> Value:
         """The sums of all pieces; `_mine` says whether this thread block has them."""
         share = self._share
-        if share is None:
+        if share is None or self._parts is not None:
             return sums
+        if self._plan.parts:
+            return self._added_by_first(sums, share)
         self._builder.location = self._plan.loop.location
         op = AddUp(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
         added, self._mine = self._add(op, layout=self._name(self._plan.accumulator)).results
@@ -115,6 +135,17 @@ class DividedLoop(TileLoop):
     def _finish_tile(self, operations: Sequence[Op]) -> None:
         """What follows the loop, by the thread block that has all sums."""
         builder = self._builder
+        if self._parts is not None and self._share is not None:
+            with builder.block() as then:
+                self._finish_parts(self._parts, self._share, operations)
+                builder.yield_()
+            with builder.block() as orelse:
+                for op in operations:
+                    self._operation(op)
+                builder.yield_()
+            builder.location = None
+            builder.add(If(condition=self._divided(), then=then, orelse=orelse))
+            return
         if self._mine is None:
             for op in operations:
                 self._operation(op)
@@ -127,3 +158,61 @@ class DividedLoop(TileLoop):
             builder.yield_()
         builder.location = None
         builder.add(If(condition=self._mine, then=then, orelse=orelse))
+
+    # Sums that meet in a cluster's shared memory.
+
+    @property
+    def _behind(self) -> int:
+        """Where these are."""
+        return self._barriers + 2 * self._plan.slots * BARRIER_BYTES
+
+    def _divided(self) -> Value:
+        """Whether there are several pieces of a tile block."""
+        assert self._pieces is not None
+        return self._builder.value(Lt(x=self._builder.constant(1), y=self._pieces))
+
+    def _deal_out(self, sums: Value) -> None:
+        plan = self._plan
+        made = DealOut(x=sums, parts=plan.parts, blocks=plan.pieces, place=self._staging, offset=self._behind)
+        self._add(made, layout=self._name(plan.accumulator))
+
+    def _nearby_sums(self, sums: Value, part: Value) -> Value:
+        accumulator, parts = self._plan.accumulator, self._plan.parts
+        made = AddNearby(x=sums, part=part, parts=parts, blocks=self._plan.pieces, place=self._staging)
+        names = {"source": self._name(accumulator), "layout": self._name(part_layout(accumulator, parts))}
+        return self._add(made, **names).result
+
+    def _finish_parts(self, parts: For, share: _Piece, operations: Sequence[Op]) -> None:
+        """What follows the loop, for those columns that this thread block adds up."""
+        builder, sums = self._builder, self._plan.loop.results[0]
+        builder.location = self._plan.loop.location
+        self._deal_out(self._converted(self._map[sums], self._placement[sums], self._plan.accumulator))
+        for op in operations:
+            if not any(is_tile(each) or isinstance(each.type, MutType) for each in (*op.operands, *op.results)):
+                self._operation(op)
+        self._loops += 1
+        body = self._block(parts.body)
+        self._loops -= 1
+        builder.location = None
+        builder.add(
+            For(start=share.piece, stop=builder.constant(self._plan.parts), step=share.pieces, carried=(), body=body)
+        )
+
+    def _added_by_first(self, sums: Value, share: _Piece) -> Value:
+        """All sums, by the thread block of the first piece."""
+        builder = self._builder
+        builder.location = self._plan.loop.location
+        divided = self._divided()
+        with builder.block() as then:
+            self._deal_out(sums)
+            first = builder.value(Eq(x=share.piece, y=builder.constant(0)))
+            with builder.block() as add:
+                builder.yield_(self._nearby_sums(sums, builder.constant(0)))
+            with builder.block() as leave:
+                builder.yield_(sums)
+            (all_,) = builder.add(If(condition=first, then=add, orelse=leave)).results
+            builder.yield_(all_, first)
+        with builder.block() as orelse:
+            builder.yield_(sums, builder.constant(True, bool_))
+        added, self._mine = builder.add(If(condition=divided, then=then, orelse=orelse)).results
+        return added

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.ops import Part, StorePart
+from cutile.backend.cuda.ops import AddNearby, Part, StorePart
+from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.effects import Effect
-from cutile.ir.types import TensorType
+from cutile.ir.types import TensorType, TileType
 from cutile.ops.arith import Add, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
@@ -56,6 +57,33 @@ def cut(function: Function, loop: For, width: int) -> Function:
     return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
 
 
+def in_parts(function: Function, loop: For, count: int) -> For | None:
+    """A loop over `count` parts of the columns that does what follows the loop of products for one of them, whose sums
+    are found by `AddNearby`; None where that does not work column by column.
+
+    Numbers that follow the loop of products are not in it: they are to be known before. Where it begins and ends, and
+    what thread blocks hold the sums, whoever lowers it decides.
+    """
+    operations = function.body.operations
+    after = operations[operations.index(loop) + 1 :]
+    if any(op.results and op.result.tile.is_scalar and _of_tiles(op) for op in after if len(op.results) == 1):
+        return None
+    builder = Builder(Block())
+    ends = [builder.constant(each) for each in (0, count, 1)]
+    part = Value(TileType(i32), "part")
+    try:
+        with builder.block(part) as body:
+            _Cut(function, loop.results[0], after, builder).one(count, part)
+            builder.yield_()
+    except _CannotCut:
+        return None
+    return For(start=ends[0], stop=ends[1], step=ends[2], carried=(), body=body)
+
+
+def _of_tiles(op: Op) -> bool:
+    return any(isinstance(each.type, TileType) and not each.type.is_scalar for each in op.operands)
+
+
 class _Cut:
     """Makes the pieces, from the stores backwards: each asks for what it needs of its columns."""
 
@@ -67,10 +95,28 @@ class _Cut:
         self._whole: dict[Value, Value] = {}
         self._pieces: dict[tuple[Value, int], Value] = {}
         self._number = 0
+        self._found: Value | None = None
         self._count = 1
 
     def run(self, count: int) -> None:
         """Write `count` pieces."""
+        stores = self._stores()
+        for op in self._after:
+            if isinstance(op, Assert) or (op.results and op.results[0].tile.is_scalar):
+                self._builder.current.operations.append(op)  # numbers are the same for all pieces
+        self._count = count
+        for number in range(count):
+            self._number = number
+            self._pieces.clear()
+            self._store(stores)
+
+    def one(self, count: int, number: Value) -> None:
+        """Write one of `count` pieces: which one, a number says."""
+        self._count, self._found = count, number
+        self._store(self._stores())
+
+    def _stores(self) -> list[StoreMut]:
+        """The stores, having checked that nothing else is done that the pieces would leave out."""
         stores = [op for op in self._after if isinstance(op, StoreMut)]
         stored = {op.x for op in stores}
         for op in self._after:
@@ -78,16 +124,14 @@ class _Cut:
                 raise _CannotCut
             if op.effect > Effect.READ and not isinstance(op, StoreMut | Assert):
                 raise _CannotCut
-            if isinstance(op, Assert) or (op.results and op.results[0].tile.is_scalar):
-                self._builder.current.operations.append(op)  # numbers are the same for all pieces
-        self._count = count
-        for number in range(count):
-            self._number = number
-            self._pieces.clear()
-            for op in stores:
-                value = self._piece(op.value, len(op.value.tile.shape) - 1)
-                self._builder.location = op.location
-                self._builder.add(StorePart(x=op.x, value=value, part=number, parts=count))
+        return stores
+
+    def _store(self, stores: Sequence[StoreMut]) -> None:
+        for op in stores:
+            value = self._piece(op.value, len(op.value.tile.shape) - 1)
+            self._builder.location = op.location
+            number = () if self._found is None else (self._found,)
+            self._builder.add(StorePart(x=op.x, value=value, number=number, part=self._number, parts=self._count))
 
     def _shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
         return tuple(extent // self._count if a == axis else extent for a, extent in enumerate(shape))
@@ -105,7 +149,9 @@ class _Cut:
         op, builder = self._definitions.get(value), self._builder
         shape = self._shape(value.tile.shape, axis)
         if value is self._sums:
-            return builder.value(Part(x=value, part=self._number, parts=self._count))
+            if self._found is None:
+                return builder.value(Part(x=value, part=self._number, parts=self._count))
+            return builder.value(AddNearby(x=value, part=self._found, parts=self._count, blocks=0, place=0))
         if op is None or op.regions or len(op.results) != 1:
             raise _CannotCut
         location = op.location
@@ -147,9 +193,12 @@ class _Cut:
 
     def _index(self, index: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
         """The tile index of a piece: in its own, smaller tiles."""
-        builder = self._builder
-        scaled = builder.value(Mul(x=index[axis], y=builder.constant(self._count, index[axis].tile.dtype)))
-        moved = builder.value(Add(x=scaled, y=builder.constant(self._number, index[axis].tile.dtype)))
+        builder, dtype = self._builder, index[axis].tile.dtype
+        if self._found is not None and dtype is not i32:
+            raise _CannotCut
+        scaled = builder.value(Mul(x=index[axis], y=builder.constant(self._count, dtype)))
+        number = builder.constant(self._number, dtype) if self._found is None else self._found
+        moved = builder.value(Add(x=scaled, y=number))
         return tuple(moved if a == axis else each for a, each in enumerate(index))
 
 

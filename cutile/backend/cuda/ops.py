@@ -113,13 +113,22 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
-    Behind them may be `more`, for one arrival each. All threads of the cluster see them afterwards."""
+    Behind them may be `more`, for one arrival each. All threads of the block see them afterwards; those of its cluster,
+    where there is one or `nearby` says so, behind a `ClusterStart`."""
 
     slots: int = attribute()
     readers: int = attribute()
     offset: int = attribute()
     cluster: int = attribute()
     more: int = attribute(0)
+    nearby: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
+    """Wait until all blocks of the cluster have set up their barriers."""
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -247,7 +256,10 @@ class Turns(Op, name="cuda.turns"):
 
 
 class Pieces(Op, name="cuda.pieces"):
-    """Into how many pieces the turns of each of `tiles` tile blocks are divided: 1 where these fill the GPU."""
+    """Into how many pieces the turns of each of `tiles` tile blocks are divided: 1 where these fill the GPU.
+
+    With `whole`, into `most` or not at all: where the launch has a thread block for each.
+    """
 
     tiles: Value = operand(SCALAR_INT)
     start: Value = operand(SCALAR_INT)
@@ -255,6 +267,7 @@ class Pieces(Op, name="cuda.pieces"):
     step: Value = operand(SCALAR_INT)
     most: int = attribute()
     least: int = attribute()
+    whole: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -289,6 +302,39 @@ class AddUp(Op, name="cuda.add_up", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (self.x.type, TileType(bool_))
+
+
+class DealOut(Op, name="cuda.deal_out", effect=Effect.WRITE):
+    """Send the sums of a piece to the thread blocks of its cluster, each the parts that it adds up, and wait for what
+    this one is sent.
+
+    Of `parts` parts of the columns, thread block `i` of `blocks` adds up number `i`, `i + blocks` and so on. They
+    arrive at `place` in shared memory, and are counted by a barrier of their own.
+    """
+
+    x: Value = operand(NUMBER_TILE)
+    parts: int = attribute()
+    blocks: int = attribute()
+    place: int = attribute()
+    offset: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class AddNearby(Op, name="cuda.add_nearby", effect=Effect.READ):
+    """The columns of `x` that are part `part` of `parts`, added up over the `blocks` thread blocks of a cluster, in the
+    order of the pieces: of what they have dealt out to this one."""
+
+    x: Value = operand(NUMBER_TILE)
+    part: Value = operand(SCALAR_INT)
+    parts: int = attribute()
+    blocks: int = attribute()
+    place: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (self.x.tile.with_shape((rows, columns // self.parts)),)
 
 
 class FirstTurn(Op, name="cuda.first_turn"):
@@ -482,10 +528,14 @@ class Part(Op, name="cuda.part"):
 
 
 class StorePart(Op, name="cuda.store_part", effect=Effect.WRITE):
-    """Write the columns that are part `part` of `parts` of this block's own tile. Becomes a store of its own."""
+    """Write the columns that are part `part` of `parts` of this block's own tile. Becomes a store of its own.
+
+    `number`, where it is given, says which part it is, in place of `part`.
+    """
 
     x: Value = operand(ANY_MUT)
     value: Value = operand(ANY_TILE)
+    number: tuple[Value, ...] = operands(SCALAR_INT)
     part: int = attribute()
     parts: int = attribute()
 

@@ -13,6 +13,7 @@ from typing import Any
 from cutile.backend.cuda.ops import (
     AddUp,
     BulkLoad,
+    DealOut,
     Elected,
     FirstTile,
     FirstTurn,
@@ -117,8 +118,9 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
 class _Walk:
     """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`."""
 
-    def __init__(self, blocks: int, turns: int, pieces: int, group: int = 0) -> None:
+    def __init__(self, blocks: int, turns: int, pieces: int, group: int = 0, *, nearby: bool = False) -> None:
         self._blocks = blocks
+        self._last_alone = nearby and pieces > 1
         self._group = group
         self._turns = turns
         self._pieces = pieces
@@ -135,9 +137,10 @@ class _Walk:
         if isinstance(op, Constant):
             self._known[op.result] = op.value
         elif isinstance(op, FirstTile):
-            self._known[op.result] = self._group if op.alone > 1 else 0
+            first = self._blocks * self._pieces - 1 if self._last_alone else 0
+            self._known[op.result] = self._group if op.alone > 1 else first
         elif isinstance(op, TileStep):
-            self._known[op.result] = op.alone
+            self._known[op.result] = self._blocks * self._pieces if self._last_alone else op.alone
         elif isinstance(op, Elected):
             self._known[op.result] = True
         elif isinstance(op, Turns):
@@ -208,7 +211,8 @@ class _Walk:
 def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
     """The protocol of a lowered kernel for some tile blocks of some turns each; None where it has no ring.
 
-    Where turns may be divided, one thread block goes through all `pieces` of each tile block.
+    Where turns may be divided, one thread block goes through all `pieces` of each tile block; where those are the
+    thread blocks of a cluster, each has one of them, and this is the last.
 
     Raises:
         ProtocolError: the operations do not speak of one ring.
@@ -226,8 +230,9 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
             raise ProtocolError(f"{op.name} is about {op.slots} slots at {op.offset}, the ring has {start.slots}")
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
     blocks = tiles * start.cluster if along == {0} else tiles
-    loads = tuple(_Walk(blocks, turns, pieces).events(roles.load))
-    walks = (_Walk(blocks, turns, pieces, group) for group in range(roles.groups))
+    nearby = any(isinstance(op, DealOut) for op in function.walk())
+    loads = tuple(_Walk(blocks, turns, pieces, nearby=nearby).events(roles.load))
+    walks = (_Walk(blocks, turns, pieces, group, nearby=nearby) for group in range(roles.groups))
     reads, *others = (tuple(walk.events(roles.compute)) for walk in walks)
     alone = any(isinstance(op, TakeOver) for op in function.walk())
     if all(each == reads for each in others) and not alone:

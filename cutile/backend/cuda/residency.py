@@ -53,11 +53,18 @@ class Residency:
         self._persistent = int(facts.get("persistent", 0))
         self._workspace = int(facts.get("workspace", 0))
         self._workspace_per_block = int(facts.get("workspace_per_block", 0))
+        self._pieces_are_clusters = self._persistent == self._cluster > 1
         wants_memory = self._workspace > 0 or self._workspace_per_block > 0
         self.plain = self._cluster == 1 and not self._persistent and not wants_memory
 
     def blocks(self, tiles: int, limit: int) -> int:
-        """Thread blocks of a launch over so many tile blocks, where the device holds `limit` at once (see `limit`)."""
+        """Thread blocks of a launch over so many tile blocks, where the device holds `limit` at once (see `limit`).
+
+        Where all pieces of a tile block are one cluster, each thread block has one piece: if need be, in several rounds
+        of as many as fit, as long as these are fewer than whole tile blocks would take.
+        """
+        if self._pieces_are_clusters and -(-tiles * self._persistent // limit) < self._persistent * -(-tiles // limit):
+            return tiles * self._persistent
         work = min(tiles * self._persistent, limit) if self._persistent else tiles
         return -(-work // self._cluster) * self._cluster
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutile.backend.cuda.lower import layouts_of
-from cutile.backend.cuda.ops import BulkStore, Pieces
+from cutile.backend.cuda.ops import BulkStore, DealOut, Pieces
 from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
 from cutile.ir.core import Function
 
@@ -271,6 +271,9 @@ def check_function(function: Function) -> int:
     several = [(2, ring.slots + 1, 2), (1, 2 * ring.slots + 1, 3), (1, 1, 2)]
     whole = [(1, 0, 1), (2, 1, 1), (1, 2 * ring.slots + 1, 1), (2, ring.slots + 1, 1), (3, 2, 1)]
     divided = any(isinstance(op, Pieces) for op in function.walk())
+    if any(isinstance(op, DealOut) for op in function.walk()):
+        pieces = int(function.facts["persistent"])
+        several = [(1, turns * pieces, pieces) for turns in (1, ring.slots + 1, 2 * ring.slots + 1)]
     for tiles, turns, pieces in whole + several * divided:
         each = protocol(function, tiles, turns, pieces)
         assert each is not None

@@ -21,13 +21,16 @@ from typing import Any
 from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.nearby import beside, loop_beside
 from cutile.backend.cuda.ops import (
+    AddNearby,
     Blank,
     BulkDrain,
     BulkLoad,
     BulkPrefetch,
     BulkStore,
     ClusterEnd,
+    ClusterStart,
     Elected,
     FollowOn,
     GroupMma,
@@ -50,6 +53,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, Operand, Specialised
+from cutile.backend.cuda.split import part_layout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bool_
@@ -66,26 +70,26 @@ class RoleLowering(DividedLoop):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        function = (
-            function if plan.exchanged else cut(function, plan.loop, plan.piece)
-        )  # its columns are dealt to warps
-        parts = [(op, _part_layout(op, plan.accumulator)) for op in function.walk() if isinstance(op, Part)]
+        nearby = loop_beside(function, plan.loop, plan.parts)
+        if not plan.exchanged:  # then its columns are dealt to warps
+            function = cut(function, plan.loop, plan.piece)
+        if nearby is not None:
+            function = beside(function, nearby)
+        cuts = [op for op in function.walk() if isinstance(op, Part | AddNearby)]
+        parts = [(op, part_layout(plan.accumulator, op.parts)) for op in cuts]
         super().__init__(function, plan, arch, ((plan.product, plan.accumulator), *parts))
         self._slots_at = self._arena.reserve(plan.slots * plan.slot_bytes)
         staged = self._warps * self._store_panels.nbytes if plan.store is not None else 0
-        self._staging = self._arena.reserve(plan.buffers * staged)
+        # A tile is stored whole, or in parts of what other thread blocks have sent: the two share a place.
+        self._staging = self._arena.reserve(max(plan.buffers * staged, plan.nearby_bytes))
         self._barriers = self._arena.reserve((2 * plan.slots + self._more) * BARRIER_BYTES)
         self._maps: dict[tuple[Value, TensorMap], str] = {}
 
     @property
     def _more(self) -> int:
-        """Barriers behind the ring's, by which groups with tile blocks of their own take turns."""
-        return self._plan.groups if self._plan.alone else 0
-
-    @property
-    def _behind(self) -> int:
-        """Where these are."""
-        return self._barriers + 2 * self._plan.slots * BARRIER_BYTES
+        """Barriers behind the ring's, by which groups with tile blocks of their own take turns; or one, on which the
+        sums of a cluster's pieces arrive."""
+        return self._plan.groups if self._plan.alone else int(self._plan.parts > 0)
 
     @property
     def _store_panels(self) -> Panels:
@@ -103,8 +107,10 @@ class RoleLowering(DividedLoop):
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
             readers = plan.readers * plan.cluster
             start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "more": self._more}
-            builder.add(RingStart(slots=plan.slots, readers=readers, **start))
+            builder.add(RingStart(slots=plan.slots, readers=readers, nearby=plan.parts > 0, **start))
             builder.add(FollowOn())
+            if plan.cluster > 1:
+                builder.add(ClusterStart())
             with builder.block() as load:
                 if shrunk:
                     builder.add(Registers(count=shrunk, grow=False))
@@ -115,10 +121,14 @@ class RoleLowering(DividedLoop):
                 with builder.block() as orelse:
                     builder.yield_()
                 builder.add(If(condition=elected, then=then, orelse=orelse))
+                if plan.parts:
+                    builder.add(ClusterStart())
                 builder.yield_()
             with builder.block() as compute:
                 if grown:
                     builder.add(Registers(count=grown, grow=True))
+                if plan.parts:
+                    builder.add(ClusterStart())
                 self._tiles(self._compute_tile, alone=plan.groups if plan.alone else 1)
                 if plan.store is not None:
                     builder.add(BulkDrain())
@@ -133,7 +143,7 @@ class RoleLowering(DividedLoop):
             min_blocks=1,
             early=True,
             **self._divided_facts(),
-            cluster=plan.cluster,
+            cluster=plan.pieces if plan.parts else plan.cluster,
             computing=GROUP * plan.groups,
             **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
             tensor_maps=tuple(
@@ -238,6 +248,7 @@ class RoleLowering(DividedLoop):
         elsewhere = self._hoisted.union(self._put_off or (), self._plan.asserts)
         operations = self._function.body.operations
         after = operations.index(self._plan.loop) + 1
+        operations = [op for op in operations if op is not self._parts]
         for op in operations[:after]:
             if op not in elsewhere:
                 self._operation(op)
@@ -268,6 +279,8 @@ class RoleLowering(DividedLoop):
             self._part(op)
         elif isinstance(op, StoreMut) and op is self._plan.store:
             self._bulk_store(op, self._own_index(op.x.mut), piece=0)
+        elif isinstance(op, AddNearby):
+            self._add_nearby(op)
         elif isinstance(op, StorePart):
             self._store_part(op)
         else:
@@ -425,14 +438,20 @@ class RoleLowering(DividedLoop):
         made = self._add(Part(x=x, part=op.part, parts=op.parts), **layouts)
         self._map[op.result] = made.result
 
+    def _add_nearby(self, op: AddNearby) -> None:
+        """A part of the sums of all thread blocks of the cluster."""
+        x = self._converted(self._map[op.x], self._placement[op.x], self._plan.accumulator)
+        self._map[op.result] = self._nearby_sums(x, self._map[op.part])
+
     def _store_part(self, op: StorePart) -> None:
         """Some columns of the tile, as a tile of their own."""
         builder = self._builder
         *rows, columns = self._own_index(op.x.mut)
         scaled = builder.value(Mul(x=columns, y=builder.constant(op.parts)))
-        index = (*rows, builder.value(Add(x=scaled, y=builder.constant(op.part))))
+        number = self._map[op.number[0]] if op.number else builder.constant(op.part)
+        index = (*rows, builder.value(Add(x=scaled, y=number)))
         store = self._plan.store
-        if store is not None and store.x is op.x:
+        if store is not None and store.x is op.x and not op.number:
             pieces = self._plan.accumulator.registers * 2 // self._store_panels.span // op.parts
             self._bulk_store(op, index, piece=op.part * pieces)
             return
@@ -462,11 +481,6 @@ class RoleLowering(DividedLoop):
 def _two(shape: tuple[int, ...]) -> tuple[int, int]:
     rows, columns = shape
     return rows, columns
-
-
-def _part_layout(op: Part, accumulator: Layout) -> Layout:
-    rows, columns = op.x.tile.shape
-    return _cut_to((rows, columns // op.parts), accumulator)
 
 
 def _cut_to(shape: tuple[int, int], accumulator: Layout) -> Layout:

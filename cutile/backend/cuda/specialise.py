@@ -26,9 +26,10 @@ from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.guards import guards, is_scalar_work, operands_of
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.nearby import parts_nearby
 from cutile.backend.cuda.outer import outer_groups
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, STEP_BYTES, Panels, panels_fit
-from cutile.backend.cuda.split import MOST_PIECES, why_whole
+from cutile.backend.cuda.split import MOST_PIECES, nearby_bytes, why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions, TensorMap
 from cutile.dtypes import bf16, f16, f32, i32, tf32
@@ -64,6 +65,8 @@ MOST_SUMS = 128
 AT_ONCE = 132
 """Tile blocks that are at work at one time: the multiprocessors of an H100 or H200."""
 BARRIER_BYTES = 8
+CLUSTERS = (1, 2, 4, 8)
+"""Blocks that a cluster may have, where all kinds of device of an architecture are to take it."""
 REGISTERS = {1: (0, 0), 2: (56, 224), 3: (32, 160)}
 REGISTERS_ALONE = (40, 232)
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
@@ -125,6 +128,8 @@ class Specialised:
         by_fma: whether the products are of f32, by fused multiply-adds in place of the tensor cores.
         alone: whether each group has tile blocks of its own (`alone.py`).
         pieces: into which the turns of a tile block may be divided.
+        parts: of a tile's columns that the thread blocks of these, which are a cluster, add up (`nearby.py`); 0 where
+            they are none.
     """
 
     loop: For
@@ -149,6 +154,12 @@ class Specialised:
     by_fma: bool = False
     alone: bool = False
     pieces: int = 1
+    parts: int = 0
+
+    @property
+    def nearby_bytes(self) -> int:
+        """What a thread block of a cluster is sent by all of them."""
+        return nearby_bytes(self.accumulator, self.parts, self.pieces) if self.parts else 0
 
     @property
     def readers(self) -> int:
@@ -259,7 +270,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     # A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
     by_itself = bool(asserts) or stores_views
     hints = replace(options, num_cta_in_cga=1) if by_itself else options
-    cluster, along, left, right = _cluster(left, right, axes, hints, swapped)
+    cluster, along, left, right = _cluster(left, right, axes, hints, swapped, exchanged(rows, columns))
     known = (product, left.load, right.load, *left.passed, *right.passed)
     others = [op for op in loop.body.operations[:-1] if op not in known and op not in asserts]
     for op in others:
@@ -304,11 +315,13 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         _require(why is None, why or "")
     piece = Panels(columns, ROWS, 2, k_major=False) if store is not None else None
     slot_bytes = left.panels.place_bytes + right.panels.place_bytes
+    parts = 0 if whole_for else parts_nearby(function, loop, accumulator, pieces)
+    sent = nearby_bytes(accumulator, parts, pieces) if parts else 0
     together = 1 if solo else groups
     for buffers in _buffers(rows // (ROWS * together) * piece.count) if piece is not None else [0]:
         staged = buffers * groups * piece.panel_bytes if piece is not None else 0
         most = slots_wanted(left.load, right.load, MOST_SLOTS)
-        slots = min(most, (arch.shared_bytes - ALIGNMENT - staged) // slot_bytes)
+        slots = min(most, (arch.shared_bytes - ALIGNMENT - max(staged, sent)) // slot_bytes)
         if slots >= min(GOOD_SLOTS, most) or (buffers <= 1 and slots >= 2):
             return Specialised(
                 loop,
@@ -332,6 +345,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 by_fma,
                 solo,
                 pieces,
+                parts,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 
@@ -429,8 +443,10 @@ def _cluster(
     axes: Mapping[Operand, frozenset[int]],
     options: CompileOptions,
     swapped: bool,
+    few: bool,
 ) -> tuple[int, int, Operand, Operand]:
-    """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared.
+    """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared,
+    or that of few rows, since where these are all there is no other block that needs the same columns.
 
     Where nothing is asked for, blocks share nothing: on an H200 it made no difference that could be told from noise at
     4096 to 16384 cubed, and cost 2 % at 2048. Blocks that are neighbours along the rows of the grid need the same right
@@ -442,11 +458,12 @@ def _cluster(
         axes: of the grid, along which an operand's tiles, or their number, differ.
         options: what is asked for.
         swapped: whether `left` is what the kernel calls the right operand.
+        few: whether the tile has fewer rows than an instruction.
     """
-    right_is_larger = right.panels.nbytes >= left.panels.nbytes
+    right_is_larger = few or right.panels.nbytes > left.panels.nbytes
     larger, along = (right, int(swapped)) if right_is_larger else (left, int(not swapped))
     blocks = options.num_cta_in_cga or 1
-    _require(blocks in (1, 2), f"{blocks} blocks to a cluster are asked for; 1 or 2 share operands")
+    _require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
     if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:
         return 1, 0, left, right
     shared = replace(larger, shared=blocks)

@@ -51,13 +51,7 @@ class TileLoop(Lowering):
         Where `alone` groups have tile blocks of their own, the turns of the others' are skipped.
         """
         builder = self._builder
-        counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
-        if self._plan.cluster > 1:
-            along, blocks = self._plan.along, builder.constant(self._plan.cluster)
-            rounded = builder.value(Add(x=counts[along], y=builder.constant(self._plan.cluster - 1)))
-            counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
-        total = builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
-        total = self._units(total)
+        total = self._units(self._tile_count())
         along = {"cluster": self._plan.cluster, "alone": alone}
         first, step = (builder.value(kind(**along)) for kind in (FirstTile, TileStep))
         each = self._turns_of_a_tile() if alone > 1 else None
@@ -72,6 +66,16 @@ class TileLoop(Lowering):
             assert self._turn is not None
             builder.yield_(self._turn if each is None else builder.value(Add(x=self._turn, y=each)))
         return builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body)).results[0]
+
+    def _tile_count(self) -> Value:
+        """All tile blocks, or clusters of them."""
+        builder = self._builder
+        counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
+        if self._plan.cluster > 1:
+            along, blocks = self._plan.along, builder.constant(self._plan.cluster)
+            rounded = builder.value(Add(x=counts[along], y=builder.constant(self._plan.cluster - 1)))
+            counts[along] = builder.value(FloorDiv(x=rounded, y=blocks))
+        return builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
 
     def _units(self, tiles: Value) -> Value:
         """How many units of work so many tile blocks are."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.draft import layouts_of
-from cutile.backend.cuda.ops import BulkLoad, GroupMma
+from cutile.backend.cuda.ops import BulkLoad, GroupMma, TileIndex
 from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
@@ -63,11 +63,12 @@ def test_more_of_x_is_copied_than_the_tile_has_rows() -> None:
     assert loads["x"].shape == (1, 128)  # tiles are counted as the kernel does
 
 
-def test_the_blocks_of_a_cluster_share_what_both_need() -> None:
-    """Of 16 x 128, y is larger: neighbours along the rows share it."""
+def test_the_blocks_of_a_cluster_share_the_few_rows() -> None:
+    """Of 16 x 128, y is larger, but there is hardly another tile block that needs the same columns."""
     made = lowered(gemm_program(bf16, (16, 128), 64), num_cta_in_cga=2)
     loads = {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, BulkLoad)}
-    assert loads == {"y": 2, "x": 1}
+    assert loads == {"y": 1, "x": 2}
+    assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
 
 
 def turned(rows: int, columns: int) -> Function:

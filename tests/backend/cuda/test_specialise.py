@@ -35,7 +35,9 @@ from cutile.ir.types import MutType, TensorType, Type
 from cutile.ir.verify import verify
 from cutile.ops.arith import Mul
 from cutile.ops.shape import Permute
+from cutile.ops.view import StoreView
 from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
+from tests.backend.cuda.test_compile import assert_clean
 from tests.support.programs import mut, scalar, tensor
 
 GEMM = """
@@ -186,7 +188,21 @@ def test_blocks_of_a_cluster_load_a_part_each() -> None:
     assert boxes == {1: (64, 64), 0: (64, 128)}  # two of four panels each; half of the one panel's rows
     tall = lowered(gemm_program(bf16, (256, 128), 64), num_cta_in_cga=2)
     assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, BulkLoad)] == [2, 1]
-    assert "4 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=4)
+    assert "3 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=3)
+
+
+@pytest.mark.parametrize("cluster", [2, 4, 8])
+def test_of_tiles_as_wide_as_tall_neighbours_along_the_columns_share_rows(cluster: int) -> None:
+    """Where there is one row of tile blocks alone, nobody else needs the same columns."""
+    made = lowered(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster)
+    assert made.facts["cluster"] == cluster
+    assert {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, BulkLoad)} == {
+        "x": cluster,
+        "y": 1,
+    }
+    assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
+    assert check_function(made) > 10
+    assert_clean(compiled(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster))
 
 
 @pytest.mark.parametrize(
@@ -204,6 +220,18 @@ def test_blocks_share_only_what_both_need(change: tuple[str, str], cluster: int)
     assert made.facts["cluster"] == cluster
     loads = [op for op in made.walk() if isinstance(op, BulkLoad)]
     assert [op.attributes["cluster"] for op in loads] == [1, cluster]
+
+
+def test_another_store_beside_what_follows_the_loop_is_not_left_out() -> None:
+    """Only stores of the block's own tile are done in pieces."""
+    text = GEMM.replace("z: Mut,", "z: Mut, w: Mut,").replace("convert_tile(acc,", "convert_tile(acc * acc,")
+    text = text.replace(
+        "    z.store(", "    w.partition_mut((128, 128)).store(ct.convert_tile(acc, w.dtype), (i, j))\n    z.store("
+    )
+    made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "w": mut(256, 256, dtype=bf16), **types((128, 128))}))
+    assert "refused" not in made.facts
+    assert sum(isinstance(op, StoreView) for op in made.walk()) == 1
+    assert not any(isinstance(op, Part) for op in made.walk())
 
 
 @pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])

@@ -34,7 +34,13 @@ def prefetch(op: ops.BulkPrefetch, kernel: Kernel) -> Call:
 def ring_start(op: ops.RingStart, kernel: Kernel) -> Call:
     """`start()`."""
     more = [f"more={op.more}"] if op.more else []
+    more += ["nearby=True"] if op.nearby else []
     return Call(kernel.bind("start", "ring.start", *_numbers(op, "slots", "readers", "offset", "cluster"), *more), ())
+
+
+def cluster_start(op: ops.ClusterStart, kernel: Kernel) -> Call:
+    """`join()`."""
+    return Call(kernel.bind("join", "ring.join"), ())
 
 
 def follow_on(op: ops.FollowOn, kernel: Kernel) -> Call:
@@ -98,7 +104,8 @@ def tile_index(op: ops.TileIndex, kernel: Kernel) -> Call:
 
 def pieces(op: ops.Pieces, kernel: Kernel) -> Call:
     """`pieces_of(tiles, start, stop, step)`."""
-    made = kernel.bind("pieces_of", "split.pieces", *_numbers(op, "most", "least"))
+    whole = ["whole=True"] if op.whole else []
+    made = kernel.bind("pieces_of", "split.pieces", *_numbers(op, "most", "least"), *whole)
     return Call(made, tuple(map(kernel.use, op.operands)))
 
 
@@ -112,6 +119,30 @@ def add_up(op: ops.AddUp, kernel: Kernel) -> Call:
     made = kernel.bind("add_up", "split.add_up", kernel.dtype(op.x.tile.dtype), kernel.layout(op.attributes["layout"]))
     sums, *numbers = map(kernel.use, op.operands)
     return Call(made, (sums, WORKSPACE, *numbers))
+
+
+def deal_out(op: ops.DealOut, kernel: Kernel) -> Call:
+    """`deal_out(acc)`."""
+    made = kernel.bind(
+        "deal_out",
+        "nearby.deal_out",
+        kernel.dtype(op.x.tile.dtype),
+        kernel.layout(op.attributes["layout"]),
+        *_numbers(op, "parts", "blocks", "place", "offset"),
+    )
+    return Call(made, (kernel.use(op.x),))
+
+
+def add_nearby(op: ops.AddNearby, kernel: Kernel) -> Call:
+    """`add_nearby(part)`."""
+    made = kernel.bind(
+        "add_nearby",
+        "nearby.add",
+        kernel.dtype(op.x.tile.dtype),
+        kernel.layout(op.attributes["source"]),
+        *_numbers(op, "parts", "blocks", "place"),
+    )
+    return Call(made, (kernel.use(op.part),))
 
 
 def take_over(op: ops.TakeOver, kernel: Kernel) -> Call:
@@ -237,6 +268,7 @@ def drain(op: ops.BulkDrain, kernel: Kernel) -> Call:
 EMITTERS = {
     ops.BulkPrefetch: prefetch,
     ops.RingStart: ring_start,
+    ops.ClusterStart: cluster_start,
     ops.FollowOn: follow_on,
     ops.Registers: registers,
     ops.ClusterEnd: cluster_end,
@@ -250,6 +282,8 @@ EMITTERS = {
     ops.Pieces: pieces,
     ops.Share: share,
     ops.AddUp: add_up,
+    ops.DealOut: deal_out,
+    ops.AddNearby: add_nearby,
     ops.TakeOver: take_over,
     ops.HandOver: hand_over,
     ops.RingAcquire: acquire,

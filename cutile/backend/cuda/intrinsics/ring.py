@@ -47,9 +47,12 @@ LONGEST = 2 * 10**9
 """Nanoseconds that a limited wait lasts."""
 
 
-def wait_parity(b: Any, barrier: Any, parity: Any) -> None:
-    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it."""
-    text = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
+def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
+    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it.
+
+    `scope`, ".acquire.cluster", is how far away those are who write what is then read; the block otherwise.
+    """
+    text = f"{{ .reg .pred p; W: mbarrier.try_wait.parity{scope}.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }}"
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
 
@@ -78,10 +81,11 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any) -> No
 
 
 @cache
-def start(slots: int, readers: int, offset: int, cluster: int, more: int = 0) -> Any:
-    """`f()`: set up the barriers; all threads of the cluster see them afterwards.
+def start(slots: int, readers: int, offset: int, cluster: int, more: int = 0, *, nearby: bool = False) -> Any:
+    """`f()`: set up the barriers; all threads of the block see them afterwards, or of the cluster, behind `join`.
 
-    `more` of them behind the ring's are for one arrival each.
+    `more` of them behind the ring's are for one arrival each. The cluster is told that this block has set up its own
+    where its blocks load together, or have something for each other later (`nearby`).
     """
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -92,23 +96,33 @@ def start(slots: int, readers: int, offset: int, cluster: int, more: int = 0) ->
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        if cluster > 1:
-            _meet_cluster(b)
-        else:
+        if cluster > 1 or nearby:  # nothing but the barriers is to be seen, and those have a fence of their own
+            asm(b, VOID, [], "barrier.cluster.arrive.relaxed;", "~{memory}", effect=True, convergent=True)
+        if cluster == 1:
             asm(b, VOID, [], "bar.sync 0;", "~{memory}", effect=True, convergent=True)
 
     return intrinsic("start", None, [], generate)
 
 
-def _meet_cluster(b: Any) -> None:
-    text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
-    asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+@cache
+def join() -> Any:
+    """`f()`: wait until all blocks of the cluster have set up their barriers, and see them."""
+
+    def generate(b: Any, _: list[Any]) -> None:
+        asm(b, VOID, [], "barrier.cluster.wait.acquire;", "~{memory}", effect=True, convergent=True)
+
+    return intrinsic("join", None, [], generate)
 
 
 @cache
 def leave() -> Any:
     """`f()`: wait until no block of the cluster writes to this one's shared memory any more."""
-    return intrinsic("leave", None, [], lambda b, _: _meet_cluster(b))
+
+    def generate(b: Any, _: list[Any]) -> None:
+        text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+        asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+
+    return intrinsic("leave", None, [], generate)
 
 
 @cache

@@ -61,16 +61,21 @@ def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[An
 
 
 @cache
-def pieces(most: int, least: int) -> Any:
+def pieces(most: int, least: int, whole: bool = False) -> Any:
     """`f(tiles, start, stop, step)`: into how many pieces each of so many tiles' turns are divided: 1 to `most`.
 
-    There are no more pieces than thread blocks, and each has `least` turns or more.
+    There are no more pieces than thread blocks, and each has `least` turns or more. With `whole` there are 1 or `most`,
+    which takes as many thread blocks as that makes.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         tiles, *bounds = values
         blocks = call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, [])
         turns = _turns(b, *bounds)
+        if whole:
+            enough = b.icmp_unsigned(">=", turns, i32c(most * least))
+            each = b.icmp_unsigned("==", b.mul(tiles, i32c(most)), blocks)
+            return b.select(b.and_(enough, each), i32c(most), i32c(1))
         enough = b.icmp_unsigned(">=", turns, i32c(2 * least))
         few = b.icmp_unsigned("<=", b.mul(tiles, i32c(2)), blocks)
         counted = b.icmp_unsigned("<=", tiles, i32c(COUNTERS))

@@ -1,0 +1,117 @@
+"""Sums of the thread blocks of a cluster, added up in its shared memory (`backend/cuda/nearby.py` says how)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, asm, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.ring import INTEGER, address, wait_parity
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.split import registers_of
+from cutile.dtypes import DTypeLike, i32
+
+VECTOR = 4
+"""Sums that a thread sends, or reads, at once."""
+SUM_BYTES = 4
+MAPA = "mapa.shared::cluster.u32 $0, $1, $2;"
+
+
+class _Places:
+    """Where sums lie that have been sent: those of a round, a part for each thread block; in these, by pieces.
+
+    `width` registers of a thread lie side by side, then those of the next thread: no two lanes meet in a bank.
+    """
+
+    def __init__(self, dtype: DTypeLike, sums: Layout, parts: int, blocks: int) -> None:
+        found = registers_of(sums, parts)
+        assert found is not None, f"the sums of {sums} do not divide into {parts} parts"
+        self.registers, self.step = found
+        self.count = len(self.registers)
+        self.width = next(each for each in (VECTOR, 2, 1) if self.count % each == 0)
+        self.chunk = self.width * sums.threads * SUM_BYTES
+        self.part = self.count * sums.threads * SUM_BYTES
+        self.round = blocks * self.part
+        self.kind, self.letter = (".b32", "r") if dtype is i32 else (".f32", "f")
+        self.element = I32 if dtype is i32 else F32
+
+    def mine(self, b: Any, place: int) -> Any:
+        """The address of this thread's first sums of the first part of the first piece."""
+        return b.add(address(b, place), b.mul(thread(b), i32c(self.width * SUM_BYTES)))
+
+    def form(self, first: int) -> tuple[str, str]:
+        """Of an access: the suffix of its name, and how its registers are listed from the `first` on."""
+        names = ", ".join(f"${first + i}" for i in range(self.width))
+        vector = {4: ".v4", 2: ".v2", 1: ""}[self.width]
+        return vector + self.kind, f"{{{names}}}" if self.width > 1 else names
+
+
+@cache
+def deal_out(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int, offset: int) -> Any:
+    """`f(sums)`: send each of `blocks` thread blocks of the cluster the parts that it adds up, and wait for one's own.
+
+    Args:
+        sums: the layout of what is sent.
+        parts: of its columns; number `i` goes to thread block `i % blocks`.
+        place: where they arrive in shared memory, in bytes.
+        offset: where the barrier is that counts them.
+    """
+    n, places = sums.registers, _Places(dtype, sums, parts, blocks)
+    form, listed = places.form(1)
+
+    def generate(b: Any, values: list[Any]) -> None:
+        elements = unpack(b, values[0], n)
+        rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+        barrier = address(b, offset)
+        owned = b.udiv(b.add(b.sub(i32c(parts), rank), i32c(blocks - 1)), i32c(blocks))
+        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+            asm(b, VOID, [barrier, b.mul(owned, i32c(places.round))], text, "r,r,~{memory}", effect=True)
+        mine = b.add(places.mine(b, place), b.mul(rank, i32c(places.part)))
+        for owner in range(min(parts, blocks)):
+            there, counts = (asm(b, I32, [each, i32c(owner)], MAPA, "=r,r,r") for each in (mine, barrier))
+            for part in range(owner, parts, blocks):
+                for chunk in range(places.count // places.width):
+                    first = chunk * places.width
+                    some = [elements[at + part * places.step] for at in places.registers[first : first + places.width]]
+                    beyond = part // blocks * places.round + chunk * places.chunk
+                    text = (
+                        f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
+                        f"[$0+{beyond}], {listed}, [${1 + places.width}];"
+                    )
+                    constraints = ",".join(["r", *[places.letter] * places.width, "r", "~{memory}"])
+                    asm(b, VOID, [there, *some, counts], text, constraints, effect=True)
+        wait_parity(b, barrier, i32c(0), scope=".acquire.cluster")
+
+    return intrinsic("deal_out", None, [frag(dtype, n)], generate)
+
+
+@cache
+def add(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int) -> Any:
+    """`f(part)`: part number `part` of `parts` of the sums, which `blocks` thread blocks have sent, added up in the
+    order of these."""
+    places = _Places(dtype, sums, parts, blocks)
+    form, listed = places.form(0)
+
+    def read(b: Any, there: Any, beyond: int) -> list[Any]:
+        text = f"ld.shared{form} {listed}, [${places.width}+{beyond}];"
+        constraints = ",".join([f"={places.letter}"] * places.width + ["r", "~{memory}"])
+        wide = places.width > 1
+        result = ir.LiteralStructType([places.element] * places.width) if wide else places.element
+        made = asm(b, result, [there], text, constraints, effect=True)
+        return [b.extract_value(made, i) for i in range(places.width)] if wide else [made]
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        turn = b.udiv(values[0], i32c(blocks))
+        mine = b.add(places.mine(b, place), b.mul(turn, i32c(places.round)))
+        total: list[Any] = []
+        for first in range(0, places.count, places.width):
+            came = [read(b, mine, rank * places.part + first // places.width * places.chunk) for rank in range(blocks)]
+            some, *others = came
+            for each in others:
+                some = [(b.add if dtype is i32 else b.fadd)(x, y) for x, y in zip(some, each, strict=True)]
+            total += some
+        return pack(b, total, places.count)
+
+    return intrinsic("add_nearby", frag(dtype, places.count), [INTEGER], generate)
