@@ -25,6 +25,7 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
+from cuda_async.errors import NoDeviceError
 from cuda_async.event import Event
 from cuda_async.stream import Stream
 
@@ -362,6 +363,14 @@ def default_device() -> Device:
     if device is not None:
         return device
     if not _process_default:
-        named = config().device
-        _process_default.append(Device.parse(named) if named else Device.best())
+        _process_default.append(_configured() or Device.best())
     return _process_default[0]
+
+
+def _configured() -> Device | None:
+    named = config().device
+    try:
+        return Device.parse(named) if named else None
+    except (ValueError, NoDeviceError) as error:
+        error.add_note(f"the variable CUDA_ASYNC_DEVICE is {named!r}")
+        raise

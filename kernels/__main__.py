@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from cuda_async import Device, default_device
+from cuda_async import Device, NoDeviceError, default_device
 from kernels.digits import Outcome, classify
 from kernels.measure import Row, measure
 from kernels.sizes import demo_sizes
@@ -32,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         print(REMEDY.format(" and ".join(missing)), file=sys.stderr)
         return 1
-    device = Device.parse(options.device) if options.device else default_device()
+    try:
+        device = Device.parse(options.device) if options.device else default_device()
+    except (NoDeviceError, ValueError) as error:
+        print("\n".join([f"{error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        return 2
     rows, outcome = run(device, quick=options.quick)
     return report(device, rows, outcome)
 

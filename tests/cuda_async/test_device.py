@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,14 @@ def test_defaults() -> None:
     assert default_device() is before
     with host:
         assert default_device() is host
+
+
+def test_a_device_that_the_environment_names_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuda_async.device.config", lambda: replace(config(), device="gpu0"))
+    monkeypatch.setattr("cuda_async.device._process_default", [])
+    with pytest.raises(ValueError, match="expected 'cpu', 'cuda'") as caught:
+        default_device()
+    assert caught.value.__notes__ == ["the variable CUDA_ASYNC_DEVICE is 'gpu0'"]
 
 
 def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,3 +123,8 @@ def test_the_import_clock_counts_imports_and_nothing_else() -> None:
         importlib.import_module("json")
     assert clock.seconds > 0
     assert builtins.__import__ is before
+
+
+def test_a_device_that_is_not_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--device", "gpu0"]) == 2
+    assert capsys.readouterr().err == "device 'gpu0': expected 'cpu', 'cuda' or 'cuda:<number>'\n"
