@@ -71,6 +71,11 @@ class _Step(DeviceOp[U]):
         self.parent = parent
         super().__init__()
 
+    @property
+    def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
+        """Whether a graph may record the parent: a step enqueues nothing of its own."""
+        return self.parent.graph_node
+
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return (self.parent,)
 
@@ -109,17 +114,30 @@ def _root(op: DeviceOp[Any]) -> DeviceOp[Any]:
     return op
 
 
-class Then(_Step[U]):
-    """Runs the operation that a function makes of the parent's result."""
+class _Applied(_Step[U]):
+    """A step that calls a function with the result."""
 
     __slots__ = ("_function",)
+
+    def __init__(self, parent: DeviceOp[T], function: Callable[[T], object]) -> None:
+        if not callable(function):
+            raise TypeError(f"{self.label()}: expected a function of the result, got {type(function).__name__}")
+        super().__init__(parent)
+        self._function: Callable[[Any], Any] = function
 
     def detail(self) -> str:
         return _name_of(self._function)
 
-    def __init__(self, parent: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> None:
-        super().__init__(parent)
-        self._function = function
+
+class Then(_Applied[U]):
+    """Runs the operation that a function makes of the parent's result."""
+
+    __slots__ = ()
+
+    @property
+    def graph_node(self) -> bool:
+        """What the function makes, nobody knows before."""
+        return False
 
     def transform(self, context: ExecutionContext, result: Any) -> U:
         return context.execute(_checked(self._function(result), "then"))
@@ -140,28 +158,10 @@ def _checked(op: object, method: str) -> DeviceOp[Any]:
     )
 
 
-class _OnHost(_Step[U]):
-    """A step that enqueues nothing of its own: a graph may record it where it may record the parent."""
-
-    __slots__ = ()
-
-    @property
-    def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
-        """Whether the parent can be recorded in a graph scope."""
-        return self.parent.graph_node
-
-
-class Map(_OnHost[U]):
+class Map(_Applied[U]):
     """Transforms the parent's result on the host."""
 
-    __slots__ = ("_function",)
-
-    def detail(self) -> str:
-        return _name_of(self._function)
-
-    def __init__(self, parent: DeviceOp[T], function: Callable[[T], U]) -> None:
-        super().__init__(parent)
-        self._function = function
+    __slots__ = ()
 
     def transform(self, context: ExecutionContext, result: Any) -> U:
         mapped: Any = self._function(result)
@@ -176,24 +176,17 @@ class Map(_OnHost[U]):
         return mapped
 
 
-class Inspect(_OnHost[T]):
+class Inspect(_Applied[T]):
     """Calls a function with the parent's result and passes the result on."""
 
-    __slots__ = ("_function",)
-
-    def detail(self) -> str:
-        return _name_of(self._function)
-
-    def __init__(self, parent: DeviceOp[T], function: Callable[[T], object]) -> None:
-        super().__init__(parent)
-        self._function = function
+    __slots__ = ()
 
     def transform(self, context: ExecutionContext, result: Any) -> T:
         self._function(result)
         return result
 
 
-class Select(_OnHost[U]):
+class Select(_Step[U]):
     """One element of the tuple that the parent yields."""
 
     __slots__ = ("_index",)

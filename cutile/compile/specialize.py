@@ -58,6 +58,8 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
         at = shapes[0]
         if not isinstance(flat[at], tuple | list):
             return [*flat[:at], tuple(flat[at : at + extra + 1]), *flat[at + extra + 1 :]]
+    if extra and not count:
+        raise GenericsError(f"{signature.name} has no generics; got {list(flat)!r}")
     if extra:
         names = ", ".join(each.name for each in signature.generics)
         raise GenericsError(

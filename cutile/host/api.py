@@ -339,4 +339,6 @@ def _kind(argument: Any) -> str:
     kind = type(argument).__name__
     if isinstance(argument, DeviceOp):
         return f"{kind}, an op that has not run; run it first, or build this in its then()"
+    if isinstance(argument, np.ndarray | list):
+        return f"{kind}; api.from_numpy(array) makes one of it"
     return f"{kind}; unpartition() it first" if isinstance(argument, Partition) else kind

@@ -32,6 +32,14 @@ def test_a_stream_is_no_policy(device: Device) -> None:
     assert device.policy is None or device.policy != 4
 
 
+@pytest.mark.parametrize("method", ["then", "map", "inspect"])
+def test_functions_are_asked_for_at_once(method: str) -> None:
+    op = value(1)
+    with pytest.raises(TypeError, match=f"{method}: expected a function of the result, got NoneType"):
+        getattr(op, method)(None)
+    assert op.sync() == 1
+
+
 def test_policies_take_names_of_devices() -> None:
     assert SingleStream("cpu").device is StreamPoolRoundRobin("cpu", 1).device is Device.host()
 

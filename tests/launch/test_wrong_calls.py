@@ -71,6 +71,14 @@ def test_scalars_are_plain_numbers() -> None:
             SCALE(part(), wrong)
 
 
+def test_other_wrong_things() -> None:
+    plain = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")
+    with pytest.raises(GenericsError, match=r"plain has no generics; got \[3\]"):
+        plain(part()).generics([3])
+    with pytest.raises(ArgumentTypeError, match=r"memcpy: src: .* got ndarray; api\.from_numpy\(array\) makes one"):
+        api.memcpy(api.ones((4,)).sync(), np.ones(4, np.float32))  # type: ignore[arg-type]
+
+
 def test_the_result_is_a_tuple_also_of_one() -> None:
     op: Any = SCALE(part(), 2.0)
     with pytest.raises(TypeError, match=r"yields a tuple of 2; .* \.first\(\)\.unpartition\(\.\.\.\)"):
