@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -320,14 +320,19 @@ def from_numpy(dtype: Any) -> DTypeLike:
     return found
 
 
+def is_dtype(spec: object) -> TypeGuard[DTypeLike]:
+    """Whether `spec` is an element type, a class such as `f32`."""
+    return isinstance(spec, DTypeMeta) and spec is not DType
+
+
 def as_dtype(spec: Any) -> DTypeLike:
     """The element type named by a class (`f32`), a name (`"f32"`, `"float32"`), or a NumPy dtype.
 
     Raises:
         TypeError: `spec` names no element type.
     """
-    if isinstance(spec, DTypeMeta) and spec is not DType:
-        return spec  # type: ignore[return-value]
+    if is_dtype(spec):
+        return spec
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
     if isinstance(spec, str) and spec in _REFUSED:

@@ -11,7 +11,7 @@ import ast
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from cutile.dtypes import bool_, f32
 from cutile.errors import KernelTypeError
@@ -332,11 +332,11 @@ def guarded(frame: Frame, action: Callable[[], Any], node: ast.AST) -> None:
     if not flow.taken:
         action()
         return
-    flags = list(flow.taken.values())
+    flags = cast("list[Value]", list(flow.taken.values()))  # an exit that is certain leaves no path that falls through
     exited = flags[0]
     for flag in flags[1:]:
-        exited = frame.emit(Or(x=exited, y=flag))  # type: ignore[arg-type]
-    remaining = frame.emit(Not(x=exited))  # type: ignore[arg-type]
+        exited = frame.emit(Or(x=exited, y=flag))
+    remaining = frame.emit(Not(x=exited))
     taken = dict(flow.taken)
 
     def skip() -> None:

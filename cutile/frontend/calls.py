@@ -7,7 +7,7 @@ import functools
 import inspect
 from typing import Any
 
-from cutile.dtypes import DType, DTypeMeta
+from cutile.dtypes import is_dtype
 from cutile.frontend import (
     arithmetic,
     atomics,
@@ -71,7 +71,7 @@ def handler_of(function: Any) -> Handler | None:
             if found is not None:
                 return functools.partial(_call_method, found, function)
         return None
-    if isinstance(function, DTypeMeta) and function is not DType:
+    if is_dtype(function):
         return functools.partial(_as_dtype, function)
     marker = getattr(function, "__cutile__", None)
     if marker is not None:

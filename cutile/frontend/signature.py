@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cutile.dtypes import DType, DTypeLike, DTypeMeta
+from cutile.dtypes import DType, DTypeLike, is_dtype
 from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.names import MISSING, lookup
 from cutile.frontend.source import FunctionSource
@@ -149,8 +149,8 @@ class _Reader:
         if isinstance(annotation, ast.Name) and annotation.id in self._generics:
             return Parameter(node.arg, "scalar", annotation.id, None, place)
         head = self._resolve(annotation)
-        if isinstance(head, DTypeMeta) and head is not DType:
-            return Parameter(node.arg, "scalar", head, None, place)  # type: ignore[arg-type]
+        if is_dtype(head):
+            return Parameter(node.arg, "scalar", head, None, place)
         if head is Ptr:
             dtype = None if subscript is None else self._facts(subscript)[0]
             return Parameter(node.arg, "pointer", dtype, None, place)
@@ -183,8 +183,8 @@ class _Reader:
         if isinstance(node, ast.Name) and node.id in self._generics:
             return node.id
         found = self._resolve(node)
-        if isinstance(found, DTypeMeta) and found is not DType:
-            return found  # type: ignore[return-value]
+        if is_dtype(found):
+            return found
         raise self._syntax(node, f"{ast.unparse(node)} is no element type", "The first fact is a dtype, such as f32.")
 
     def _whole_shape(self, node: ast.expr) -> str | None:

@@ -53,9 +53,10 @@ class Panels:
     @property
     def swizzle(self) -> Swizzle:
         """Bytes of a panel's row."""
-        for each in (128, 64, 32):
+        widths: tuple[Swizzle, ...] = (128, 64, 32)
+        for each in widths:
             if self.width * self.size % each == 0:
-                return each  # type: ignore[return-value]
+                return each
         raise ValueError(f"rows of {self.width * self.size} bytes are no whole number of swizzled pieces")
 
     @property

@@ -110,7 +110,11 @@ def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     """How bytes of two blocks make four ks of the first and of the second row: the second block comes first where the
     lane's upper bit of k is set."""
     swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
-    return tuple(b.select(swapped, i32c(turned), i32c(plain)) for plain, turned in ((0x6420, 0x2064), (0x7531, 0x3175)))  # type: ignore[return-value]
+
+    def pair(plain: int, turned: int) -> Any:
+        return b.select(swapped, i32c(turned), i32c(plain))
+
+    return pair(0x6420, 0x2064), pair(0x7531, 0x3175)
 
 
 @cache
