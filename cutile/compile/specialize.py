@@ -8,7 +8,7 @@ scalars are launch arguments: a change of them does not recompile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cutile.compile.facts import Fact, PointerFacts, TensorFacts
@@ -25,7 +25,7 @@ class Specialization:
 
     parameters: Mapping[str, Type]
     generics: Mapping[str, Any]
-    pointers: Mapping[str, DTypeLike] = NO_POINTERS
+    pointers: Mapping[str, DTypeLike] = field(default_factory=lambda: NO_POINTERS)
 
 
 def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
