@@ -54,7 +54,7 @@ LANGUAGE: dict[str, str] = {
     "Array": "Tensor for what a kernel reads, Mut for what it writes",
     "Constant": "Const",
     "ConstInt": "Const",
-    "autotune": ".generics([...]) for each candidate, and time them",
+    "autotune": "cutile.tune.Autotuner(...)",
     "constexpr": "Const",
     "function": "nothing: a kernel calls plain Python functions",
     "jit": "@ct.entry",

@@ -95,6 +95,12 @@ def _value(name: str, value: Any) -> Value:
     )
 
 
+def _values(name: str, given: Any) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"GridSearch: {name}: expected the values to try, such as [{given!r}], got {given!r}")
+    return list(cast("Iterable[Any]", given))
+
+
 def space_hash(parameters: Iterable[str]) -> str:
     """What identifies a space: the names of its parameters.
 
@@ -135,6 +141,7 @@ class GridSearch:
         axes: the values of each parameter by name; the last one varies fastest.
 
     Raises:
+        TypeError: an axis is one value.
         ValueError: there is no configuration, or both a list and axes.
 
     Example:
@@ -146,7 +153,7 @@ class GridSearch:
         if configs is not None and axes:
             raise ValueError("GridSearch: give a list of configurations, or values by name, not both")
         if configs is None:
-            values = [list(each) for each in axes.values()]
+            values = [_values(name, each) for name, each in axes.items()]
             configs = [dict(zip(axes, each, strict=True)) for each in itertools.product(*values)] if axes else []
         made = [each if isinstance(each, Config) else Config(each) for each in configs]
         self._configs = list(dict.fromkeys(made))

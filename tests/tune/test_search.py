@@ -386,3 +386,9 @@ def test_progress_is_told_of_each_trial() -> None:
     told: list[tuple[int, int | None]] = []
     tuner().progress(lambda trials, total: told.append((len(trials), total))).run_with(FakeOracle(by_n))
     assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("alone", [64, "f16"])
+def test_an_axis_is_several_values(alone: Any) -> None:
+    with pytest.raises(TypeError, match=rf"block: expected the values to try, such as \[{alone!r}\], got {alone!r}"):
+        GridSearch(block=alone)
