@@ -15,6 +15,7 @@ from typing import NoReturn
 from cuda_async import OwnershipError
 from cuda_async.site import Site, format_site, user_site
 from cutile.host.checks import DTypeSpec
+from cutile.host.looks import reinterpreted, reshaped
 from cutile.host.partition import Partition, as_tile
 from cutile.host.shapes import ShapeLike
 from cutile.host.tensor import Tensor
@@ -124,12 +125,12 @@ class SharedTensor(Tensor):
 
     def reshape(self, shape: ShapeLike) -> SharedTensor:
         """A further owner, of the same memory under another shape; see `Tensor.reshape`."""
-        view = self._reshaped(shape, "reshape")
+        view = reshaped(self._usable("reshape"), shape, "reshape")
         return SharedTensor(view, Tensor(view), self._alive("reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> SharedTensor:
         """A further owner, of the same memory as another dtype; see `Tensor.reinterpret`."""
-        view = self._reinterpreted(dtype, shape)
+        view = reinterpreted(self._usable("reinterpret"), dtype, shape)
         return SharedTensor(view, Tensor(view), self._alive("reinterpret"))
 
     def unwrap_arc(self) -> Tensor:

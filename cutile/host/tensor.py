@@ -22,10 +22,10 @@ from cuda_async.device import as_device
 from cutile import language
 from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike
-from cutile.errors import ArgumentError
-from cutile.host.checks import DTypeSpec, element_type, new_shape
+from cutile.host.checks import DTypeSpec
 from cutile.host.compat import OldTensorMethods
 from cutile.host.display import card, drawing
+from cutile.host.looks import piece, reinterpreted, reshaped
 from cutile.host.partition import MutBorrow, Partition, as_tile
 from cutile.host.pointer import DevicePointer
 from cutile.host.shapes import (
@@ -33,8 +33,6 @@ from cutile.host.shapes import (
     Span,
     index_layout,
     is_contiguous,
-    reshape_shape,
-    row_major_strides,
     slice_layout,
     transpose_layout,
 )
@@ -360,7 +358,7 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
             ArgumentError: the number of elements differs, or the elements are not contiguous.
             OwnershipError: the tensor is held.
         """
-        return Tensor(self._reshaped(shape, "reshape"))
+        return Tensor(reshaped(self._usable("reshape"), shape, "reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> Tensor:
         """The same memory with its bytes taken as another dtype, under another shape; nothing is copied.
@@ -376,11 +374,11 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
             >>> hex(api.ones((1,), f32).sync().reinterpret(u32, (1,)).to_numpy().sync()[0])
             '0x3f800000'
         """
-        return Tensor(self._reinterpreted(dtype, shape))
+        return Tensor(reinterpreted(self._usable("reinterpret"), dtype, shape))
 
     def view(self, shape: ShapeLike) -> TensorView:
         """A read-only view under another shape. Raises as `reshape` does."""
-        return TensorView(self._reshaped(shape, "view"), self)
+        return TensorView(reshaped(self._usable("view"), shape, "view"), self)
 
     def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:
         """A read-only view of a rectangular part: one range for each axis, from the first on.
@@ -404,12 +402,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         if len(ranges) == 1 and isinstance(ranges[0], list):
             spans = ranges[0]
         view = self._usable("slice")
-        return self._look(*slice_layout(spans, view.shape, view.strides))
+        return TensorView(piece(view, *slice_layout(spans, view.shape, view.strides)), self)
 
     def __getitem__(self, key: Any) -> TensorView:
         """A read-only view of a part: integers, slices, `...` and None, as in NumPy."""
         view = self._usable("index")
-        return self._look(*index_layout(key, view.shape, view.strides))
+        return TensorView(piece(view, *index_layout(key, view.shape, view.strides)), self)
 
     def transpose(self, axes: Sequence[int] | None = None) -> TensorView:
         """A read-only view with the axes in another order; None reverses them.
@@ -419,44 +417,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
             OwnershipError: the tensor is held.
         """
         view = self._usable("transpose")
-        return self._look(*transpose_layout(axes, view.shape, view.strides))
+        return TensorView(piece(view, *transpose_layout(axes, view.shape, view.strides)), self)
 
     @property
     def T(self) -> TensorView:
         """A read-only view with the axes reversed."""
         return self.transpose()
-
-    def _reshaped(self, shape: ShapeLike, method: str) -> View:
-        view = self._usable(method)
-        extents = reshape_shape(shape, view.shape, view.strides, method=method)
-        return View(view.storage, view.offset, view.dtype, extents, row_major_strides(extents))
-
-    def _reinterpreted(self, dtype: DTypeSpec, shape: ShapeLike) -> View:
-        view = self._usable("reinterpret")
-        chosen = element_type(dtype, "reinterpret")
-        extents = new_shape(shape, "reinterpret")
-        size, wanted = self.num_bytes, math.prod(extents) * (chosen.bits // 8)
-        if wanted != size:
-            raise ArgumentError(
-                f"reinterpret: {chosen.name} of shape {extents} takes {wanted} bytes, the tensor ({view.dtype.name}, "
-                f"shape {view.shape}) has {size}; the number of bytes must stay the same"
-            )
-        if not self.is_contiguous():
-            raise ArgumentError(
-                f"reinterpret: the elements of a tensor of shape {view.shape} and strides {view.strides} do not follow "
-                "one another in memory; dup() gives a contiguous copy"
-            )
-        if view.address % (chosen.bits // 8):
-            raise ArgumentError(
-                f"reinterpret: the first element is at {view.address:#x}, which is no multiple of the "
-                f"{chosen.bits // 8} bytes of {chosen.name}; dup() gives an aligned copy"
-            )
-        return View(view.storage, view.offset, chosen, extents, row_major_strides(extents))
-
-    def _look(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorView:
-        view = self._view
-        start = view.offset + offset * (view.dtype.bits // 8)
-        return TensorView(View(view.storage, start, view.dtype, shape, strides), self)
 
     # -- values -------------------------------------------------------------------------------
 
@@ -528,11 +494,11 @@ class TensorView(Tensor):
 
     def reshape(self, shape: ShapeLike) -> TensorView:
         """The same elements under another shape; see `Tensor.reshape`."""
-        return TensorView(self._reshaped(shape, "reshape"), self)
+        return TensorView(reshaped(self._usable("reshape"), shape, "reshape"), self)
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> TensorView:
         """The same bytes as another dtype; see `Tensor.reinterpret`."""
-        return TensorView(self._reinterpreted(dtype, shape), self)
+        return TensorView(reinterpreted(self._usable("reinterpret"), dtype, shape), self)
 
     def partition(self, shape: ShapeLike) -> Partition:
         """Refused: a view is read-only.
