@@ -118,3 +118,24 @@ class Panels:
 def panels_fit(width: int, length: int, size: int) -> bool:
     """Whether a tile has a form in panels that one copy each can load."""
     return width * size % 32 == 0 and length % 8 == 0 and 0 < length <= 256
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The operands of a product, turn by turn: in the slots of a ring in shared memory.
+
+    Attributes:
+        left: how the left operand lies in a slot, from its begin on.
+        right: how the right one does, behind the left one.
+        depth: of the product.
+        slots: of the ring.
+        slot_bytes: from slot to slot.
+        place: where the ring is in shared memory, in bytes.
+    """
+
+    left: Panels
+    right: Panels
+    depth: int
+    slots: int
+    slot_bytes: int
+    place: int

@@ -15,7 +15,7 @@ from cutile.backend.cuda.crosswise import crosswise_accumulator
 from cutile.backend.cuda.intrinsics import crosswise
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.ops import Store
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.panels import Fed, Panels
 from cutile.backend.cuda.protocol import ProtocolError, protocol
 from cutile.backend.cuda.ring_model import check, check_function
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, tf32, u8
@@ -140,9 +140,8 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     memory = np.concatenate([np.full(1024 + len(slot), 0xA5, np.uint8), slot])
     group = Group(layout.threads, memory, numbers)
     made = crosswise.multiply(
-        dtype, dtype, sums, layout, left, right,
-        depth=depth, slots=2, slot_bytes=len(slot), place=1024, exchanged=exchanged,
-    )  # fmt: skip
+        dtype, dtype, sums, layout, Fed(left, right, depth, 2, len(slot), 1024), exchanged=exchanged
+    )
     turn = Vector(I32, np.full(layout.threads, 3, np.uint32))
     result = collect(made.generate(group, [scatter(start, layout, sums), turn]), layout, sums)
     product = x.astype(np.int64) @ y.T.astype(np.int64)

@@ -13,7 +13,7 @@ from cutile.backend.cuda.intrinsics import outer
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.outer import outer_groups
-from cutile.backend.cuda.panels import GROUP, Panels
+from cutile.backend.cuda.panels import GROUP, Fed, Panels
 from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.cuda.specialise import plan
 from cutile.backend.cuda.target import architecture
@@ -83,7 +83,7 @@ def test_the_right_elements_meet(by_k: tuple[bool, bool], shape: tuple[int, int]
     for panels, tile in ((left, x), (right, y)):
         b.memory[at : at + panels.place_bytes] = in_panels(panels, tile)
         at += panels.place_bytes
-    made = outer.multiply(sums, left, right, depth=depth, slots=slots, slot_bytes=slot_bytes, place=place)
+    made = outer.multiply(sums, Fed(left, right, depth, slots, slot_bytes, place))
     result = made.generate(b, [scatter(acc, sums, f32), Vector(I32, np.full(sums.threads, turn, np.uint32))])
     np.testing.assert_array_equal(collect(result, sums, f32), x @ y.T + acc)
     per_step = sum(len({offset[axis] for offset in sums.offsets}) for axis in range(2))

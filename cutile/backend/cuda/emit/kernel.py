@@ -117,7 +117,7 @@ class Kernel:
         self._dtypes: set[str] = set()
         self._math: set[str] = set()
         self._layout_names: dict[str, str] = {}
-        self._panels = False
+        self._of_panels: set[str] = set()
         self._parts: dict[tuple[Value, str, int], str] = {}
 
     # What emitters use.
@@ -146,8 +146,13 @@ class Kernel:
 
     def panels(self, panels: Panels) -> str:
         """How an operand lies in shared memory, in the file."""
-        self._panels = True
+        self._of_panels.add("Panels")
         return repr(panels)
+
+    def fed(self, *fields: str) -> Call:
+        """Where a product's operands are, in the file."""
+        self._of_panels.add("Fed")
+        return Call("Fed", fields)
 
     def count(self, op: Op) -> int:
         """Elements per thread of an operation's result; 0 for a scalar."""
@@ -158,7 +163,7 @@ class Kernel:
         """The layout of a reshaping operation's operand."""
         return self.layouts[op.attributes["source"]]
 
-    def bind(self, stem: str, factory: str, *arguments: str) -> str:
+    def bind(self, stem: str, factory: str, *arguments: Expression) -> str:
         """The name of the intrinsic that `factory(*arguments)` makes; bound once at the top of the file."""
         call = Call(factory, arguments)
         key = str(call)
@@ -365,8 +370,8 @@ class Kernel:
             made += _import("cutile.backend.cuda.intrinsics", self._modules)
         if self._layout_names:
             made.append("from cutile.backend.cuda.layout import Layout")
-        if self._panels:
-            made.append("from cutile.backend.cuda.panels import Panels")
+        if self._of_panels:
+            made += _import("cutile.backend.cuda.panels", self._of_panels)
         if self._dtypes:
             made += _import("cutile.dtypes", self._dtypes)
         return made

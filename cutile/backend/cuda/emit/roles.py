@@ -18,6 +18,12 @@ def _numbers(op: Op, *names: str) -> list[str]:
     return [f"{each}={op.attributes[each]!r}" for each in names]
 
 
+def _fed(op: Op, kernel: Kernel) -> Call:
+    """Where a product's operands are, in the file."""
+    panels = (kernel.panels(Panels(*each)) for each in op.attributes["panels"])
+    return kernel.fed(*panels, *_numbers(op, "depth", "slots", "slot_bytes", "place"))
+
+
 def _limit(op: Op) -> list[str]:
     return ["limited=True"] if op.attributes["limited"] else []
 
@@ -187,8 +193,7 @@ def multiply(op: ops.GroupMma, kernel: Kernel) -> Call:
         kernel.dtype(op.right),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(op.attributes["layout"]),
-        *(kernel.panels(Panels(*each)) for each in op.attributes["panels"]),
-        *_numbers(op, "depth", "slots", "slot_bytes", "place"),
+        _fed(op, kernel),
         *([f"promoted={op.promoted}"] if op.promoted else []),
         *(["replaces=True"] if op.added else []),
         *(["exchanged=True"] if op.exchanged else []),
@@ -202,8 +207,7 @@ def outer(op: ops.OuterMma, kernel: Kernel) -> Call:
         "multiply",
         "outer.multiply",
         kernel.layout(op.attributes["layout"]),
-        *(kernel.panels(Panels(*each)) for each in op.attributes["panels"]),
-        *_numbers(op, "depth", "slots", "slot_bytes", "place"),
+        _fed(op, kernel),
     )
     return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from cutile.backend.cuda.crosswise import LANE_ROWS, WARP_ROWS, WORD
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor
+from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, slot_at
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
+from cutile.backend.cuda.intrinsics.ring import INTEGER
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.panels import ROWS, Panels
+from cutile.backend.cuda.panels import ROWS, Fed, Panels
 from cutile.dtypes import DTypeLike, bool_
 
 WORDS = ir.LiteralStructType([I32] * 4)
@@ -123,13 +123,8 @@ def multiply(
     other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
-    left: Panels,
-    right: Panels,
+    fed: Fed,
     *,
-    depth: int,
-    slots: int,
-    slot_bytes: int,
-    place: int,
     exchanged: bool = False,
     replaces: bool = False,
 ) -> Any:
@@ -143,15 +138,11 @@ def multiply(
         other: of the right one.
         acc: of the sums.
         layout: of the sums: a `crosswise_accumulator`.
-        left: how the left operand lies in shared memory: across K.
-        right: how the right one does.
-        depth: of the product.
-        slots: of the ring.
-        slot_bytes: from slot to slot.
-        place: where the ring is in shared memory, in bytes.
+        fed: where the operands are, the left one across K.
         exchanged: whether the layout is of the product's transpose.
         replaces: whether it depends on a condition that the sums are added to.
     """
+    left, right = fed.left, fed.right
     tall, wide = reversed(layout.cover) if exchanged else layout.cover
     groups = layout.warps // 4
     instruction = Instruction(dtype, other, wide, left, right)
@@ -166,11 +157,11 @@ def multiply(
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        slot = b.add(address(b, place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
+        slot = slot_at(b, fed, values[1])
         reader = Reader(b, left, groups, slot)
         right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
-        for k in range(0, depth, step):
-            text = f"wgmma.wait_group.sync.aligned {depth // step - 1};"
+        for k in range(0, fed.depth, step):
+            text = f"wgmma.wait_group.sync.aligned {fed.depth // step - 1};"
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
             fragments = [reader.fragment(row, k) for row in rows]
             begin_group(b)

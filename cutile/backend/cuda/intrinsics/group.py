@@ -14,7 +14,7 @@ from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpac
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, asm, call, const, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
+from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF
@@ -93,6 +93,11 @@ class Instruction:
         return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands}, {added}{self._flags};"
 
 
+def slot_at(b: Any, fed: Fed, turn: Any) -> Any:
+    """The address of the slot of a turn."""
+    return b.add(address(b, fed.place), b.mul(slot_of(b, turn, fed.slots), i32c(fed.slot_bytes)))
+
+
 def begin_group(b: Any) -> None:
     """Order what comes after what was done to registers and shared memory before."""
     asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
@@ -109,13 +114,8 @@ def multiply(
     other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
-    left: Panels,
-    right: Panels,
+    fed: Fed,
     *,
-    depth: int,
-    slots: int,
-    slot_bytes: int,
-    place: int,
     promoted: int = 0,
     replaces: bool = False,
     exchanged: bool = False,
@@ -127,16 +127,12 @@ def multiply(
         other: of the right one.
         acc: of the sums.
         layout: of the sums: a `group_accumulator`, or an `alone_accumulator`.
-        left: how the left operand lies in shared memory.
-        right: how the right one does.
-        depth: of the product.
-        slots: of the ring.
-        slot_bytes: from slot to slot.
-        place: where the ring is in shared memory, in bytes.
+        fed: where the operands are.
         promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         replaces: `f(acc, turn, added)`: the product takes the place of the sums where `added` does not hold.
         exchanged: the sums are those of the transpose: their rows are the instruction's columns.
     """
+    left, right = fed.left, fed.right
     rows, columns = reversed(layout.cover) if exchanged else layout.cover
     groups = layout.core[1 if exchanged else 0] // ROWS
     wide = promoted or columns
@@ -150,7 +146,7 @@ def multiply(
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        slot = b.add(address(b, place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
+        slot = slot_at(b, fed, values[1])
         mine = b.add(slot, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else slot
         a = descriptor(b, left.descriptor, mine)
         right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
@@ -162,7 +158,7 @@ def multiply(
         for column in range(0, columns, wide):
             begin_group(b)
             apart: list[list[Any]] = [[] for _ in tall]
-            for k in range(0, depth, step):
+            for k in range(0, fed.depth, step):
                 for m in tall:
                     at = part(len(elements), m, column)
                     if not promoted:

@@ -17,7 +17,7 @@ from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpac
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
 from cutile.backend.cuda.intrinsics.ring import INTEGER, slot_of
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.panels import Fed, Panels
 from cutile.dtypes import f32
 
 VECTOR = 4
@@ -79,26 +79,12 @@ class _Operand:
 
 
 @cache
-def multiply(
-    layout: Layout,
-    left: Panels,
-    right: Panels,
-    *,
-    depth: int,
-    slots: int,
-    slot_bytes: int,
-    place: int,
-) -> Any:
+def multiply(layout: Layout, fed: Fed) -> Any:
     """`f(acc, turn)`: the product of the operands in the slot of a turn, added.
 
     Args:
         layout: of the sums: an `outer_groups`.
-        left: how the left operand lies in shared memory.
-        right: how the right one does.
-        depth: of the product.
-        slots: of the ring.
-        slot_bytes: from slot to slot.
-        place: where the ring is in shared memory, in bytes.
+        fed: where the operands are.
     """
     where = {offset: register for register, offset in enumerate(layout.offsets)}
     rows = sorted({offset[0] for offset in layout.offsets})
@@ -106,12 +92,12 @@ def multiply(
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
-        slot = b.add(i32c(place), b.mul(slot_of(b, values[1], slots), i32c(slot_bytes)))
-        x = _Operand(b, left, layout, 0, slot)
-        y = _Operand(b, right, layout, 1, b.add(slot, i32c(left.place_bytes)))
+        slot = b.add(i32c(fed.place), b.mul(slot_of(b, values[1], fed.slots), i32c(fed.slot_bytes)))
+        x = _Operand(b, fed.left, layout, 0, slot)
+        y = _Operand(b, fed.right, layout, 1, b.add(slot, i32c(fed.left.place_bytes)))
 
         read = _Reads(x, y)
-        for k in range(0, depth, VECTOR):
+        for k in range(0, fed.depth, VECTOR):
             for r, c, step in _order(rows, columns):
                 at = where[r, c]
                 sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])
