@@ -2,6 +2,7 @@
 
 import linecache
 import re
+import sys
 import textwrap
 from typing import Any
 
@@ -26,6 +27,8 @@ def message_of(error: KernelError) -> str:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
+    if name == "print_conversion" and sys.version_info < (3, 12):
+        pytest.skip("this Python tells no places within an f-string")
     golden(f"errors/body/{name}", message_of(mistake(BODIES[name])))
 
 
