@@ -32,6 +32,7 @@ class Kernel:
     """
 
     __wrapped_kernel__ = True
+    __qualname__: str
 
     def __init__(self, function: Callable[..., None], declared: Declared) -> None:
         self._cache = KernelCache(function, declared)
@@ -115,6 +116,9 @@ class Kernel:
     def specializations(self) -> int:
         """How many specializations are in memory."""
         return len(self._cache)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # what is pickled of a kernel is its name, as of a function
 
     def __repr__(self) -> str:
         signature = self._cache.signature

@@ -53,6 +53,12 @@ class NotItsValues:
                 self._no_values("a number to format")
             return repr(self)
 
+        def __reduce_ex__(self, protocol: object) -> NoReturn:
+            raise TypeError(
+                f"{self!r} is memory of a device, which Python neither pickles nor copies: write "
+                "tensor.to_numpy().sync(), or tensor.dup() for a copy on the device"
+            )
+
         def __setitem__(self, key: object, value: object) -> NoReturn:
             raise TypeError(
                 f"elements of {self!r} are not assigned to on the host: write api.fill(tensor[...].mut, value) or "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +145,12 @@ ARITHMETIC: list[Callable[[Any], object]] = [
 def test_arithmetic_is_for_kernels(x: Tensor, compute: Any) -> None:
     with pytest.raises(TypeError, match=r"is not computed with on the host: write a kernel \(@cutile\.entry\)"):
         compute(x)
+
+
+@pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_python_does_not_copy_memory_of_a_device(x: Tensor, take: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError, match=r"neither pickles nor copies: write .*, or tensor\.dup"):
+        take(x)
 
 
 def test_names_of_other_libraries(x: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from cutile.errors import (
     LaunchError,
     UnsupportedTargetError,
 )
+from kernels.saxpy import saxpy
 from tests.support.kernels import kernel
 
 SCALE = kernel("def scale(y: Mut, a: f32, *, K: Const = 1):\n    y.store(a * K * y.load())\n")
@@ -77,6 +79,10 @@ def test_other_wrong_things() -> None:
         plain(part()).generics([3])
     with pytest.raises(ArgumentTypeError, match=r"memcpy: src: .* got ndarray; api\.from_numpy\(array\) makes one"):
         api.memcpy(api.ones((4,)).sync(), np.ones(4, np.float32))  # type: ignore[arg-type]
+
+
+def test_a_kernel_is_pickled_by_its_name() -> None:
+    assert pickle.loads(pickle.dumps(saxpy)) is saxpy
 
 
 def test_the_result_is_a_tuple_also_of_one() -> None:
