@@ -61,6 +61,14 @@ def _holds(frame: Frame, test: ast.expr) -> bool:
     return decided
 
 
+_INSTEAD = {
+    "enumerate()": "Count yourself: an index of range(n) is a number already.",
+    "reversed()": "Write range(stop - 1, start - 1, -1).",
+    "zip()": "Loop over one range, and compute the other number from its index.",
+}
+"""What to write where a function of Python goes over a range that is not known."""
+
+
 def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a comprehension") -> tuple[Any, ...]:
     """The items of a tuple, or of a range whose bounds are constants."""
     if isinstance(value, tuple):
@@ -75,7 +83,8 @@ def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a 
         frame.type_error(
             f"{what} over a range whose bounds are known only when the kernel runs",
             node,
-            "The number of items is fixed when the kernel is compiled: use a constant or generic, or a for loop.",
+            _INSTEAD.get(what)
+            or "The number of items is fixed when the kernel is compiled: use a constant or generic, or a for loop.",
         )
     remedy = "Loop over range(...), ct.static_range(...) or a tuple."
     if is_tile(value):

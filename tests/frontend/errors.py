@@ -70,6 +70,10 @@ BODIES: dict[str, str] = {
     "text_by_percent": "print('%d' % n)",
     "text_by_format": "print('{}'.format(n))",
     "compared_with_none": "t = y.load() == None",
+    "range_reversed": "for i in reversed(range(n)):\n    pass",
+    "range_enumerated": "for i, j in enumerate(range(n)):\n    pass",
+    "ranges_zipped": "for i, j in zip(range(n), range(3)):\n    pass",
+    "sum_over_a_range": "t = sum(range(n))",
     "loop_over_a_partition": "for t in x.partition((8,)):\n    pass",
     # syntax
     # memory by index and by address
