@@ -136,7 +136,9 @@ def load(
 ) -> Any:
     """`f(addresses, mask, pad)`: the elements where the mask is set, `pad` elsewhere."""
     count = layout.registers if layout is not None else 0
-    access = "ld.global" if order == "weak" else f"ld.{order}.{SCOPES[scope]}.global"
+    behind = order == "acquire" and count > 1  # one fence behind all of a thread's loads, which then need not wait
+    left = "relaxed" if behind else order
+    access = "ld.global" if order == "weak" else f"ld.{left}.{SCOPES[scope]}.global"
     access += ".nc" if constant else ""
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -147,6 +149,8 @@ def load(
             who = lanes.inside(register) if exchange is None else lanes.mine(register)
             active = as_flag(both(b, mask, who))
             found.append(_load_one(b, dtype, address, active, pad, access, constant))
+        if behind:  # an acquire pattern, as those before stores are release patterns: see `release_once`
+            asm(b, VOID, [], f"fence.acq_rel.{SCOPES[scope]};", "~{memory}", effect=True)
         if exchange is not None:
             found = lanes.hand_on(dtype, found, exchange)
         return pack(b, found, count)
