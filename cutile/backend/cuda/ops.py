@@ -515,6 +515,16 @@ class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):
         return (self.x.type,)
 
 
+class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
+    """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off (`trailing.py`)."""
+
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (TileType(i32, (rows, columns // 2)),)
+
+
 class Part(Op, name="cuda.part"):
     """The columns of a product's sums that are part `part` of `parts`: a choice among each thread's registers."""
 
@@ -547,13 +557,17 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
 
     Each warp writes its own rows, `span` columns at a time, into `buffers` places in turn, and has the copy engine
-    store them; it waits only before it writes to a place again.
+    store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is words of two
+    elements each. Places that are `apart` are the group's own parts of left operands, in slots of the ring that nothing
+    is loaded to any more: the bytes from place to place, and from warp to warp.
     """
 
     x: Value = operand(ANY_MUT)
     value: Value = operand(ANY_TILE)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     map: str = attribute()
+    packed: bool = attribute(False)
+    apart: tuple[int, int] | None = attribute(None)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

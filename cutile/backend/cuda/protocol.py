@@ -1,18 +1,22 @@
 """The ring of a lowered kernel as data: what the loading and the computing warps do to it, in the order of the IR.
 
-They share a ring of slots and two barriers for each (`ops.py`). `ring_model.py` checks what is read here.
+They share a ring of slots and two barriers for each (`ops.py`). What those that compute store by way of shared memory
+is read here too. `ring_model.py` checks both.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import (
     AddUp,
     BulkLoad,
+    BulkStore,
     DealOut,
     Elected,
     FirstTile,
@@ -22,6 +26,7 @@ from cutile.backend.cuda.ops import (
     GroupWait,
     HandOver,
     OuterMma,
+    Pack,
     Pieces,
     RingAcquire,
     RingRelease,
@@ -39,8 +44,8 @@ from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ops.arith import Add, FloorDiv, Max, Min, Mul, Sub
-from cutile.ops.compare import Lt, Ne, Select
+from cutile.ops.arith import Add, And, FloorDiv, Max, Min, Mul, Sub
+from cutile.ops.compare import Ge, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
 
 WARPS = 4
@@ -54,15 +59,19 @@ class ProtocolError(IRError):
 @dataclass(frozen=True)
 class Event:
     """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; take over from another
-    group, for the `count`th time, or hand over to it.
+    group, for the `count`th time, or hand over to it. Or what becomes of a result: it is kept, or a piece of it stored.
 
     `count` is the turn; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products
-    that may still be under way.
+    that may still be under way. For `store`, `count` is the piece, written to `place`, of the ring or its own, when all
+    stores before it have been read but the last `pending`.
     """
 
     what: str
     count: int
     nbytes: int = 0
+    place: int = 0
+    pending: int = 0
+    in_ring: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,10 @@ def _whole_quotient(x: int, y: int) -> int:
     return x // y
 
 
+def _both(x: int, y: int) -> int:
+    return x & y
+
+
 _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Add: operator.add,
     Sub: operator.sub,
@@ -112,13 +125,27 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     FloorDiv: _whole_quotient,
     Ne: operator.ne,
     Lt: operator.lt,
+    Ge: operator.ge,
+    And: _both,
 }
+OF_RESULTS = ("keep", "store")
+"""What events are about results, and not about the ring."""
 
 
 class _Walk:
     """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`."""
 
-    def __init__(self, blocks: int, turns: int, pieces: int, group: int = 0, *, nearby: bool = False) -> None:
+    def __init__(
+        self,
+        layouts: Mapping[str, Layout],
+        blocks: int,
+        turns: int,
+        pieces: int,
+        group: int = 0,
+        *,
+        nearby: bool = False,
+    ) -> None:
+        self._layouts = layouts
         self._blocks = blocks
         self._last_alone = nearby and pieces > 1
         self._group = group
@@ -158,8 +185,8 @@ class _Walk:
             self._known[op.result] = chosen(self._number(op.x), self._number(op.y))
         elif isinstance(op, Select):
             self._known[op.result] = self._number(op.x if self._number(op.condition) else op.y)
-        elif isinstance(op, Lt):
-            self._known[op.result] = self._number(op.x) < self._number(op.y)
+        elif isinstance(op, Lt | Ge):
+            self._known[op.result] = _FOLDED[type(op)](self._number(op.x), self._number(op.y))
         elif isinstance(op, Pieces):
             self._known[op.result] = self._pieces
         elif isinstance(op, Share):
@@ -192,6 +219,10 @@ class _Walk:
             yield Event("take over", self._number(op.number) // self._number(op.step))
         elif isinstance(op, HandOver):
             yield Event("hand over", 0)
+        elif isinstance(op, Pack):
+            yield Event("keep", 0)
+        elif isinstance(op, BulkStore):
+            yield from _stored(op, self._layouts[op.attributes["layout"]])
 
     def _loop(self, op: For) -> Iterator[Event]:
         carried = [self._known.get(value) for value in op.carried]
@@ -206,6 +237,21 @@ class _Walk:
         for value, number in zip(values, numbers, strict=True):
             if number is not None:
                 self._known[value] = number
+
+
+def _stored(op: BulkStore, layout: Layout) -> Iterator[Event]:
+    """The pieces of a tile that are stored."""
+    facts = op.attributes
+    for number in range(layout.registers * 2 // facts["span"]):
+        pending = 0 if facts["begins"] and number == 0 else facts["buffers"] - 1
+        place = (facts["first"] + number) % facts["buffers"]
+        yield Event("store", facts["piece"] + number, 0, place, pending, op.apart is not None)
+
+
+def first_group(function: Function, tiles: int, turns: int) -> tuple[Event, ...]:
+    """All that the first warp group of a lowered kernel does, in some tile blocks of some turns each."""
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    return tuple(_Walk(layouts_of(function), tiles, turns, 1).events(roles.compute))
 
 
 def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
@@ -231,9 +277,11 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
     blocks = tiles * start.cluster if along == {0} else tiles
     nearby = any(isinstance(op, DealOut) for op in function.walk())
-    loads = tuple(_Walk(blocks, turns, pieces, nearby=nearby).events(roles.load))
-    walks = (_Walk(blocks, turns, pieces, group, nearby=nearby) for group in range(roles.groups))
-    reads, *others = (tuple(walk.events(roles.compute)) for walk in walks)
+    layouts = layouts_of(function)
+    loads = tuple(_Walk(layouts, blocks, turns, pieces, nearby=nearby).events(roles.load))
+    walks = (_Walk(layouts, blocks, turns, pieces, group, nearby=nearby) for group in range(roles.groups))
+    every = (walk.events(roles.compute) for walk in walks)
+    reads, *others = (tuple(each for each in events if each.what not in OF_RESULTS) for events in every)
     alone = any(isinstance(op, TakeOver) for op in function.walk())
     if all(each == reads for each in others) and not alone:
         others = []

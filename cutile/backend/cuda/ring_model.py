@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import BulkStore, DealOut, Pieces
-from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
+from cutile.backend.cuda.protocol import OF_RESULTS, Event, Protocol, ProtocolError, first_group, protocol
 from cutile.ir.core import Function
 
 
@@ -238,23 +237,40 @@ def _check_phases(each: Protocol, known: _Known) -> None:
 
 
 def check_stores(function: Function) -> None:
-    """Check that no place is written while the copy engine may still read it.
-
-    Each tile block starts with the first of its places, before which the warp waits until all have been read; before
-    each further piece it waits until all but the last `buffers - 1` have been.
+    """Check that no place is written while the copy engine may still read it, and that each piece of each result is
+    stored once: of a result that is put off, before the next is. Places in the ring are written when there are no more
+    turns, and the products of all are over.
 
     Raises:
-        ProtocolError: one of these is in the place to be written.
+        ProtocolError: a place is written too early, or not all of a result.
     """
-    layouts = layouts_of(function)
-    stores = [op.attributes for op in function.walk() if isinstance(op, BulkStore)]
-    pieces = [(each, layouts[each["layout"]].registers * 2 // each["span"]) for each in stores]
-    places = [(each["first"] + piece) % each["buffers"] for each, count in pieces for piece in range(count)]
-    if [each["begins"] for each in stores] != [number == 0 for number in range(len(stores))]:
-        raise ProtocolError("a tile's first piece waits for all places, and no other does")
-    for number, place in enumerate(places):
-        if place in places[max(0, number - stores[0]["buffers"] + 1) : number]:
-            raise ProtocolError(f"piece {number} is written to a place that is still being read")
+    if not any(isinstance(op, BulkStore) for op in function.walk()):
+        return
+    for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
+        found, under_way = list[Event](), list[tuple[bool, int]]()
+        begun = running = 0
+        for event in first_group(function, tiles, turns):
+            if event.what == "begin":
+                begun, running = begun + 1, running + 1
+            elif event.what == "finish":
+                running = min(running, event.count)
+            elif event.what in OF_RESULTS:
+                found.append(event)
+            if event.what != "store":
+                continue
+            del under_way[: max(0, len(under_way) - event.pending)]
+            if (event.in_ring, event.place) in under_way:
+                raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
+            under_way.append((event.in_ring, event.place))
+            if event.in_ring and (running or begun < tiles * turns):
+                raise ProtocolError(f"piece {event.count} is written to a slot of the ring that is still in use")
+        pieces = [event.count for event in found if event.what == "store"]
+        results, each = pieces.count(0), max(pieces, default=0) + 1
+        if pieces != list(range(each)) * results:
+            raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
+        kept = [event.what == "keep" for event in found]
+        if any(kept) and kept != ([True] + [False] * each) * (tiles - 1) + [False] * each:
+            raise ProtocolError(f"of {tiles} results, all but one put off, {results} are stored, each before the next")
 
 
 def check_function(function: Function) -> int:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.nearby import beside, loop_beside
@@ -55,6 +54,7 @@ from cutile.backend.cuda.panels import GROUP, Panels
 from cutile.backend.cuda.specialise import BARRIER_BYTES, Operand, Specialised
 from cutile.backend.cuda.split import part_layout
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.trailing_store import TrailingStore
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
@@ -66,7 +66,7 @@ from cutile.ops.grid import NumTileBlocks
 from cutile.ops.memory import StoreMut
 
 
-class RoleLowering(DividedLoop):
+class RoleLowering(TrailingStore):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
@@ -129,7 +129,8 @@ class RoleLowering(DividedLoop):
                     builder.add(Registers(count=grown, grow=True))
                 if plan.parts:
                     builder.add(ClusterStart())
-                self._tiles(self._compute_tile, alone=plan.groups if plan.alone else 1)
+                kept = self._nothing_kept()
+                self._tiles(self._compute_tile, alone=plan.groups if plan.alone else 1, kept=kept)
                 if plan.store is not None:
                     builder.add(BulkDrain())
                 builder.yield_()
@@ -348,6 +349,8 @@ class RoleLowering(DividedLoop):
         given: dict[str, Any] = {**ring, "cluster": plan.cluster, "warps": plan.crosswise}
         groups = plan.steps if plan.crosswise else 1
         late = [Value(each.type, each.name) for each in self._late_values()]
+        if plan.trailing:
+            self._write_before(start, stop, step)
         with builder.block(Value(start.type, loop.induction.name), acc, turn, *late) as body:
             builder.location = product.location
             later = builder.value(Ne(x=body.arguments[0], y=start))
@@ -371,6 +374,8 @@ class RoleLowering(DividedLoop):
                 slot_bytes=plan.slot_bytes,
                 place=self._slots_at,
             )
+            if plan.trailing:
+                self._write_under(body.arguments[0], start, step)
             found = self._found(later, late)
             builder.location = product.location
             waited = self._add(GroupWait(acc=made.result, pending=1, groups=groups), layout=layout).result
@@ -464,17 +469,36 @@ class RoleLowering(DividedLoop):
         source = self._placement[op.value]
         wanted = _cut_to(_two(op.value.tile.shape), self._plan.accumulator)
         value = self._converted(self._map[op.value], source, wanted)
-        panels = self._store_panels
-        name = self._map_name(op.x, self._store_map)
-        made = BulkStore(x=self._map[op.x], value=value, index=index, map=name)
+        if self._plan.trailing and not self._at_once:
+            self._keep(value, index)
+        else:
+            self._store_columns(op.x, value, index, piece)
+
+    def _store_columns(
+        self, x: Value, value: Value, index: tuple[Value, ...], piece: int, *, packed: bool = False
+    ) -> None:
+        plan, panels = self._plan, self._store_panels
+        rows, columns = _two(value.tile.shape)
+        wanted = _cut_to((rows, 2 * columns if packed else columns), plan.accumulator)
+        apart = (plan.slot_bytes, panels.nbytes) if self._at_once and plan.ends_in_ring else None
+        buffers, place = (plan.buffers, self._staging) if apart is None else (plan.slots, self._slots_at)
+        made = BulkStore(
+            x=self._map[x],
+            value=value,
+            index=index,
+            map=self._map_name(x, self._store_map),
+            packed=packed,
+            apart=apart,
+        )
         self._add(
             made,
             layout=self._name(wanted),
-            first=piece % self._plan.buffers,
+            piece=piece,
+            first=piece % buffers,
             begins=piece == 0,
             span=panels.span,
-            buffers=self._plan.buffers,
-            place=self._staging,
+            buffers=buffers,
+            place=place,
         )
 
 

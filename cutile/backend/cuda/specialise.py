@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from cutile.backend.cuda import alone as alone_
 from cutile.backend.cuda import thirds
+from cutile.backend.cuda import trailing as trailing_
 from cutile.backend.cuda.crosswise import crosswise_accumulator, fragment_registers
 from cutile.backend.cuda.exchange import exchanged, sums_of, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
@@ -67,6 +68,8 @@ AT_ONCE = 132
 BARRIER_BYTES = 8
 CLUSTERS = (1, 2, 4, 8)
 """Blocks that a cluster may have, where all kinds of device of an architecture are to take it."""
+WARP_ROWS = 16
+"""Rows of a result that one warp holds together."""
 REGISTERS = {1: (0, 0), 2: (56, 224), 3: (32, 160)}
 REGISTERS_ALONE = (40, 232)
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
@@ -130,6 +133,7 @@ class Specialised:
         pieces: into which the turns of a tile block may be divided.
         parts: of a tile's columns that the thread blocks of these, which are a cluster, add up (`nearby.py`); 0 where
             they are none.
+        trailing: whether a result is written during the next tile block's products (`trailing.py`).
     """
 
     loop: For
@@ -155,6 +159,7 @@ class Specialised:
     alone: bool = False
     pieces: int = 1
     parts: int = 0
+    trailing: bool = False
 
     @property
     def nearby_bytes(self) -> int:
@@ -179,6 +184,12 @@ class Specialised:
         if self.by_fma:
             return self.accumulator.core[1]
         return Panels(columns, 1, 2, k_major=False).span if columns % 16 == 0 else columns
+
+    @property
+    def ends_in_ring(self) -> bool:
+        """Whether the last result goes by way of the ring's slots: into what each group alone has read of them."""
+        piece = WARP_ROWS * Panels(self.product.acc.tile.shape[1], 1, 2, k_major=False).swizzle
+        return self.trailing and self.left.panels.offset(ROWS, 0) == 4 * piece and self.slots > self.buffers
 
     @property
     def grouped(self) -> int:
@@ -318,6 +329,12 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     parts = 0 if whole_for else parts_nearby(function, loop, accumulator, pieces)
     sent = nearby_bytes(accumulator, parts, pieces) if parts else 0
     together = 1 if solo else groups
+    apart = form is not None and form.promoted
+    trailing = (
+        (store is not None and piece is not None and groups == trailing_.GROUPS and cluster == 1)
+        and not (solo or by_fma or apart or not whole_for)
+        and trailing_.may_trail(function, loop, store, sums, piece.count)
+    )
     for buffers in _buffers(rows // (ROWS * together) * piece.count) if piece is not None else [0]:
         staged = buffers * groups * piece.panel_bytes if piece is not None else 0
         most = slots_wanted(left.load, right.load, MOST_SLOTS)
@@ -346,6 +363,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
                 solo,
                 pieces,
                 parts,
+                trailing,
             )
     raise _Refused(f"two slots of {slot_bytes} bytes do not fit into shared memory")
 

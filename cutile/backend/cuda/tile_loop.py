@@ -36,6 +36,8 @@ class TileLoop(Lowering):
         self._turn: Value | None = None
         self._number: Value | None = None
         self._step: Value | None = None
+        self._span: tuple[Value, Value] | None = None
+        self._kept: tuple[Value, ...] = ()
         at_once = plan.together or plan.by_fma  # there are several first products, or none that goes on by itself
         self._put_off = None if at_once else put_off(function, plan)
         self._asked = {op.axis: op for op in reversed(list(function.walk())) if isinstance(op, TileBlockId)}
@@ -45,10 +47,25 @@ class TileLoop(Lowering):
         assert self._turn is not None
         return self._turn
 
-    def _tiles(self, one: Callable[[], None], *, alone: int = 1) -> Value:
+    @property
+    def _first(self) -> Value:
+        """The number of this thread block's first tile block."""
+        assert self._span is not None
+        return self._span[0]
+
+    @property
+    def _total(self) -> Value:
+        """How many tile blocks there are."""
+        assert self._span is not None
+        return self._span[1]
+
+    def _tiles(self, one: Callable[[], None], *, alone: int = 1, kept: Sequence[Value] = ()) -> Value:
         """`for tile in first..all by step`, carrying the number of turns so far, which is returned in the end.
 
-        Where `alone` groups have tile blocks of their own, the turns of the others' are skipped.
+        Args:
+            one: does what is to be done for a tile block.
+            alone: groups that have tile blocks of their own: the turns of the others' are skipped.
+            kept: what else is carried: `_kept`, within the loop and behind it.
         """
         builder = self._builder
         total = self._units(self._tile_count())
@@ -56,16 +73,22 @@ class TileLoop(Lowering):
         first, step = (builder.value(kind(**along)) for kind in (FirstTile, TileStep))
         each = self._turns_of_a_tile() if alone > 1 else None
         turns = builder.constant(0) if each is None else builder.value(FirstTurn(turns=each))
+        self._span = first, total
         number, turn = Value(turns.type, "tile"), Value(turns.type, "turn")
-        with builder.block(number, turn) as body:
+        before = tuple(Value(each.type, each.name) for each in kept)
+        with builder.block(number, turn, *before) as body:
+            self._kept = before
             self._turn, self._number, self._step = turn, self._tile_of(number), step
             self._loops += 1  # what one tile block left in shared memory, other warps may still read in the next
             one()
             self._loops -= 1
             builder.location = None
             assert self._turn is not None
-            builder.yield_(self._turn if each is None else builder.value(Add(x=self._turn, y=each)))
-        return builder.add(For(start=first, stop=total, step=step, carried=(turns,), body=body)).results[0]
+            turn = self._turn if each is None else builder.value(Add(x=self._turn, y=each))
+            builder.yield_(turn, *self._kept)
+        made = builder.add(For(start=first, stop=total, step=step, carried=(turns, *kept), body=body))
+        self._kept = made.results[1:]
+        return made.results[0]
 
     def _tile_count(self) -> Value:
         """All tile blocks, or clusters of them."""

@@ -116,7 +116,7 @@ def test_a_tile_that_does_not_wait_for_the_places_of_the_one_before_is_found() -
     (store,) = (op for op in made.walk() if isinstance(op, BulkStore))
     assert store.attributes["buffers"] == 4
     store.attributes["begins"] = False
-    with pytest.raises(ProtocolError, match="a tile's first piece waits for all places"):
+    with pytest.raises(ProtocolError, match="piece 0 is written to a place that is still being read"):
         check_stores(made)
 
 

@@ -249,9 +249,11 @@ def bulk_store(op: ops.BulkStore, kernel: Kernel) -> Call:
     made = kernel.bind(
         f"store_{op.x.name}",
         "bulk.store",
-        kernel.dtype(op.value.tile.dtype),
+        kernel.dtype(op.x.mut.dtype),
         kernel.layout(op.attributes["layout"]),
         *_numbers(op, "span", "buffers", "place", "first", "begins"),
+        *(["packed=True"] if op.packed else []),
+        *(_numbers(op, "apart") if op.apart else []),
     )
     return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 
@@ -261,6 +263,12 @@ def part(op: ops.Part, kernel: Kernel) -> Call:
     facts = op.attributes
     layouts = kernel.layout(facts["source"]), kernel.layout(facts["layout"])
     made = kernel.bind(f"part_{op.part}", "group.part", kernel.dtype(op.x.tile.dtype), *layouts, str(op.part))
+    return Call(made, (kernel.use(op.x),))
+
+
+def pack(op: ops.Pack, kernel: Kernel) -> Call:
+    """`pack(z)`."""
+    made = kernel.bind("pack", "bulk.pack_pairs", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
     return Call(made, (kernel.use(op.x),))
 
 
@@ -301,6 +309,7 @@ EMITTERS = {
     ops.ZeroUnless: zero_unless,
     ops.Opaque: opaque,
     ops.BulkStore: bulk_store,
+    ops.Pack: pack,
     ops.Part: part,
     ops.BulkDrain: drain,
 }

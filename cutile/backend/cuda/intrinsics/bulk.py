@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.group import tied
 from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, i32c, thread
 from cutile.backend.cuda.intrinsics.ring import INTEGER, address, full_barrier, slot_of
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, i32
 
 WARP_ROWS = 16
 """Rows of a product by warp groups that one warp holds."""
@@ -96,7 +97,29 @@ def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
 
 
 @cache
-def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, first: int, begins: bool) -> Any:
+def pack_pairs(dtype: DTypeLike, n: int) -> Any:
+    """`f(tile)`: 16-bit elements as `n` words of two, made here and not where they are used."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        words = _pairs(b, dtype, unpack(b, values[0], 2 * n))
+        return pack(b, tied(b, "", words), n)
+
+    return intrinsic("pack_pairs", frag(i32, n), [frag(dtype, 2 * n)], generate)
+
+
+@cache
+def store(
+    dtype: DTypeLike,
+    layout: Layout,
+    *,
+    span: int,
+    buffers: int,
+    place: int,
+    first: int,
+    begins: bool,
+    packed: bool = False,
+    apart: tuple[int, int] | None = None,
+) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
 
     Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has them stored, and so on in turn over
@@ -110,18 +133,22 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
         first: the place that comes first.
         begins: whether this is the first piece of its tile: then all places are waited for, which is no wait, since a
             loop of products lies between two tiles.
+        packed: the tile comes as words of two elements.
+        apart: bytes from place to place of a warp, and from warp to warp; one behind the other by default.
     """
     rows, columns = layout.shape
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
     tall = -(-rows // layout.core[0])
     sharing = layout.core[0] // WARP_ROWS
+    count = layout.registers // 2 if packed else layout.registers
+    step, own = apart or (panels.nbytes, buffers * panels.nbytes)
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
-        elements = unpack(b, tile, layout.registers)
+        words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
         number = thread(b)
         lane, warp = b.and_(number, i32c(31)), b.lshr(number, i32c(5))
-        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * panels.nbytes)))
+        mine = b.add(address(b, place), b.mul(warp, i32c(own)))
         # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
         row = b.and_(lane, i32c(15))
         unit = b.lshr(lane, i32c(4))
@@ -141,18 +168,18 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
                     text = f"cp.async.bulk.wait_group.read {pending};"
                     asm(b, VOID, [], text, "~{memory}", effect=True)
                 _synchronize_warp(b)
-                base = b.add(at_row, i32c(buffer * panels.nbytes))
+                base = b.add(at_row, i32c(buffer * step))
                 for part in range(0, span, 16):
                     piece = b.xor(b.add(unit, i32c(part // 8)), mask)
                     where = b.add(base, b.shl(piece, i32c(4)))
-                    at = (m * columns + column + part) // 8 * 4
-                    words = _pairs(b, dtype, elements[at : at + 8])
+                    at = (m * columns + column + part) // 8 * 2
+                    operands = [where, *words[at : at + 4]]
                     text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
-                    asm(b, VOID, [where, *words], text, "r,r,r,r,r,~{memory}", effect=True, convergent=True)
+                    asm(b, VOID, operands, text, "r,r,r,r,r,~{memory}", effect=True, convergent=True)
                 asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
                 _synchronize_warp(b)
                 with b.if_then(leads):
-                    source = b.add(mine, i32c(buffer * panels.nbytes))
+                    source = b.add(mine, i32c(buffer * step))
                     x = b.add(origin_column, i32c(column))
                     y = b.add(origin_row, i32c(m * layout.core[0]))
                     text = (
@@ -162,7 +189,7 @@ def store(dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: i
                     asm(b, VOID, [map_address(b, map_), source, x, y], text, "l,r,r,r,~{memory}", effect=True)
                 buffer = (buffer + 1) % buffers
 
-    return intrinsic("store", None, [frag(dtype, layout.registers), TENSOR_MAP, INTEGER, INTEGER], generate)
+    return intrinsic("store", None, [frag(i32 if packed else dtype, count), TENSOR_MAP, INTEGER, INTEGER], generate)
 
 
 def _synchronize_warp(b: Any) -> None:

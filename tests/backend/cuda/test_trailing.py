@@ -1,0 +1,109 @@
+"""Results that are written while the products of the next tile block run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from cutile.backend.cuda.ops import BulkStore, GroupMma, Pack
+from cutile.backend.cuda.protocol import OF_RESULTS, ProtocolError, first_group
+from cutile.backend.cuda.ring_model import check_function, check_stores
+from cutile.dtypes import bf16, f8e4m3fn, f16
+from cutile.ir.control import For
+from cutile.ir.core import Block, Function, Op
+from tests.backend.cuda.programs import gemm_program, lowered
+from tests.backend.cuda.test_products import fused, stacked
+
+Kind = TypeVar("Kind", bound=Op)
+TRAILING = ((128, 256), (128, 192), (128, 128), (256, 128), (128, 64))
+
+
+def of_kind(function: Function, kind: type[Kind]) -> list[Kind]:
+    return [op for op in function.walk() if isinstance(op, kind)]
+
+
+def product_loops(block: Block) -> Iterator[For]:
+    """The loops that products are directly in."""
+    for op in block.operations:
+        if isinstance(op, For) and any(isinstance(each, GroupMma) for each in op.body.operations):
+            yield op
+        for region in op.regions:
+            yield from product_loops(region)
+
+
+@pytest.mark.parametrize("tile", TRAILING, ids=str)
+def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, int]) -> None:
+    for dtype in (bf16, f16):
+        made = lowered(gemm_program(dtype, tile, 64))
+        assert len(of_kind(made, Pack)) == 1
+        assert check_function(made) > 10
+        each = tile[0] // 128 * -(-tile[1] // 64)
+        for tiles, turns in ((1, 9), (3, 9), (2, 1), (2, 0)):
+            events = first_group(made, tiles, turns)
+            found = [(event.what, event.count) for event in events if event.what in OF_RESULTS]
+            written = [("store", piece) for piece in range(each)]
+            assert found == [("keep", 0), *written] * (tiles - 1) + written
+
+
+def test_one_piece_is_written_under_each_of_the_first_products() -> None:
+    (loop,) = product_loops(lowered(gemm_program(bf16, (128, 256), 64)).body)
+    operations = loop.body.operations
+    begun = next(place for place, op in enumerate(operations) if isinstance(op, GroupMma))
+    written = [
+        (place > begun, each.attributes["piece"])
+        for place, op in enumerate(operations)
+        for region in op.regions
+        for each in region.walk()
+        if isinstance(each, BulkStore)
+    ]
+    assert written == [(True, piece) for piece in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (fused(128, 256), {}),  # more than a conversion follows
+        (gemm_program(bf16, (128, 256), 64), {"num_cta_in_cga": 2}),  # the last block of a cluster may have no tile
+        (gemm_program(bf16, (128, 192), 64), {"num_worker_warps": 4}),  # the other group multiplies meanwhile
+        (gemm_program(bf16, (64, 256), 64), {}),
+        (gemm_program(bf16, (128, 160), 64), {}),  # five pieces
+        (gemm_program(f8e4m3fn, (128, 192), 128), {}),
+    ],
+    ids=["fused", "cluster", "alone", "one group", "pieces", "promoted"],
+)
+def test_other_results_are_written_at_once(made: Function, options: dict[str, Any]) -> None:
+    assert not of_kind(lowered(made, **options), Pack)
+
+
+def test_batches_put_their_results_off_too() -> None:
+    assert of_kind(lowered(stacked(128, 256)), Pack)
+
+
+def test_a_piece_left_out_is_found() -> None:
+    made = lowered(gemm_program(bf16, (128, 256), 64))
+    store = next(op for op in of_kind(made, BulkStore) if op.attributes["piece"] == 2)
+    store.attributes["piece"] = 1
+    with pytest.raises(ProtocolError, match=r"the pieces .* are stored"):
+        check_stores(made)
+
+
+def test_a_place_that_is_not_waited_for_is_found() -> None:
+    made = lowered(gemm_program(bf16, (128, 256), 64))
+    for op in of_kind(made, BulkStore):
+        op.attributes["first"] = 0
+    with pytest.raises(ProtocolError, match="is written to a place that is still being read"):
+        check_stores(made)
+
+
+def test_the_last_result_goes_through_the_ring_when_nothing_else_does() -> None:
+    made = lowered(gemm_program(bf16, (128, 256), 64))
+    for op in of_kind(made, BulkStore):
+        assert (op.attributes["apart"] is None) is op.attributes["packed"]
+    (ringless,) = (op for op in of_kind(lowered(gemm_program(bf16, (128, 256), 32)), BulkStore) if not op.packed)
+    assert ringless.apart is None  # narrower panels leave no room in what a group has for itself
+    for op in of_kind(made, BulkStore):
+        op.attributes["apart"] = (49152, 2048)
+    with pytest.raises(ProtocolError, match="a slot of the ring that is still in use"):
+        check_stores(made)
