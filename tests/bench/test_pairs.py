@@ -74,6 +74,7 @@ def test_three_percent_are_told_from_noise() -> None:
     theirs = Clockwork(machine, "B", 1.03e-3, noise=random.Random(2), spread=0.02)
     found = compare(ours, theirs, Budget(warm_s=1, measure_s=4), now=machine.now)
     assert 1 < found.ratio.low <= found.ratio.median <= found.ratio.high < 1.06
+    assert found.differ
     assert found.ratio.count == 20
 
 

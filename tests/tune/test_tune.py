@@ -81,7 +81,6 @@ def test_a_small_fill_is_faster_and_one_of_nothing_is_skipped(device: Device, tm
     assert refused.stage == "build"
     assert "every extent must be at least 1" in refused.reason
     assert found.runoff is not None
-    assert found.runoff.differ
     assert found.runoff.ratio.median > 1
 
     made.clear()
