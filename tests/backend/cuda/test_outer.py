@@ -142,13 +142,13 @@ def test_what_does_not_fit_says_why(tile: tuple[int, int], reason: str) -> None:
 
 
 @pytest.mark.slow
-@EACH_STORED
-def test_little_but_multiply_adds_is_in_the_loop(by_k: tuple[bool, bool], tmp_path: Path) -> None:
-    made = compiled(gemm_of((128, 128), 32, by_k))
+@pytest.mark.parametrize(("by_k", "depth"), [*((each, 32) for each in STORED), (STORED[0], 64)])
+def test_little_but_multiply_adds_is_in_the_loop(by_k: tuple[bool, bool], depth: int, tmp_path: Path) -> None:
+    made = compiled(gemm_of((128, 128), depth, by_k))
     assert_clean(made)
     found = instructions(made, tmp_path)
     adds = sum(count for name, count in found.items() if name.startswith("FFMA"))
-    assert adds == 64 * 32
+    assert adds == 64 * depth
     assert found["LDS.128"] == adds // 16
     assert innermost_loop(made, "FFMA", tmp_path) <= 1.09 * adds
 
