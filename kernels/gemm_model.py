@@ -67,6 +67,9 @@ class Chip:
         depth: of a step of 16-bit operands; as many bytes of others.
         sums: registers of a thread for tiles of the result.
         meet_s: seconds until the sums of several blocks are added up; 0 where steps are not divided.
+        send_bytes: per second, of sums from one block of a cluster to others.
+        nearby_bytes: per second from the second-level cache, of a block of such clusters, of which there are few.
+        clustered: blocks that the device holds at once in clusters of 2, of 3, and so on.
         halved: the most columns of a tile of 128 rows that half of a thread block can have by itself; 0 for none.
     """
 
@@ -83,6 +86,9 @@ class Chip:
     lone_bytes: float
     few: tuple[int, ...] = ()
     meet_s: float = 0.0
+    send_bytes: float = 1.0
+    nearby_bytes: float = 0.0
+    clustered: tuple[int, ...] = ()
     halved: int = 0
 
 
@@ -100,6 +106,9 @@ HOPPER = Chip(
     lone_bytes=45e9,
     few=(8, 16, 32, 48),
     meet_s=3.0e-6,
+    send_bytes=13e9,
+    nearby_bytes=110e9,
+    clustered=(132, 117, 120, 110, 102, 105, 120),
     halved=192,
 )
 """H200, fitted to what was measured there: 64 blocks of 64 x 64 took 3.66 us for a product of 512, 88 of 128 x 96 took
@@ -107,8 +116,10 @@ HOPPER = Chip(
 of 128 x 192 took 2 % less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, which loads as
 much. With N = K = 8192, 16 rows took 33.8 us in tiles of 16 x 64 and 51 us in tiles of 64 x 64, of which 48 rows are
 filled with zeros; 128 rows took 36.3 us where two blocks share the columns of 64 x 128, and 44.6 us where they do not.
-Sums of eight blocks met within 3 us. Where halves of blocks have tiles of 128 x 192 of their own, a product of
-8192 x 8192 x 512 took 105.0 us, and 119.2 where they share them; 8192 cubed 3 % less."""
+Sums of eight blocks met within 3 us in a workspace. In clusters, of 512 x 512 x 8192 six blocks that had 22 steps of
+128 x 128 each took 15.2 us, five 16.1 and four 18.5; three that had 43 of 64 x 128 took 14.1. Where halves of blocks
+have tiles of 128 x 192 of their own, a product of 8192 x 8192 x 512 took 105.0 us, and 119.2 where they share them;
+8192 cubed 3 % less."""
 
 AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200, 20e9)
 """A100, with products of single warps."""
@@ -123,6 +134,8 @@ HALF_ROWS = 128
 """Of a tile that half of a thread block has by itself."""
 MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
 """What the compiler divides: tiles of up to so many sums a thread, into pieces of so many steps or more."""
+MOST_NEARBY, LEAST_NEARBY, MOST_SENT = 8, 8, 96 * 1024
+"""Pieces up to which their blocks are a cluster, steps of such a piece, and bytes that a block of it may be sent."""
 WORTH_DIVIDING = 1.15
 """How many times as fast a product must be, by the model, for its steps to be divided."""
 CACHED = 48e6
@@ -161,6 +174,10 @@ def candidates(
             yield Choice(rows, columns, depth, cluster=2)
         if chip.meet_s and tall * wide <= MOST_SUMS * GROUP * max(1, min(2, tall // ROWS)):
             yield Choice(rows, columns, depth, pieces=MOST_PIECES)
+            parts = columns // EIGHT if (tall, wide) == (rows, columns) else 1
+            for pieces, _ in enumerate(chip.clustered, 2):
+                if -(-parts // pieces) * pieces * tall * wide * 4 // parts <= MOST_SENT:
+                    yield Choice(rows, columns, depth, pieces=pieces)
 
 
 def best(
@@ -218,12 +235,13 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
     rows = -(-m // tile.rows)
     blocks = batch * rows * -(-n // tile.columns)
     turns = -(-k // tile.depth)
-    pieces = max(1, min(units // blocks, tile.pieces, turns // LEAST_TURNS))
+    pieces = _pieces(tile, blocks, turns, chip, units)
+    nearby = 1 < pieces == tile.pieces <= MOST_NEARBY
     busy, rounds = min(blocks * pieces, units), -(-blocks * pieces // units)
-    # A single warp group multiplies half of the time: the other half it waits, and writes.
-    efficiency = EFFICIENCY.get(wide, 1.0) * (1.0 if tall >= 128 else 0.75)
+    # A single warp group multiplies half of the time: the other half it waits, and writes; unless it has many steps.
+    efficiency = EFFICIENCY.get(wide, 1.0) * (1.0 if tall >= 128 or nearby else 0.75)
     products = 2 * tall * wide * tile.depth / (chip.flops * 16 / bits * efficiency)
-    share = min(chip.most_cache_bytes, chip.cache_bytes * units / busy)
+    share = min(chip.nearby_bytes if nearby else chip.most_cache_bytes, chip.cache_bytes * units / busy)
     larger, smaller = max(tall, wide), min(tall, wide)
     loads = (larger / tile.cluster + smaller) * tile.depth * size / share
     working = rounds * -(-turns // pieces) * max(products, loads)
@@ -233,8 +251,18 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
     memory = batch * (read * size + m * n * written) / min(chip.memory_bytes, busy * chip.lone_bytes)
     writes = 2 if tile.halved else rounds  # half of a block writes while the other multiplies, but for the last tile
     write = writes * tile.rows * tile.columns * written / chip.write_bytes
-    meet = chip.meet_s + pieces * tall * wide * 4 / chip.write_bytes if pieces > 1 else 0.0
+    meet, sums = 0.0, tall * wide * 4
+    if pieces > 1:
+        meet = sums / chip.send_bytes if nearby else chip.meet_s + pieces * sums / chip.write_bytes
     return max(working + write, memory) + meet + chip.fill_s
+
+
+def _pieces(tile: Choice, blocks: int, turns: int, chip: Chip, units: int) -> int:
+    """The pieces into which turns are divided: where these are a cluster, all or none."""
+    if 1 < tile.pieces <= MOST_NEARBY:
+        fit = blocks * tile.pieces <= chip.clustered[tile.pieces - 2] and turns >= tile.pieces * LEAST_NEARBY
+        return tile.pieces if fit else 1
+    return max(1, min(units // blocks, tile.pieces, turns // LEAST_TURNS))
 
 
 def _exchanged(rows: int, columns: int) -> tuple[int, int]:

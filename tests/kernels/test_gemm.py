@@ -208,11 +208,12 @@ def test_blocks_that_need_the_same_columns_share_them_where_the_cache_does_not_h
 
 
 def test_the_steps_of_few_tiles_are_divided() -> None:
-    for shape in ((16, 1024, 8192), (512, 512, 8192), (1024, 512, 16384)):
+    """Measured on an H200: of 16 x 1024 x 8192, six pieces took 7.1 us, four 7.7 and eight in a workspace 8.1."""
+    for shape, pieces in (((16, 1024, 8192), 6), ((512, 512, 8192), 3)):
         found = best(*shape, HOPPER, 132)
-        assert found.options == CompileOptions(num_pieces=16)
+        assert found.options == CompileOptions(num_pieces=pieces)
         blocks = -(-shape[0] // found.rows) * -(-shape[1] // found.columns)
-        assert 2 * blocks <= 132
+        assert pieces * blocks <= HOPPER.clustered[pieces - 2]
     for shape in ((512, 512, 512), (1024, 1024, 1024), (8192, 8192, 8192)):
         assert best(*shape, HOPPER, 132).options is None
 

@@ -35,8 +35,9 @@ def encode_tensor_map(
     strides: Sequence[int],
     box: Sequence[int],
     swizzle: int,
+    line: int,
 ) -> bytes:
-    """See `Driver.encode_tensor_map`. Lines of 256 bytes go to L2; beyond the edges are zeros."""
+    """See `Driver.encode_tensor_map`. Beyond the edges are zeros."""
     made: Any = context.call(
         cu.cuTensorMapEncodeTiled,
         getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_ELEMENTS[element]}"),
@@ -48,7 +49,7 @@ def encode_tensor_map(
         [cu.cuuint32_t(1)] * len(extents),
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
-        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        getattr(cu.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{line}B"),
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     return ctypes.string_at(int(made.getPtr()), _BYTES)

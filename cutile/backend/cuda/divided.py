@@ -173,7 +173,8 @@ class DividedLoop(TileLoop):
 
     def _deal_out(self, sums: Value) -> None:
         plan = self._plan
-        made = DealOut(x=sums, parts=plan.parts, blocks=plan.pieces, place=self._staging, offset=self._behind)
+        places: dict[str, int] = {"place": self._staging, "offset": self._behind}
+        made = DealOut(x=sums, parts=plan.parts, blocks=plan.pieces, **places, limited=plan.limited)
         self._add(made, layout=self._name(plan.accumulator))
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:

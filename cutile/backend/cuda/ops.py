@@ -317,6 +317,7 @@ class DealOut(Op, name="cuda.deal_out", effect=Effect.WRITE):
     blocks: int = attribute()
     place: int = attribute()
     offset: int = attribute()
+    limited: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -61,8 +61,9 @@ class Recorder:
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        line: int,
     ) -> bytes:
-        self.encoded.append((element, address, extents, strides, box, swizzle))
+        self.encoded.append((element, address, extents, strides, box, swizzle, line))
         return f"{address} {extents}".encode().ljust(128)
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:

@@ -200,7 +200,7 @@ def test_the_sums_of_all_blocks_are_added_up(sums: Layout, parts: int, dtype: An
     ranks: list[Rank] = []
     ranks += [Rank(sums.threads, rank, ranks) for rank in range(blocks)]
     tiles = [draw(i32, sums.shape, "small", seed).astype(dtype.numpy) for seed in range(blocks)]
-    deal_out = intrinsics.deal_out(dtype, sums, parts, blocks, place, BARRIER)
+    deal_out = intrinsics.deal_out(dtype, sums, parts, blocks, place=place, offset=BARRIER)
     for rank, tile in zip(ranks, tiles, strict=True):
         deal_out.generate(rank, [scatter(tile, sums, dtype)])
     one = part_layout(sums, parts)
@@ -231,3 +231,10 @@ def test_bytes_and_f32_meet_there_too() -> None:
         assert lowered(made, num_pieces=4).facts["cluster"] == 4
         assert check_function(lowered(made, num_pieces=4)) > 10
         assert_clean(compiled(made, num_pieces=4))
+
+
+def test_a_wait_for_sums_that_never_come_ends_too() -> None:
+    made = source(gemm_program(bf16, (64, 64), 64), num_pieces=2, limit_waits=True)
+    (line,) = made.text.split("deal_out = ")[1:]
+    assert "limited=True" in line.split("\n\n")[0].split(" = ")[0]
+    assert compiled(gemm_program(bf16, (64, 64), 64), num_pieces=2, limit_waits=True).facts["speaks"]

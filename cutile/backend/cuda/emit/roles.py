@@ -134,7 +134,10 @@ def deal_out(op: ops.DealOut, kernel: Kernel) -> Call:
         "nearby.deal_out",
         kernel.dtype(op.x.tile.dtype),
         kernel.layout(op.attributes["layout"]),
-        *_numbers(op, "parts", "blocks", "place", "offset"),
+        str(op.parts),
+        str(op.blocks),
+        *_numbers(op, "place", "offset"),
+        *_limit(op),
     )
     return Call(made, (kernel.use(op.x),))
 

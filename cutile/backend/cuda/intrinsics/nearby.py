@@ -7,7 +7,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, asm, i32c, ir, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER, address, wait_parity
+from cutile.backend.cuda.intrinsics.ring import INTEGER, address, wait_limited, wait_parity
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.split import registers_of
 from cutile.dtypes import DTypeLike, i32
@@ -15,6 +15,7 @@ from cutile.dtypes import DTypeLike, i32
 VECTOR = 4
 """Sums that a thread sends, or reads, at once."""
 SUM_BYTES = 4
+ACQUIRE = ".acquire.cluster"
 MAPA = "mapa.shared::cluster.u32 $0, $1, $2;"
 
 
@@ -48,7 +49,9 @@ class _Places:
 
 
 @cache
-def deal_out(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int, offset: int) -> Any:
+def deal_out(
+    dtype: DTypeLike, sums: Layout, parts: int, blocks: int, *, place: int, offset: int, limited: bool = False
+) -> Any:
     """`f(sums)`: send each of `blocks` thread blocks of the cluster the parts that it adds up, and wait for one's own.
 
     Args:
@@ -56,6 +59,7 @@ def deal_out(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int
         parts: of its columns; number `i` goes to thread block `i % blocks`.
         place: where they arrive in shared memory, in bytes.
         offset: where the barrier is that counts them.
+        limited: whether the kernel ends where they do not come.
     """
     n, places = sums.registers, _Places(dtype, sums, parts, blocks)
     form, listed = places.form(1)
@@ -82,7 +86,10 @@ def deal_out(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int
                     )
                     constraints = ",".join(["r", *[places.letter] * places.width, "r", "~{memory}"])
                     asm(b, VOID, [there, *some, counts], text, constraints, effect=True)
-        wait_parity(b, barrier, i32c(0), scope=".acquire.cluster")
+        if limited:
+            wait_limited(b, barrier, i32c(0), "the sums of other pieces do not come", scope=ACQUIRE)
+        else:
+            wait_parity(b, barrier, i32c(0), scope=ACQUIRE)
 
     return intrinsic("deal_out", None, [frag(dtype, n)], generate)
 

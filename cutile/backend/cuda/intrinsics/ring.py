@@ -56,7 +56,7 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
 
-def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any) -> None:
+def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any, scope: str = "") -> None:
     """As `wait_parity`; where it takes too long, say `what` is wrong, in which turn, and end the kernel.
 
     One thread of a warp group does so. The others wait on: were they to end the kernel, nothing would be said.
@@ -68,7 +68,7 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any) -> No
         I32,
         [barrier, parity, speaks],
         "{ .reg .pred p; .reg .u64 since, now; mov.u32 $0, 0; mov.u64 since, %globaltimer; "
-        "W: mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; @p bra D; mov.u64 now, %globaltimer; "
+        f"W: mbarrier.try_wait.parity{scope}.shared::cta.b64 p, [$1], $2; @p bra D; mov.u64 now, %globaltimer; "
         f"sub.u64 now, now, since; setp.gt.u64 p, now, {LONGEST}; setp.ne.and.b32 p, $3, 0, p; @!p bra W; "
         "mov.u32 $0, 1; D: }",
         "=&r,r,r,r,~{memory}",
