@@ -55,9 +55,13 @@ def smells_of_installation(error: BaseException) -> bool:
 
 def advice(backend: str) -> str:
     """What is installed for a backend and what to do, as lines for an error's note."""
+    return "\n".join([*needed(backend), "`python -m cutile info` tries every backend and says more."])
+
+
+def needed(backend: str) -> list[str]:
+    """What a backend needs, what is found of it, and what to do about what is not: a line each."""
     lines = [f"What the backend {backend!r} needs:"]
     for each in NEEDS.get(backend, ()):
         found = each.version
         lines.append(f"  {each.distribution:18} {found if found else 'not found: ' + each.remedy}")
-    lines.append("`python -m cutile info` tries every backend and says more.")
-    return "\n".join(lines)
+    return lines

@@ -15,7 +15,7 @@ from cutile.backend.registry import BACKENDS
 from cutile.compile.driver import disk_store
 from cutile.entry import entry
 from cutile.host import api
-from cutile.installation import NEEDS, Need, advice, smells_of_installation
+from cutile.installation import NEEDS, Need, missing, needed, smells_of_installation
 from cutile.language import Mut
 from cutile.launch.target import use_backend
 
@@ -99,8 +99,12 @@ def trial(backend: str) -> Trial:
             return Trial(backend, False, f"computes {result.tolist()} in place of ones")
         return Trial(backend, True, f"compiles in {compiled} and runs on {device}")
     except Exception as error:  # whatever it is, it is the answer
-        hint = f"\n{advice(backend)}" if smells_of_installation(error) else ""
-        return Trial(backend, False, f"{type(error).__name__}: {error}{hint}")
+        what = f"{type(error).__name__}: {error}"
+        if not smells_of_installation(error):
+            return Trial(backend, False, what)
+        lacking = [each.distribution for each in missing(backend)]
+        first = f"{', '.join(lacking)}: not installed" if lacking else what
+        return Trial(backend, False, "\n".join([first, *needed(backend)]))
 
 
 def _zeros(device: Device) -> Any:

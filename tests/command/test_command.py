@@ -13,6 +13,7 @@ from cutile.backend.registry import BACKENDS
 from cutile.command.catalogue import catalogue
 from cutile.command.line import main
 from cutile.command.page import page
+from cutile.installation import NEEDS
 from cutile.ops import OPS
 from tests.support.golden import Golden
 
@@ -49,6 +50,19 @@ def test_a_broken_backend_says_why_and_what_to_do(
     assert "cpu        DOES NOT WORK: ModuleNotFoundError" in text
     assert "What the backend 'cpu' needs:" in text
     assert "llvmlite" in text
+
+
+def test_a_backend_that_is_not_installed_says_so_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("cutile.backend.cpu.build")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr("cutile.command.info.missing", lambda backend: NEEDS[backend][:1])
+    assert main(["info"]) == 1
+    text = capsys.readouterr().out
+    assert "cpu        DOES NOT WORK: numba: not installed\n             What the backend 'cpu' needs:" in text
+    assert "python -m cutile info" not in text
 
 
 def test_every_operation_that_kernels_write_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
