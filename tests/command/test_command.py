@@ -13,7 +13,7 @@ from cutile.backend.registry import BACKENDS
 from cutile.command.catalogue import catalogue
 from cutile.command.line import main
 from cutile.command.page import page
-from cutile.installation import NEEDS
+from cutile.installation import NEEDS, Need
 from cutile.ops import OPS
 from tests.support.golden import Golden
 
@@ -58,7 +58,11 @@ def test_a_backend_that_is_not_installed_says_so_first(
     for name in [name for name in sys.modules if name.startswith("cutile.backend.cpu.build")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr("cutile.command.info.missing", lambda backend: NEEDS[backend][:1])
+
+    def first(backend: str) -> tuple[Need, ...]:
+        return NEEDS[backend][:1]
+
+    monkeypatch.setattr("cutile.command.info.missing", first)
     assert main(["info"]) == 1
     text = capsys.readouterr().out
     assert "cpu        DOES NOT WORK: numba: not installed\n             What the backend 'cpu' needs:" in text
