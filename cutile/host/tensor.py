@@ -108,6 +108,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         """The number of axes."""
         return len(self._view.shape)
 
+    def __len__(self) -> int:
+        """The first extent, as of an array: how many there are in `for row in tensor`."""
+        if not self._view.shape:
+            raise TypeError(f"{self!r} has no axes, and so no length")
+        return self._view.shape[0]
+
     @property
     def size(self) -> int:
         """The number of elements."""

@@ -59,6 +59,9 @@ def test_offsets_accumulate(host: Device) -> None:
 
 def test_a_view_can_be_read_row_by_row(x: Tensor) -> None:
     assert [row.to_host_vec().sync()[0] for row in x] == [0, 8, 16, 24]
+    assert (len(x), len(x.T)) == (4, 8)
+    with pytest.raises(TypeError, match="has no axes, and so no length"):
+        len(x[0, 0])
 
 
 def test_transposing(x: Tensor) -> None:
