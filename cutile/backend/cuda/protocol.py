@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.lower import layouts_of
 from cutile.backend.cuda.ops import (
     AddUp,
     BulkLoad,
