@@ -276,10 +276,9 @@ class Stream:
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
-        line: int,
     ) -> bytes:
         """What describes a tensor to a GPU's copy engine. Enqueues nothing."""
-        return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle, line)
+        return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         """How many blocks of a function the device holds at once, in whole clusters of `cluster` blocks."""

@@ -208,9 +208,8 @@ class CheckedDriver(Driver):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
-        line: int,
     ) -> bytes:
-        return self.inner.encode_tensor_map(element, address, extents, strides, box, swizzle, line)
+        return self.inner.encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def load_module(self, image: bytes) -> DriverModule:
         return self.inner.load_module(image)

@@ -363,7 +363,6 @@ class Driver(ABC):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
-        line: int,
     ) -> bytes:
         """The 128 bytes that describe a tensor to a GPU's copy engine (`CUtensorMap`); innermost axis first.
 
@@ -374,7 +373,6 @@ class Driver(ABC):
             strides: of the axes after the first, which has stride 1, in bytes.
             box: extents of one copy, in elements.
             swizzle: bytes of a row over which pieces are permuted in shared memory: 0, 32, 64 or 128.
-            line: bytes that go to the second-level cache at once: 128 or 256.
 
         Raises:
             DriverError: the driver refuses it.

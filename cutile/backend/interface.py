@@ -78,7 +78,6 @@ DEFAULT_OPTIONS = CompileOptions()
 ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map", "workspace"]
 
 Swizzle = Literal[0, 32, 64, 128]
-Line = Literal[128, 256]
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,6 @@ class TensorMap:
         order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
             The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
         rounded: whether f32 elements are rounded to tf32 on the way in.
-        line: bytes that the cache fetches at once: 128 where those beside are for other thread blocks.
 
     Example:
         >>> TensorMap((64, 256), 128, order=(1, 0)).memory_order
@@ -105,7 +103,6 @@ class TensorMap:
     swizzle: Swizzle = 0
     order: tuple[int, ...] = ()
     rounded: bool = False
-    line: Line = 256
 
     @property
     def memory_order(self) -> tuple[int, ...]:
@@ -233,7 +230,6 @@ class LaunchStream(Protocol):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
-        line: int,
     ) -> bytes:
         """The 128 bytes of a GPU's descriptor of a tensor. The axis with stride 1 comes first, as CUDA has it.
 
@@ -244,7 +240,6 @@ class LaunchStream(Protocol):
             strides: of the axes after the first, in bytes.
             box: extents of one copy, in elements.
             swizzle: 0, 32, 64 or 128.
-            line: bytes that the cache fetches at once: 128 or 256.
         """
         ...
 

@@ -147,7 +147,7 @@ def _read_parameter(
 ) -> Parameter:
     if form is None:
         return Parameter(name, kind, argument, axis, BY_NAME[dtype])
-    made = TensorMap(tuple(form["box"]), form["swizzle"], tuple(form["order"]), form["rounded"], form["line"])
+    made = TensorMap(tuple(form["box"]), form["swizzle"], tuple(form["order"]), form["rounded"])
     return Parameter(name, kind, argument, axis, BY_NAME[dtype], made)
 
 

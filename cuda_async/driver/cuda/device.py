@@ -148,9 +148,8 @@ class CudaDriver(Driver):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
-        line: int,
     ) -> bytes:
-        return encode_tensor_map(self.context, element, address, extents, strides, box, swizzle, line)
+        return encode_tensor_map(self.context, element, address, extents, strides, box, swizzle)
 
     def load_module(self, image: bytes) -> DriverModule:
         return CudaModule.load(self, image)

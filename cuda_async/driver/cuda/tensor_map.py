@@ -35,9 +35,13 @@ def encode_tensor_map(
     strides: Sequence[int],
     box: Sequence[int],
     swizzle: int,
-    line: int,
 ) -> bytes:
-    """See `Driver.encode_tensor_map`. Beyond the edges are zeros."""
+    """See `Driver.encode_tensor_map`. Beyond the edges are zeros.
+
+    Lines of 128 bytes go to the second-level cache. That is what a row of a swizzled copy has, and what lies beside it
+    is often for another thread block, at the other half of the cache: with lines of 256 bytes products of few rows by a
+    matrix of 8192 x 8192 took 1 to 4 % more time on an H200, and one of 4096 cubed as much.
+    """
     made: Any = context.call(
         cu.cuTensorMapEncodeTiled,
         getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_ELEMENTS[element]}"),
@@ -49,7 +53,7 @@ def encode_tensor_map(
         [cu.cuuint32_t(1)] * len(extents),
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
-        getattr(cu.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{line}B"),
+        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     return ctypes.string_at(int(made.getPtr()), _BYTES)

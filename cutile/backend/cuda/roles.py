@@ -148,7 +148,7 @@ class RoleLowering(TrailingStore):
             computing=GROUP * plan.groups,
             **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
             tensor_maps=tuple(
-                (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded, form.line)
+                (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded)
                 for (value, form), name in self._maps.items()
             ),
         )

@@ -46,8 +46,6 @@ from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
 from cutile.passes.reorder import why_linear
 
-WIDE_LINE = 256
-"""Bytes that the cache fetches at once, at most."""
 MOST_APART = 64
 """Registers of a thread for products that are yet to be added to its sums."""
 MOST_BESIDE = 144
@@ -100,16 +98,10 @@ class Operand:
 
     @property
     def map(self) -> TensorMap:
-        """How the copy engine loads it.
-
-        Beside a row of 128 bytes lies, across K, what another thread block is to have, whose half of the cache may be
-        the other: with lines of 256 bytes, N = K = 8192 took 4 % longer with 16 and 128 rows, and 3 % with 64 (H200).
-        """
-        count, rows, _ = self.panels.part(self.shared)
-        alone = not self.panels.k_major and count * self.panels.swizzle < WIDE_LINE
+        """How the copy engine loads it."""
+        _, rows, _ = self.panels.part(self.shared)
         box = (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
-        order = (1 - self.axis, self.axis)
-        return TensorMap(box, self.panels.swizzle, order, self.rounded, 128 if alone else WIDE_LINE)
+        return TensorMap(box, self.panels.swizzle, (1 - self.axis, self.axis), self.rounded)
 
 
 @dataclass(frozen=True)

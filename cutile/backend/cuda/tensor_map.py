@@ -48,7 +48,6 @@ class Descriptor(NamedTuple):
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
-    line: int
 
 
 def descriptor(parameter: Parameter, place: Place) -> Descriptor:
@@ -72,7 +71,6 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
         strides,
         tuple(form.box[axis] for axis in order),
         form.swizzle,
-        form.line,
     )
     broken = _broken(made, size, steps[order[0]] if extents[0] > 1 else 1)
     if broken:

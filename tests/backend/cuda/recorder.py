@@ -61,9 +61,8 @@ class Recorder:
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
-        line: int,
     ) -> bytes:
-        self.encoded.append((element, address, extents, strides, box, swizzle, line))
+        self.encoded.append((element, address, extents, strides, box, swizzle))
         return f"{address} {extents}".encode().ljust(128)
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:

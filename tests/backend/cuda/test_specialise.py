@@ -546,23 +546,3 @@ def test_waits_that_last_too_long_end_the_kernel_where_that_is_asked_for(tmp_pat
         made = compiled(function, limit_waits=limited)
         assert made.facts["speaks"] is limited
         assert any(each.startswith("CALL") for each in instructions(made, tmp_path)) is limited
-
-
-@pytest.mark.parametrize(
-    ("tile", "cluster", "lines"),
-    [
-        ((16, 64), 1, (256, 128)),  # of y, a row of 128 bytes: those beside are for the next tile block
-        ((64, 64), 1, (256, 128)),
-        ((64, 128), 1, (256, 256)),
-        ((64, 128), 2, (256, 128)),  # each of two blocks loads half of it
-        ((128, 256), 1, (256, 256)),
-    ],
-)
-def test_the_cache_fetches_no_more_of_a_row_than_a_thread_block_wants(
-    tile: tuple[int, int], cluster: int, lines: tuple[int, int]
-) -> None:
-    made = source(gemm_program(bf16, tile, 64), num_cta_in_cga=cluster)
-    maps = {each.name: each.map.line for each in made.parameters if each.map is not None}
-    assert (maps["x_map"], maps["y_map"]) == lines
-    along_k = source(written(GEMM, types(tile, y=column_major())))
-    assert {each.map.line for each in along_k.parameters if each.map is not None} == {256}  # the next turn's

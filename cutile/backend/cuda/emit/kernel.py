@@ -15,7 +15,7 @@ from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression,
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.target import architecture
-from cutile.backend.interface import CompileOptions, Line, Parameter, Source, Swizzle, Target, TensorMap
+from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -80,12 +80,12 @@ def _defined(block: Block) -> Iterator[Value]:
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
     """The parameters through which the copy engine sees tensors."""
-    wanted: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool, Line], ...] = function.facts.get(
+    wanted: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool], ...] = function.facts.get(
         "tensor_maps", ()
     )
-    for name, position, box, swizzle, order, rounded, line in wanted:
+    for name, position, box, swizzle, order, rounded in wanted:
         dtype = function.parameters[position].tensor.dtype
-        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order, rounded, line))
+        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order, rounded))
 
 
 class Kernel:
