@@ -20,7 +20,8 @@ from cutile.ops.cast import Convert
 from cutile.ops.memory import StoreMut
 
 FIRST = 1
-"""The turn under whose product the first piece is written: with one product before it under way, there is time."""
+"""The turn under whose product the first piece is written: with another before it under way, a group that is late with
+the next leaves the tensor cores no gap."""
 GROUPS = 2
 """Warp groups that share a tile: one has small tiles, of which a thread block has one; three have no registers left."""
 MOST_PIECES = 4
