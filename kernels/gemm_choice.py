@@ -14,9 +14,6 @@ from kernels.gemm_model import AMPERE, HOPPER, Choice, best
 
 EXACT = {(128, 128): 2.8e-6, (64, 128): 1.5e-6, (128, 64): 1.5e-6, (64, 64): 0.85e-6, (32, 64): 0.6e-6}
 """f32 on an H200, by fused multiply-adds: seconds of a step of 32 with a tile, as measured."""
-DEEP, MANY = 64, 4096
-"""Depth of a step of f32 for tiles of 128 x 128 where K is so large: between two steps all warps wait a little. With
-N = K = 8192 a step of 64 took 1.6 % less time than two of 32."""
 
 Lie = Literal["along", "left across", "right across", "both across", "otherwise"]
 
@@ -109,12 +106,8 @@ def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1) -> Choice:
         >>> found.rows * found.columns < 64 * 128
         True
     """
-
-    def depth(tile: tuple[int, int]) -> int:
-        return DEEP if k >= MANY and tile == (PLAIN.rows, PLAIN.columns) else PLAIN.depth
-
     tried = [
-        Choice(*tile, depth(tile), -(-batch * -(-m // tile[0]) * -(-n // tile[1]) // units) * -(-k // 32) * step)
+        Choice(*tile, PLAIN.depth, -(-batch * -(-m // tile[0]) * -(-n // tile[1]) // units) * -(-k // 32) * step)
         for tile, step in EXACT.items()
     ]
     return min(tried, key=lambda choice: choice.seconds)

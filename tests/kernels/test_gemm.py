@@ -254,12 +254,6 @@ def test_where_the_right_operand_lies_across_the_tile_is_turned() -> None:
     assert choose(8192, 8192, 8192, tf32, hopper) == PLAIN
 
 
-def test_steps_of_f32_are_deep_where_there_are_many() -> None:
-    hopper: Any = SimpleNamespace(kind="cuda", arch="sm_90a", properties=SimpleNamespace(multiprocessor_count=132))
-    tiles = [choose(8192, 8192, k, f32, hopper, lie="right across") for k in (1024, 8192)]
-    assert [(each.rows, each.columns, each.depth) for each in tiles] == [(128, 128, 32), (128, 128, 64)]
-
-
 def test_other_devices_and_dtypes_have_their_own_tiles() -> None:
     assert choose(4096, 4096, 4096, f32, Device.host()) == HOST
     assert PLAIN.rows * PLAIN.columns == 128 * 128
