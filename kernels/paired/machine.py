@@ -26,6 +26,11 @@ SENSORS = {
 }
 
 
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine(device: Device) -> dict[str, Any]:
     """The machine and what is installed on it."""
     properties = device.properties
@@ -37,7 +42,7 @@ def machine(device: Device) -> dict[str, Any]:
             "processors": properties.multiprocessor_count,
             "cache_bytes": properties.l2_cache_bytes,
         },
-        "host": {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "host": {"machine": platform.machine(), "cores": cores(), "python": platform.python_version()},
         "versions": versions(LIBRARIES),
     }
 

@@ -11,8 +11,10 @@ every function that they know, and an older driver answers that it has no such f
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +33,7 @@ _HEAD = re.compile(r"^========= (?!COMPUTE-SANITIZER|.*SUMMARY)(\S.*)$", re.MULT
 _SUMMARY = re.compile(r"^========= (\w+ SUMMARY: .*)$", re.MULTILINE)
 _CALL = re.compile(r"Program hit (\w+) .* on CUDA API call to (\w+)")
 _RIGHT = re.compile(r"^\d+ products are right$", re.MULTILINE)
+_EACH = re.compile(r"^right: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,14 @@ class Report:
         errors: how often each other thing was found, by its first line.
         summary: the tool's own last line; empty where it did not come to it.
         right: the program's last line, that all results are right; empty where it did not come to that.
+        last: the last product that was right.
     """
 
     absent: int
     errors: Counter[str]
     summary: str
     right: str
+    last: str = ""
 
     @property
     def clean(self) -> bool:
@@ -57,7 +62,8 @@ class Report:
     def __str__(self) -> str:
         found = [f"{count} x {line}" for line, count in self.errors.most_common()]
         asked = f"{self.absent} functions that this driver does not have were asked for"
-        said = [self.right or "the products did not all run", self.summary or "the tool said nothing in the end", asked]
+        stopped = f"the products did not all run; the last one that did: {self.last or 'none'}"
+        said = [self.right or stopped, self.summary or "the tool said nothing in the end", asked]
         return "\n  ".join(["clean" if self.clean else "NOT CLEAN", *said, *found])
 
 
@@ -80,8 +86,10 @@ def read(log: str) -> Report:
     absent = [bool(call and call[2].startswith(ASKED_FOR)) for call in calls]
     errors = Counter(head for head, known in zip(heads, absent, strict=True) if not known)
     summaries: list[str] = _SUMMARY.findall(log)
-    right = _RIGHT.findall(log)
-    return Report(sum(absent), errors, summaries[-1] if summaries else "", right[-1] if right else "")
+    right, each = _RIGHT.findall(log), _EACH.findall(log)
+    return Report(
+        sum(absent), errors, summaries[-1] if summaries else "", right[-1] if right else "", each[-1] if each else ""
+    )
 
 
 def command(sanitizer: str, tool: str, only: str) -> list[str]:
@@ -91,16 +99,22 @@ def command(sanitizer: str, tool: str, only: str) -> list[str]:
 
 
 def watch(sanitizer: str, tool: str, only: str, limit: float) -> str:
-    """Run the products under a tool and return all that was said; what takes longer than `limit` seconds is ended."""
+    """Run the products under a tool and return all that was said; what takes longer than `limit` seconds is ended.
+
+    The tool and what it watches are ended together: a kernel that goes on would keep the GPU from everybody else.
+    """
+    started = subprocess.Popen(
+        command(sanitizer, tool, only), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     try:
-        done = subprocess.run(
-            command(sanitizer, tool, only), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=limit, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-        return (said.decode() if isinstance(said, bytes) else said) + f"\n========= ended after {limit:g} seconds\n"
-    return done.stdout
+        return started.communicate(timeout=limit)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        return started.communicate()[0] + f"\n========= ended after {limit:g} seconds\n"
+    except BaseException:
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

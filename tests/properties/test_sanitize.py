@@ -105,9 +105,10 @@ def test_what_did_not_run_to_the_end_is_not_clean(log: str) -> None:
 
 def test_a_run_that_hangs_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "sanitizer"
-    script.write_text("#!/bin/sh\necho begun\nexec sleep 60\n", encoding="utf-8")
+    script.write_text("#!/bin/sh\necho begun\necho right: one\nsleep 60 &\nwait\n", encoding="utf-8")
     script.chmod(0o755)
-    log = sanitize.watch(str(script), "memcheck", "", 0.2)
+    log = sanitize.watch(str(script), "memcheck", "", 0.2)  # ends once nobody is left who could still say something
     assert "begun" in log
+    assert "the last one that did: one" in str(read(log))
     assert "ended after 0.2 seconds" in log
     assert not read(log).clean
