@@ -6,7 +6,6 @@ is needed to judge them (machine, versions, number of runs), into one JSON file 
 
 import argparse
 import json
-import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from cuda_async import Device, default_device
 from kernels.bench_page import page
 from kernels.first_launch import Launches, first_launches
 from kernels.measure import Row, measure
-from kernels.paired.machine import cores
+from kernels.paired.machine import host
 from kernels.sizes import bench_sizes
 from kernels.table import console, table
 from kernels.timing import DeviceClock
@@ -76,7 +75,7 @@ def write(out: Path, device: Device, rows: Sequence[Row], launches: dict[str, La
     record: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": {"name": device.name, "arch": device.arch, "kind": device.kind},
-        "host": {"machine": platform.machine(), "cores": cores(), "python": platform.python_version()},
+        "host": host(),
         "versions": {name: found for name in LIBRARIES if (found := installed(name))},
         "rows": [asdict(row) for row in rows],
         "first_launch_s": {state: asdict(seconds) for state, seconds in launches.items()},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
@@ -26,9 +25,10 @@ SENSORS = {
 }
 
 
-def cores() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def host() -> dict[str, Any]:
+    """The computer: its processor, the cores that this process may use, and its Python."""
+    cores = Device.host().properties.multiprocessor_count
+    return {"machine": platform.machine(), "cores": cores, "python": platform.python_version()}
 
 
 def machine(device: Device) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def machine(device: Device) -> dict[str, Any]:
             "processors": properties.multiprocessor_count,
             "cache_bytes": properties.l2_cache_bytes,
         },
-        "host": {"machine": platform.machine(), "cores": cores(), "python": platform.python_version()},
+        "host": host(),
         "versions": versions(LIBRARIES),
     }
 

@@ -103,18 +103,18 @@ def watch(sanitizer: str, tool: str, only: str, limit: float) -> str:
 
     The tool and what it watches are ended together: a kernel that goes on would keep the GPU from everybody else.
     """
-    started = subprocess.Popen(
+    with subprocess.Popen(
         command(sanitizer, tool, only), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,
-    )  # fmt: skip
-    try:
-        return started.communicate(timeout=limit)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(started.pid, signal.SIGKILL)
-        return started.communicate()[0] + f"\n========= ended after {limit:g} seconds\n"
-    except BaseException:
-        os.killpg(started.pid, signal.SIGKILL)
-        raise
+    ) as started:  # fmt: skip
+        try:
+            return started.communicate(timeout=limit)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            return started.communicate()[0] + f"\n========= ended after {limit:g} seconds\n"
+        except BaseException:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,9 @@ def test_a_run_that_hangs_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "sanitizer"
     script.write_text("#!/bin/sh\necho begun\necho right: one\nsleep 60 &\nwait\n", encoding="utf-8")
     script.chmod(0o755)
+    start = time.monotonic()
     log = sanitize.watch(str(script), "memcheck", "", 0.2)  # ends once nobody is left who could still say something
+    assert time.monotonic() - start < 30
     assert "begun" in log
     assert "the last one that did: one" in str(read(log))
     assert "ended after 0.2 seconds" in log
