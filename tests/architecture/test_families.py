@@ -10,11 +10,13 @@ FAMILIES = frozenset(
     | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
-_EMITTERS = frozenset({"kernel", "module", "roles", "table", "text"})
+_EMITTERS = frozenset({"kernel", "module", "table", "text"})
+# Operations of specialised warps, whose files have the names of those in cutile/backend/cuda/ops/ and intrinsics/.
+_SPECIALISED = frozenset({"bulk", "group", "nearby", "outer", "ring", "roles", "split"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/backend/cpu/emit": _EMITTERS,
-    "cutile/backend/cuda/emit": _EMITTERS,
+    "cutile/backend/cuda/emit": _EMITTERS | _SPECIALISED | {"keywords"},
     "tests/samples": frozenset({"row", "values", "moves", "control_functions", "control_loops", "control_sample"}),
 }
 

@@ -14,7 +14,7 @@ from cutile.backend.cuda.nearby import loop_of_parts
 from cutile.backend.cuda.ops import AddNearby, AddUp, DealOut, Pieces, Share
 from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
-from cutile.backend.cuda.specialise import BARRIER_BYTES, Specialised
+from cutile.backend.cuda.specialised import BARRIER_BYTES, Specialised
 from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.tile_loop import TileLoop

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.roles import RoleLowering
-from cutile.backend.cuda.specialise import Specialised, plan
+from cutile.backend.cuda.specialise import plan
+from cutile.backend.cuda.specialised import Specialised
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function

@@ -21,6 +21,7 @@ from typing import Any
 from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.nearby import beside, loop_beside
+from cutile.backend.cuda.operand import Operand
 from cutile.backend.cuda.ops import (
     AddNearby,
     Blank,
@@ -51,7 +52,7 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.panels import GROUP, Panels
-from cutile.backend.cuda.specialise import BARRIER_BYTES, Operand, Specialised
+from cutile.backend.cuda.specialised import BARRIER_BYTES, Specialised
 from cutile.backend.cuda.split import part_layout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.trailing_store import TrailingStore

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from cutile.backend.cuda.cluster import block_axes
 from cutile.backend.cuda.guards import is_scalar_work
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import FirstTile, FirstTurn, StorePart, TileIndex, TileStep, Turns
-from cutile.backend.cuda.specialise import Specialised, block_axes
+from cutile.backend.cuda.specialised import Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import i32
 from cutile.ir.control import For, If

@@ -1,0 +1,63 @@
+"""Specialised warps: what the copy engine loads and stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutile.backend.cuda.emit.keywords import numbers
+from cutile.backend.cuda.emit.text import Call
+from cutile.backend.cuda.ops.bulk import BulkDrain, BulkLoad, BulkPrefetch, BulkStore, Pack
+from cutile.backend.cuda.panels import Panels
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.emit.kernel import Kernel
+
+
+def prefetch(op: BulkPrefetch, kernel: Kernel) -> Call:
+    """`prefetch(x_map)`."""
+    return Call(kernel.bind("prefetch", "bulk.prefetch"), (op.map,))
+
+
+def bulk_load(op: BulkLoad, kernel: Kernel) -> Call:
+    """`load_x(x_map, i, k, turn)`."""
+    made = kernel.bind(
+        f"load_{op.x.name}",
+        "bulk.load",
+        kernel.panels(Panels(*op.attributes["panels"])),
+        *numbers(op, "shape", "axis", "slots", "slot_bytes", "place", "offset", "cluster"),
+    )
+    return Call(made, (op.map, *map(kernel.use, op.index), kernel.use(op.turn)))
+
+
+def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
+    """`store_z(tile, z_map, i, j)`."""
+    made = kernel.bind(
+        f"store_{op.x.name}",
+        "bulk.store",
+        kernel.dtype(op.x.mut.dtype),
+        kernel.layout(op.attributes["layout"]),
+        *numbers(op, "span", "buffers", "place", "first", "begins"),
+        *(["packed=True"] if op.packed else []),
+        *(numbers(op, "apart") if op.apart else []),
+    )
+    return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
+
+
+def pack(op: Pack, kernel: Kernel) -> Call:
+    """`pack(z)`."""
+    made = kernel.bind("pack", "bulk.pack_pairs", kernel.dtype(op.x.tile.dtype), str(kernel.count(op)))
+    return Call(made, (kernel.use(op.x),))
+
+
+def drain(op: BulkDrain, kernel: Kernel) -> Call:
+    """`drain()`."""
+    return Call(kernel.bind("drain", "bulk.drain"), ())
+
+
+EMITTERS = {
+    BulkPrefetch: prefetch,
+    BulkLoad: bulk_load,
+    BulkStore: bulk_store,
+    Pack: pack,
+    BulkDrain: drain,
+}

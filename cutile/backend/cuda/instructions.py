@@ -1,0 +1,125 @@
+"""By which instructions a product is made, and how many warp groups share its sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutile.backend.cuda import thirds
+from cutile.backend.cuda.crosswise import fragment_registers
+from cutile.backend.cuda.exchange import exchanged, whole
+from cutile.backend.cuda.forms import Form, columns_fit, form_of
+from cutile.backend.cuda.operand import lies_across
+from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
+from cutile.backend.cuda.refusal import Refused, require
+from cutile.dtypes import f32, i32
+from cutile.ir.core import Op, Value
+from cutile.ops.matmul import Mma
+
+MOST_SUMS = 128
+"""Accumulator registers of a thread that leave room for the rest."""
+LEAST_SUMS = 32
+"""Sums of a thread from outer products up to which one warp group has a tile to itself."""
+MOST_BESIDE = 144
+"""Registers of a thread for its sums and for the operand that it reads."""
+MOST_TWICE = 96
+"""Sums of a thread beside which it has registers for as many again."""
+MOST_APART = 64
+"""Registers of a thread for products that are yet to be added to its sums."""
+TOGETHER = 512
+"""Products of 8-bit floats that the tensor cores add up before they are added in f32."""
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """How a product is made.
+
+    Attributes:
+        form: the kind of product of warp groups; None where it is made by fused multiply-adds.
+        tall, wide: rows and columns that are multiplied; the tile's, unless the operands change places.
+        groups: warp groups that share the rows.
+        swapped: whether the operands change places.
+        crosswise: whether the left operand lies across K, and is read by threads.
+    """
+
+    form: Form | None
+    tall: int
+    wide: int
+    groups: int
+    swapped: bool
+    crosswise: bool
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.tall * self.wide // (GROUP * self.groups)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the tensor cores add in fewer bits than f32 has, so that some products are added up at a time."""
+        return self.form is not None and self.form.promoted
+
+    def promoted(self, depth: int) -> tuple[int, int]:
+        """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
+        registers for."""
+        if not self.apart:
+            return 0, 0
+        if self.sums <= MOST_TWICE:
+            return 0, max(1, TOGETHER // depth)
+        down = self.tall // (ROWS * self.groups)
+        fitting = (each for each in range(8, self.wide + 1, 8) if self.wide % each == 0)
+        return max(each for each in fitting if down * each // 2 <= MOST_APART), 0
+
+
+def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructions:
+    """The instructions for a product.
+
+    Raises:
+        Refused: there are none by which warps that only multiply could make it.
+    """
+    require(len(product.acc.tile.shape) == 2, "a batch of products in one tile")
+    rows, columns = product.acc.tile.shape
+    dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
+    depth_bytes = product.a.tile.shape[1] * dtype.bits // 8
+    form = form_of(dtype, other, acc)
+    if form is None and not dtype is other is acc is f32:
+        of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
+        raise Refused(f"products of {of} that add up in {acc} keep to a warp")
+    turns = form is not None and not form.any_major  # of what lies across K on the way in
+    across = [turns and lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
+    crosswise, swapped = any(across), across[1] or (form is not None and exchanged(rows, columns))
+    keeps = not (across[0] and swapped)
+    require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
+    tall, wide = (columns, whole(rows)) if swapped else (rows, columns)
+    groups = _of_outer(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swapped else "rows")
+    made = Instructions(form, tall, wide, groups, swapped, crosswise)
+    if crosswise:
+        twice = not made.apart or made.sums <= MOST_TWICE
+        require(twice, f"a thread would hold {made.sums} sums twice, and has registers for {MOST_TWICE}")
+        held = made.sums + fragment_registers(tall, depth_bytes, groups)
+        require(held <= MOST_BESIDE, f"a thread would hold {held} sums and operands, and has room for {MOST_BESIDE}")
+    require(depth_bytes % STEP_BYTES == 0, f"a depth of {product.a.tile.shape[1]} is no whole number of steps")
+    return made
+
+
+def _groups(rows: int, columns: int, form: Form, named: str) -> int:
+    """The warp groups that share a tile's rows; they are `named` otherwise where the operands have changed places."""
+    others = "columns" if named == "rows" else "rows"
+    require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
+    step = "16" if form.sums is i32 and columns > 32 else "8"
+    require(columns_fit(form, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
+    groups = {ROWS: 1, thirds.TALL: thirds.GROUPS}.get(rows, 2)
+    require(rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
+    return _few_enough(rows * columns, groups)
+
+
+def _of_outer(rows: int, columns: int) -> int:
+    """The warp groups that share the sums of outer products."""
+    return _few_enough(rows * columns, 1 if rows * columns <= GROUP * LEAST_SUMS else 2)
+
+
+def _few_enough(sums: int, groups: int) -> int:
+    """So many groups, if their threads have room for the sums."""
+    each = sums // (GROUP * groups)
+    require(each <= MOST_SUMS, f"a thread would hold {each} sums, and has registers for {MOST_SUMS}")
+    return groups

@@ -1,0 +1,99 @@
+"""An operand of a specialised product: which load it is, and how its tile comes to lie in shared memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutile.backend.cuda.exchange import whole
+from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
+from cutile.backend.cuda.refusal import Refused, require
+from cutile.backend.interface import TensorMap
+from cutile.dtypes import f32, tf32
+from cutile.ir.control import For
+from cutile.ir.core import Op, Value
+from cutile.ir.types import TensorType
+from cutile.ops.cast import Convert
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of the product.
+
+    Attributes:
+        load: where it comes from.
+        panels: how it lies in shared memory.
+        axis: the axis of the load's tile that is contiguous in memory.
+        passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
+            it, and the conversion from f32 to tf32, which the copy engine does on the way.
+        rounded: whether that is among these.
+        shared: blocks of a cluster that need the same tile, and load a part each.
+    """
+
+    load: LoadTile
+    panels: Panels
+    axis: int
+    passed: tuple[Op, ...] = ()
+    rounded: bool = False
+    shared: int = 1
+
+    @property
+    def map(self) -> TensorMap:
+        """How the copy engine loads it."""
+        _, rows, _ = self.panels.part(self.shared)
+        box = (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
+        return TensorMap(box, self.panels.swizzle, (1 - self.axis, self.axis), self.rounded)
+
+
+def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:
+    """The operand that a value of the product is.
+
+    Args:
+        value: what is multiplied.
+        k_axis: the value's axis that is the product's K: 1 of the left one, 0 of the right one.
+        loop: of products.
+        definitions, uses: of the kernel's values.
+
+    Raises:
+        Refused: the copy engine cannot bring it.
+    """
+    side = "left" if k_axis == 1 else "right"
+    load = definitions.get(value)
+    require(uses[value] == 1, f"the {side} operand is used twice")
+    passed: list[Convert | Permute] = []
+    while isinstance(load, Permute) or (isinstance(load, Convert) and (load.x.tile.dtype, load.dtype) == (f32, tf32)):
+        passed.append(load)
+        require(uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
+        load = definitions.get(load.x)
+    along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
+    if not isinstance(load, LoadTile) or load not in loop.body.operations:
+        raise Refused(f"the {side} operand is not loaded in the loop")
+    require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
+    tensor = load.x.type
+    if not isinstance(tensor, TensorType):
+        raise Refused(f"the {side} operand is a tensor that this launch writes")
+    require(load.x not in definitions, f"the {side} operand's tensor is no argument, but made in the kernel")
+    axis = tensor.unit_axis
+    if axis is None:
+        raise Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
+    require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
+    width, length = load.shape[axis], load.shape[1 - axis]
+    if k_axis == 1 and axis == along and length % ROWS:
+        length = whole(length)
+    size = tensor.dtype.bits // 8
+    require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
+    rounded = any(isinstance(each, Convert) for each in passed)
+    return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
+
+
+def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
+    """Whether an operand is loaded from a tensor that is contiguous along another axis than the product's K."""
+    load = definitions.get(value)
+    while isinstance(load, Convert | Permute):
+        k_axis = 1 - k_axis if isinstance(load, Permute) else k_axis
+        load = definitions.get(load.x)
+    axis = load.x.type.unit_axis if isinstance(load, LoadTile) and isinstance(load.x.type, TensorType) else None
+    return axis is not None and axis != k_axis

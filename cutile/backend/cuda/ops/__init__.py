@@ -1,0 +1,88 @@
+"""Operations that only this backend's lowered IR has. Every decision about them stands in their attributes.
+
+Lowered operations of the language keep their classes and carry further attributes: `layout`, the name of the result's
+layout, `source`, that of the operand's (for `mma` the two operands'), `vector`, the axis and width of wide accesses,
+`offset` and `fence`, the place in shared memory and whether it may still be in use. Names of layouts are looked up in
+the function's fact `layouts`.
+
+Files are named as in `intrinsics/`, which says what the operations become, or after the family that emits them.
+"""
+
+from cutile.backend.cuda.ops.bulk import BulkDrain, BulkLoad, BulkPrefetch, BulkStore, Pack
+from cutile.backend.cuda.ops.debug import FailUnless
+from cutile.backend.cuda.ops.group import Blank, GroupMma, GroupWait, Opaque, Part, ZeroUnless
+from cutile.backend.cuda.ops.memory import Barrier, Store, StorePart
+from cutile.backend.cuda.ops.nearby import AddNearby, DealOut
+from cutile.backend.cuda.ops.outer import OuterMma
+from cutile.backend.cuda.ops.ring import (
+    ClusterEnd,
+    ClusterStart,
+    HandOver,
+    RingAcquire,
+    RingRelease,
+    RingStart,
+    RingWait,
+    TakeOver,
+)
+from cutile.backend.cuda.ops.roles import (
+    Elected,
+    FirstTile,
+    FirstTurn,
+    FollowOn,
+    GroupNumber,
+    Registers,
+    Roles,
+    TileIndex,
+    TileStep,
+    Turns,
+)
+from cutile.backend.cuda.ops.shape import ConvertLayout
+from cutile.backend.cuda.ops.split import AddUp, Pieces, Share
+from cutile.backend.cuda.ops.stage import StageCommit, StagedMma, StageTile, StageWait
+
+__all__ = (
+    "AddNearby",
+    "AddUp",
+    "Barrier",
+    "Blank",
+    "BulkDrain",
+    "BulkLoad",
+    "BulkPrefetch",
+    "BulkStore",
+    "ClusterEnd",
+    "ClusterStart",
+    "ConvertLayout",
+    "DealOut",
+    "Elected",
+    "FailUnless",
+    "FirstTile",
+    "FirstTurn",
+    "FollowOn",
+    "GroupMma",
+    "GroupNumber",
+    "GroupWait",
+    "HandOver",
+    "Opaque",
+    "OuterMma",
+    "Pack",
+    "Part",
+    "Pieces",
+    "Registers",
+    "RingAcquire",
+    "RingRelease",
+    "RingStart",
+    "RingWait",
+    "Roles",
+    "Share",
+    "StageCommit",
+    "StageTile",
+    "StageWait",
+    "StagedMma",
+    "Store",
+    "StorePart",
+    "TakeOver",
+    "TileIndex",
+    "TileStep",
+    "Turns",
+    "ZeroUnless",
+)

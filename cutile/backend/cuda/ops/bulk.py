@@ -1,0 +1,73 @@
+"""Specialised warps: what the copy engine loads and stores."""
+
+from __future__ import annotations
+
+from cutile.dtypes import i32
+from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType, Type
+
+
+class BulkPrefetch(Op, name="cuda.bulk_prefetch", effect=Effect.WRITE):
+    """Bring the descriptor of a tensor into the copy engine's cache, ahead of the first copy."""
+
+    x: Value = operand(ANY_TENSOR)
+    map: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
+    """Begin to load the tile at a tile index into the slot of a turn; zeros past the edges. It arrives on `full`.
+
+    The tile lies there as `panels` one after the other, each as wide as the swizzle along the contiguous `axis`, and
+    one copy loads one panel. Where `cluster` blocks share the tile, each loads its part for all of them: some of the
+    panels, or of each panel's rows, as `split` says.
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    turn: Value = operand(SCALAR_INT)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    shape: tuple[int, ...] = attribute()
+    map: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
+    """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
+
+    Each warp writes its own rows, `span` columns at a time, into `buffers` places in turn, and has the copy engine
+    store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is words of two
+    elements each. Places that are `apart` are the group's own parts of left operands, in slots of the ring that nothing
+    is loaded to any more: the bytes from place to place, and from warp to warp.
+    """
+
+    x: Value = operand(ANY_MUT)
+    value: Value = operand(ANY_TILE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    map: str = attribute()
+    packed: bool = attribute(False)
+    apart: tuple[int, int] | None = attribute(None)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
+    """Wait until the copy engine has read all that is to be stored: shared memory outlives that."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
+    """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off (`trailing.py`)."""
+
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (TileType(i32, (rows, columns // 2)),)

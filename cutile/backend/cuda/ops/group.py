@@ -1,0 +1,88 @@
+"""Specialised warps: products by warp groups (`wgmma`), and the registers that their sums are in."""
+
+from __future__ import annotations
+
+from cutile.dtypes import DTypeLike
+from cutile.ir.control import SCALAR_BOOL
+from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType, Type
+
+
+class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
+    """Begin to add the product of the operands in the slot of a turn to `acc`, by warp groups (`wgmma`).
+
+    The result may be read after a `GroupWait` alone, and the slot be given up likewise. With `promoted`, so many
+    columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
+    whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
+    `acc`, so that its rows are the columns of the instructions.
+    `crosswise`: the left operand lies across K, and is read by threads (`crosswise.py`).
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    turn: Value = operand(SCALAR_INT)
+    added: tuple[Value, ...] = operands(SCALAR_BOOL)
+    left: DTypeLike = attribute()
+    right: DTypeLike = attribute()
+    depth: int = attribute()
+    promoted: int = attribute(0)
+    crosswise: bool = attribute(False)
+    exchanged: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class GroupWait(Op, name="cuda.group_wait", effect=Effect.WRITE):
+    """Wait until at most `pending` products are under way; with 0, the result may be read.
+
+    `groups`: what a product is begun in.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    pending: int = attribute()
+    groups: int = attribute(1)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class Blank(Op, name="cuda.blank", effect=Effect.WRITE):
+    """A tile of registers with anything in them: sums that the first product replaces."""
+
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.dtype, self.shape),)
+
+
+class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
+    """The same tile where `condition` holds; zeros where it does not."""
+
+    x: Value = operand(ANY_TILE)
+    condition: Value = operand(SCALAR_BOOL)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):
+    """The same tile, whose elements the compiler does not know: an accumulator that is not to be made anew."""
+
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class Part(Op, name="cuda.part"):
+    """The columns of a product's sums that are part `part` of `parts`: a choice among each thread's registers."""
+
+    x: Value = operand(ANY_TILE)
+    part: int = attribute()
+    parts: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (self.x.tile.with_shape((rows, columns // self.parts)),)

@@ -1,0 +1,41 @@
+"""Sums of divided turns that meet in the shared memory of a cluster."""
+
+from __future__ import annotations
+
+from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand
+from cutile.ir.effects import Effect
+from cutile.ir.types import Type
+
+
+class DealOut(Op, name="cuda.deal_out", effect=Effect.WRITE):
+    """Send the sums of a piece to the thread blocks of its cluster, each the parts that it adds up, and wait for what
+    this one is sent.
+
+    Of `parts` parts of the columns, thread block `i` of `blocks` adds up number `i`, `i + blocks` and so on. They
+    arrive at `place` in shared memory, and are counted by a barrier of their own.
+    """
+
+    x: Value = operand(NUMBER_TILE)
+    parts: int = attribute()
+    blocks: int = attribute()
+    place: int = attribute()
+    offset: int = attribute()
+    limited: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class AddNearby(Op, name="cuda.add_nearby", effect=Effect.READ):
+    """The columns of `x` that are part `part` of `parts`, added up over the `blocks` thread blocks of a cluster, in the
+    order of the pieces: of what they have dealt out to this one."""
+
+    x: Value = operand(NUMBER_TILE)
+    part: Value = operand(SCALAR_INT)
+    parts: int = attribute()
+    blocks: int = attribute()
+    place: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (self.x.tile.with_shape((rows, columns // self.parts)),)

@@ -1,0 +1,121 @@
+"""Specialised warps: who does what, and the tile blocks and turns of each."""
+
+from __future__ import annotations
+
+from cutile.dtypes import bool_, i32
+from cutile.ir.core import SCALAR_INT, Block, Op, Value, attribute, operand, region
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType, Type
+
+
+class Roles(Op, name="cuda.roles"):
+    """The last four warps run `load`, the `groups` times four before them `compute`."""
+
+    load: Block = region()
+    compute: Block = region()
+    groups: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class FollowOn(Op, name="cuda.follow_on", effect=Effect.WRITE):
+    """Wait until the kernels ahead in the stream have ended, and let the one behind set itself up from here on.
+
+    What stands before it may run while another kernel still writes to what this one reads.
+    """
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Registers(Op, name="cuda.registers", effect=Effect.WRITE):
+    """Give up registers, or take more, to have `count` per thread."""
+
+    count: int = attribute()
+    grow: bool = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class Elected(Op, name="cuda.elected"):
+    """Whether this is the one thread of the loading warps that does their work."""
+
+    groups: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(bool_),)
+
+
+class GroupNumber(Op, name="cuda.group_number"):
+    """The number of this warp group, of those that compute."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class FirstTile(Op, name="cuda.first_tile"):
+    """The number of the first tile block that this thread block, or its cluster, works on.
+
+    Where the `alone` groups of a block have tile blocks of their own, that of the thread's group.
+    """
+
+    cluster: int = attribute()
+    alone: int = attribute(1)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class TileStep(Op, name="cuda.tile_step"):
+    """From one tile block of a thread block to its next: how many thread blocks, or clusters, there are.
+
+    Times `alone`, the groups of a block that have tile blocks of their own.
+    """
+
+    cluster: int = attribute()
+    alone: int = attribute(1)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class TileIndex(Op, name="cuda.tile_index"):
+    """The index along `axis` of the grid of tile block `number`, in an order that keeps neighbours together.
+
+    Of the axes `(rows, columns)`, `group` rows at a time are gone through column by column, so that the tile blocks at
+    work at one time share what they load; the third axis is the slowest. The blocks of a cluster of `cluster` work on
+    neighbours along the axis `along`: what is numbered is the cluster's part of the grid.
+    """
+
+    number: Value = operand(SCALAR_INT)
+    axis: int = attribute()
+    rows: int = attribute()
+    columns: int = attribute()
+    group: int = attribute()
+    cluster: int = attribute()
+    along: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class Turns(Op, name="cuda.turns"):
+    """How many turns the loop of products has: none where `stop` is not beyond `start`."""
+
+    start: Value = operand(SCALAR_INT)
+    stop: Value = operand(SCALAR_INT)
+    step: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class FirstTurn(Op, name="cuda.first_turn"):
+    """The first turn of the thread's group, where groups have tile blocks of `turns` turns each of their own."""
+
+    turns: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
