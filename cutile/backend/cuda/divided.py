@@ -14,7 +14,7 @@ from cutile.backend.cuda.nearby import loop_of_parts
 from cutile.backend.cuda.ops import AddNearby, AddUp, DealOut, Pieces, Share
 from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
-from cutile.backend.cuda.specialised import BARRIER_BYTES, Specialised
+from cutile.backend.cuda.specialised import Specialised
 from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.tile_loop import TileLoop
@@ -54,7 +54,6 @@ class DividedLoop(TileLoop):
         self._share: _Piece | None = None
         self._mine: Value | None = None
         self._hoisted: set[Op] = set()
-        self._staging = self._barriers = 0
         self._parts = loop_of_parts(function)
 
     def _divided_facts(self) -> dict[str, Any]:
@@ -160,11 +159,6 @@ class DividedLoop(TileLoop):
         builder.add(If(condition=self._mine, then=then, orelse=orelse))
 
     # Sums that meet in a cluster's shared memory.
-
-    @property
-    def _behind(self) -> int:
-        """Where these are."""
-        return self._barriers + 2 * self._plan.slots * BARRIER_BYTES
 
     def _divided(self) -> Value:
         """Whether there are several pieces of a tile block."""

@@ -51,6 +51,11 @@ class Panels:
     k_major: bool
 
     @property
+    def plain(self) -> tuple[int, int, int, bool]:
+        """The fields as plain data, which IR prints and parses."""
+        return (self.width, self.length, self.size, self.k_major)
+
+    @property
     def swizzle(self) -> Swizzle:
         """Bytes of a panel's row."""
         widths: tuple[Swizzle, ...] = (128, 64, 32)

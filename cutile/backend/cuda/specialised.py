@@ -9,6 +9,7 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.operand import Operand
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
 from cutile.backend.cuda.split import nearby_bytes
+from cutile.backend.interface import TensorMap
 from cutile.ir.control import For
 from cutile.ir.core import Op
 from cutile.ops.matmul import Mma
@@ -110,6 +111,24 @@ class Specialised:
         """Whether the last result goes by way of the ring's slots: into what each group alone has read of them."""
         piece = WARP_ROWS * Panels(self.product.acc.tile.shape[1], 1, 2, k_major=False).swizzle
         return self.trailing and self.left.panels.offset(ROWS, 0) == 4 * piece and self.slots > self.buffers
+
+    @property
+    def store_panels(self) -> Panels:
+        """What one warp stores at a time, as a tile in panels: some columns of its rows of the result."""
+        panels = Panels(self.product.acc.tile.shape[1], WARP_ROWS, 2, k_major=False)
+        return Panels(panels.span, WARP_ROWS, 2, k_major=False)
+
+    @property
+    def store_map(self) -> TensorMap:
+        """How the copy engine stores that."""
+        panels = self.store_panels
+        return TensorMap((WARP_ROWS, panels.span), panels.swizzle, (0, 1))
+
+    @property
+    def more_barriers(self) -> int:
+        """Barriers behind the ring's, by which groups with tile blocks of their own take turns; or one, on which the
+        sums of a cluster's pieces arrive."""
+        return self.groups if self.alone else int(self.parts > 0)
 
     @property
     def grouped(self) -> int:

@@ -11,29 +11,27 @@ from collections.abc import Callable, Sequence
 
 from cutile.backend.cuda.cluster import block_axes
 from cutile.backend.cuda.guards import is_scalar_work
-from cutile.backend.cuda.layout import Layout, round_up
-from cutile.backend.cuda.lower import Lowering
+from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import FirstTile, FirstTurn, StorePart, TileIndex, TileStep, Turns
+from cutile.backend.cuda.places import Places
 from cutile.backend.cuda.specialised import Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType
-from cutile.ops.arith import Add, FloorDiv, Mul
+from cutile.ops.arith import Add, FloorDiv, Mul, Sub
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, StoreMut
 
 
-class TileLoop(Lowering):
+class TileLoop(Places):
     """What the loading and the computing warps have in common: the loop over tile blocks, and the turns of the ring."""
 
     def __init__(
         self, function: Function, plan: Specialised, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]]
     ) -> None:
-        super().__init__(function, round_up(4 * plan.groups), arch, accumulators)
-        self._plan = plan
-        self._warps = 4 * plan.groups
+        super().__init__(function, plan, arch, accumulators)
         self._turn: Value | None = None
         self._number: Value | None = None
         self._step: Value | None = None
@@ -59,6 +57,11 @@ class TileLoop(Lowering):
         """How many tile blocks there are."""
         assert self._span is not None
         return self._span[1]
+
+    def _turn_after(self, turn: Value, count: int) -> Value:
+        """The turn so many later, or earlier."""
+        step = self._builder.constant(abs(count))
+        return self._builder.value(Add(x=turn, y=step) if count > 0 else Sub(x=turn, y=step))
 
     def _tiles(self, one: Callable[[], None], *, alone: int = 1, kept: Sequence[Value] = ()) -> Value:
         """`for tile in first..all by step`, carrying the number of turns so far, which is returned in the end.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.ops import Blank, Opaque, Pack, Part
+from cutile.backend.cuda.storing import Storing
 from cutile.backend.cuda.trailing import FIRST
 from cutile.dtypes import i32
 from cutile.ir.control import If
@@ -15,7 +15,7 @@ from cutile.ops.arith import Add, And, Mul
 from cutile.ops.compare import Ge, Lt, Ne
 
 
-class TrailingStore(DividedLoop):
+class TrailingStore(Storing):
     """What becomes of the result of a tile block, where it is written during the next."""
 
     _at_once = False
@@ -71,10 +71,18 @@ class TrailingStore(DividedLoop):
             builder.yield_(*self._kept)
         self._kept = builder.add(If(condition=last, then=then, orelse=orelse)).results
 
-    def _keep(self, value: Value, index: Sequence[Value]) -> None:
-        """Put a result off, which belongs to a tile index."""
+    def _store_result(self, x: Value, value: Value, index: tuple[Value, ...], piece: int) -> None:
+        """Put a result off, which belongs to a tile index; but for the last."""
+        if self._at_once or not self._plan.trailing:
+            super()._store_result(x, value, index, piece)
+            return
         words = self._add(Pack(x=value), layout=self._name(self._packed)).result
         self._kept = (words, *index)
+
+    def _apart(self) -> tuple[int, int] | None:
+        """The last result goes by way of the ring, if it may."""
+        plan = self._plan
+        return (plan.slot_bytes, plan.store_panels.nbytes) if self._at_once and plan.ends_in_ring else None
 
     def _write_kept(self, piece: int) -> None:
         """Write some columns of the result that was put off."""
@@ -89,12 +97,6 @@ class TrailingStore(DividedLoop):
         scaled = builder.value(Mul(x=column, y=builder.constant(parts)))
         index = (row, builder.value(Add(x=scaled, y=builder.constant(piece))))
         self._store_columns(store.x, some, index, tall * piece, packed=True)
-
-    def _store_columns(
-        self, x: Value, value: Value, index: tuple[Value, ...], piece: int, *, packed: bool = False
-    ) -> None:
-        """Have the copy engine store the columns of a tile that begin with a piece."""
-        raise NotImplementedError
 
     def _write_before(self, start: Value, stop: Value, step: Value) -> None:
         """Ahead of a loop with too few turns: the whole result. Whether it is left to the loop, `_owed` says."""

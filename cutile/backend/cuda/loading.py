@@ -1,0 +1,68 @@
+"""Lowering to specialised warps: what those do that load."""
+
+from __future__ import annotations
+
+from cutile.backend.cuda.divided import DividedLoop
+from cutile.backend.cuda.operand import Operand
+from cutile.backend.cuda.ops import BulkLoad, RingAcquire
+from cutile.backend.cuda.panels import GROUP
+from cutile.ir.control import For
+from cutile.ir.core import Op, Value
+
+
+class Loading(DividedLoop):
+    """The walk of the loading warps: over the operations that their loads need, and no others."""
+
+    def _load_tile(self) -> None:
+        """What a tile block needs loaded."""
+        self._tile_indices()
+        for op in self._function.body.operations:
+            if op is self._plan.loop:
+                self._load_turns(self._plan.loop)
+            elif op in self._loaders and op not in self._hoisted:
+                self._operation(op)
+
+    @property
+    def _loaders(self) -> frozenset[Op]:
+        """The operations of the kernel that the loading warps do."""
+        return self._plan.needed | self._plan.asserts
+
+    @property
+    def _speaker(self) -> int:
+        return GROUP * self._plan.groups
+
+    def _load_turns(self, loop: For) -> None:
+        """The loop of products: a slot for each turn, as soon as one is empty."""
+        turn = Value(self._current_turn.type, "turn")
+        with self._builder.block(self._copy(loop.induction), turn) as body:
+            for op in loop.body.operations:
+                if op in self._loaders:
+                    self._operation(op)
+            self._builder.location = self._plan.product.location
+            nbytes = self._plan.left.panels.nbytes + self._plan.right.panels.nbytes
+            self._builder.add(RingAcquire(turn=turn, nbytes=nbytes, limited=self._plan.limited, **self._of_ring))
+            self._load_operand(self._plan.left, turn, self._slots_at)
+            self._load_operand(self._plan.right, turn, self._slots_at + self._plan.left.panels.place_bytes)
+            self._builder.yield_(self._turn_after(turn, 1))
+        self._builder.location = loop.location
+        bounds = self._bounds()
+        made = For(start=bounds[0], stop=bounds[1], step=bounds[2], carried=(self._current_turn,), body=body)
+        self._builder.add(made)
+        (self._turn,) = made.results
+
+    def _load_operand(self, operand: Operand, turn: Value, place: int) -> None:
+        load = operand.load
+        self._builder.location = load.location
+        index = tuple(self._map[value] for value in load.index)
+        name = self._map_name(load.x, operand.map)
+        made = BulkLoad(x=self._map[load.x], turn=turn, index=index, shape=load.shape, map=name)
+        self._add(
+            made,
+            panels=operand.panels.plain,
+            axis=operand.axis,
+            cluster=operand.shared,
+            slots=self._plan.slots,
+            slot_bytes=self._plan.slot_bytes,
+            place=place,
+            offset=self._barriers,
+        )
