@@ -48,6 +48,18 @@ def gemm_centred(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
 
 
 @ct.entry
+def gemm_below(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
+    """z = x @ y less the largest element of each of a tile's rows: what follows needs whole rows, which a warp has."""
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc - ct.reduce_max(acc, 1).reshape((BM, 1)), z.dtype))
+
+
+@ct.entry
 def gemm_asserted(z: Mut, x: Tensor, y: Tensor, most: i32, *, BK: Const = 64):
     """z = x @ y of no more than so many turns, which the kernel itself asserts."""
     BM, BN = z.shape
@@ -86,6 +98,7 @@ class Small:
         plan: what it is meant to have on sm_90a.
         cluster: thread blocks that share what they load.
         pieces: thread blocks that share a tile block's turns.
+        warps: that a tile block has, where that is not left to the plan.
         make: the launch, from the partition of the result and the operands.
         wanted: the result from operands in float64, where it is not their product.
     """
@@ -100,6 +113,7 @@ class Small:
     plan: str = SPECIALISED
     cluster: int = 1
     pieces: int = 1
+    warps: int | None = None
     make: Callable[..., ct.KernelOp] = gemm
     wanted: Callable[[Array, Array], Array] = np.matmul
 
@@ -139,7 +153,7 @@ class Small:
         ]
         rows, columns, depth = self.tile
         z = api.from_numpy(poison).sync().partition((*[1] * len(batch), rows, columns))
-        options = CompileOptions(num_cta_in_cga=self.cluster, num_pieces=self.pieces)
+        options = CompileOptions(num_cta_in_cga=self.cluster, num_pieces=self.pieces, num_worker_warps=self.warps)
         return self.make(z, *on_device, BK=depth).compile_options(options)
 
     def _draw(self, random: np.random.Generator, *shape: int) -> Array:
@@ -179,6 +193,13 @@ def _centred(tall: int) -> Callable[[Array, Array], Array]:
     return meaning
 
 
+def _below(x: Array, y: Array) -> Array:
+    """The meaning of `gemm_below` for whole tiles of 64 columns."""
+    z = x @ y
+    tiles = z.reshape(*z.shape[:-1], -1, 64)
+    return (tiles - tiles.max(axis=-1, keepdims=True)).reshape(z.shape)
+
+
 CASES = (
     Small("bf16", (256, 512, 256), (128, 256, 64)),
     Small("f16, edges", (200, 300, 136), (128, 128, 64), f16, x=WIDE, y=WIDE),
@@ -208,6 +229,9 @@ CASES = (
     Small(
         "pieces of a cluster, whole", (128, 72, 2048), (128, 64, 64), pieces=2, make=gemm_centred, wanted=_centred(128)
     ),
+    Small("pieces of a cluster, whole rows", (192, 128, 2048), (64, 64, 64), pieces=4, make=gemm_below, wanted=_below),
+    Small("groups alone", (520, 400, 136), (128, 192, 64), warps=4),
+    Small("groups alone, one turn, more tiles", (2100, 1208, 64), (128, 64, 64), warps=4),
     Small("fused", (200, 304, 128), (128, 256, 64), make=_fused, wanted=_with_one_and_two),
     Small("exchange between warps", (300, 200, 64), (128, 128, 64), make=gemm_centred, wanted=_centred(128)),
     Small("exchange, more tiles", (1600, 1704, 64), (128, 128, 64), f16, make=gemm_centred, wanted=_centred(128)),

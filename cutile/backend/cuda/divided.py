@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.nearby import loop_of_parts
-from cutile.backend.cuda.ops import AddNearby, AddUp, DealOut, Pieces, Share
+from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, Share
 from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
 from cutile.backend.cuda.specialised import Specialised
@@ -202,7 +202,10 @@ class DividedLoop(TileLoop):
             self._deal_out(sums)
             first = builder.value(Eq(x=share.piece, y=builder.constant(0)))
             with builder.block() as add:
-                builder.yield_(self._nearby_sums(sums, builder.constant(0)))
+                added = self._nearby_sums(sums, builder.constant(0))
+                if self._plan.store is not None:  # by way of the place that other warps may yet have sums in
+                    builder.add(Barrier())
+                builder.yield_(added)
             with builder.block() as leave:
                 builder.yield_(sums)
             (all_,) = builder.add(If(condition=first, then=add, orelse=leave)).results

@@ -14,7 +14,9 @@ from typing import Any
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import (
+    AddNearby,
     AddUp,
+    Barrier,
     BulkLoad,
     BulkStore,
     DealOut,
@@ -45,7 +47,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.arith import Add, And, FloorDiv, Max, Min, Mul, Sub
-from cutile.ops.compare import Ge, Lt, Ne, Select
+from cutile.ops.compare import Eq, Ge, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
 
 WARPS = 4
@@ -59,11 +61,12 @@ class ProtocolError(IRError):
 @dataclass(frozen=True)
 class Event:
     """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; take over from another
-    group, for the `count`th time, or hand over to it. Or what becomes of a result: it is kept, or a piece of it stored.
+    group, for the `count`th time, or hand over to it. Or what becomes of a result: it is kept, or a piece of it stored;
+    sums that thread blocks of a cluster have sent are dealt out or added up; the computing warps meet.
 
     `count` is the turn; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products
     that may still be under way. For `store`, `count` is the piece, written to `place`, of the ring or its own, when all
-    stores before it have been read but the last `pending`.
+    stores before it have been read but the last `pending`. `base` is where places begin in shared memory.
     """
 
     what: str
@@ -72,6 +75,7 @@ class Event:
     place: int = 0
     pending: int = 0
     in_ring: bool = False
+    base: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Protocol:
         reads: the first computing warp group's events.
         others: the events of those after it, where they are not the same.
         alone: whether groups have tile blocks, and so turns, of their own.
+        handing: where they have, the warps of a group that hand over.
     """
 
     slots: int
@@ -96,8 +101,8 @@ class Protocol:
     loads: tuple[Event, ...]
     reads: tuple[Event, ...]
     others: tuple[tuple[Event, ...], ...] = ()
-
     alone: bool = False
+    handing: int = 0
 
     @property
     def sharing(self) -> int:
@@ -123,17 +128,21 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Sub: operator.sub,
     Mul: operator.mul,
     FloorDiv: _whole_quotient,
+    Eq: operator.eq,
     Ne: operator.ne,
     Lt: operator.lt,
     Ge: operator.ge,
     And: _both,
 }
-OF_RESULTS = ("keep", "store")
+OF_RESULTS = ("keep", "store", "deal out", "add up", "meet")
 """What events are about results, and not about the ring."""
 
 
 class _Walk:
-    """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`."""
+    """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`.
+
+    A thread block goes through all pieces of all tile blocks, or has one `piece` of the last.
+    """
 
     def __init__(
         self,
@@ -143,11 +152,11 @@ class _Walk:
         pieces: int,
         group: int = 0,
         *,
-        nearby: bool = False,
+        piece: int | None = None,
     ) -> None:
         self._layouts = layouts
         self._blocks = blocks
-        self._last_alone = nearby and pieces > 1
+        self._piece = piece
         self._group = group
         self._turns = turns
         self._pieces = pieces
@@ -164,10 +173,10 @@ class _Walk:
         if isinstance(op, Constant):
             self._known[op.result] = op.value
         elif isinstance(op, FirstTile):
-            first = self._blocks * self._pieces - 1 if self._last_alone else 0
+            first = 0 if self._piece is None else (self._blocks - 1) * self._pieces + self._piece
             self._known[op.result] = self._group if op.alone > 1 else first
         elif isinstance(op, TileStep):
-            self._known[op.result] = self._blocks * self._pieces if self._last_alone else op.alone
+            self._known[op.result] = op.alone if self._piece is None else self._blocks * self._pieces
         elif isinstance(op, Elected):
             self._known[op.result] = True
         elif isinstance(op, Turns):
@@ -221,6 +230,12 @@ class _Walk:
             yield Event("hand over", 0)
         elif isinstance(op, Pack):
             yield Event("keep", 0)
+        elif isinstance(op, DealOut):
+            yield Event("deal out", 0, base=op.place)
+        elif isinstance(op, AddNearby):
+            yield Event("add up", 0, base=op.place)
+        elif isinstance(op, Barrier):
+            yield Event("meet", 0)
         elif isinstance(op, BulkStore):
             yield from _stored(op, self._layouts[op.attributes["layout"]])
 
@@ -245,13 +260,16 @@ def _stored(op: BulkStore, layout: Layout) -> Iterator[Event]:
     for number in range(layout.registers * 2 // facts["span"]):
         pending = 0 if facts["begins"] and number == 0 else facts["buffers"] - 1
         place = (facts["first"] + number) % facts["buffers"]
-        yield Event("store", facts["piece"] + number, 0, place, pending, op.apart is not None)
+        yield Event("store", facts["piece"] + number, 0, place, pending, op.apart is not None, facts["place"])
 
 
-def first_group(function: Function, tiles: int, turns: int) -> tuple[Event, ...]:
-    """All that the first warp group of a lowered kernel does, in some tile blocks of some turns each."""
+def first_group(
+    function: Function, tiles: int, turns: int, pieces: int = 1, piece: int | None = None
+) -> tuple[Event, ...]:
+    """All that the first warp group of a lowered kernel does, in some tile blocks of some turns each; or in one `piece`
+    of a tile block, where `pieces` of them are a cluster."""
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    return tuple(_Walk(layouts_of(function), tiles, turns, 1).events(roles.compute))
+    return tuple(_Walk(layouts_of(function), tiles, turns, pieces, piece=piece).events(roles.compute))
 
 
 def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
@@ -278,8 +296,9 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     blocks = tiles * start.cluster if along == {0} else tiles
     nearby = any(isinstance(op, DealOut) for op in function.walk())
     layouts = layouts_of(function)
-    loads = tuple(_Walk(layouts, blocks, turns, pieces, nearby=nearby).events(roles.load))
-    walks = (_Walk(layouts, blocks, turns, pieces, group, nearby=nearby) for group in range(roles.groups))
+    piece = pieces - 1 if nearby and pieces > 1 else None
+    loads = tuple(_Walk(layouts, blocks, turns, pieces, piece=piece).events(roles.load))
+    walks = (_Walk(layouts, blocks, turns, pieces, group, piece=piece) for group in range(roles.groups))
     every = (walk.events(roles.compute) for walk in walks)
     reads, *others = (tuple(each for each in events if each.what not in OF_RESULTS) for events in every)
     alone = any(isinstance(op, TakeOver) for op in function.walk())
@@ -287,4 +306,5 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
         others = []
     by_warps = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
     readers = roles.groups * (WARPS if by_warps else 1)
-    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads, tuple(others), alone)
+    handing = start.arrivals if alone else 0
+    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads, tuple(others), alone, handing)

@@ -1,7 +1,7 @@
 """A model of rings in shared memory that looks for deadlock, overwriting and barriers that run away.
 
-It works on a protocol read from the lowered IR (`protocol.py`), for more turns than the ring has slots, and on the
-places through which results are stored. It needs no device: what it finds is in every run, or in none.
+It works on a protocol read from the lowered IR (`protocol.py`), for more turns than the ring has slots. It needs no
+device: what it finds is in every run, or in none.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.ops import BulkStore, DealOut, Pieces
-from cutile.backend.cuda.protocol import OF_RESULTS, Event, Protocol, ProtocolError, first_group, protocol
+from cutile.backend.cuda.hand_over_model import check_handing_over
+from cutile.backend.cuda.happens_before import Node, Order
+from cutile.backend.cuda.ops import DealOut, Pieces
+from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
+from cutile.backend.cuda.store_model import check_stores
 from cutile.ir.core import Function
 
 
@@ -33,54 +36,6 @@ def _turns_loaded(each: Protocol) -> int:
     return len(announced)
 
 
-Node = tuple[str, int, int]
-"""Something that happens once: what, to which block or reader, in which turn (or place of a reader's program)."""
-
-
-class _Order:
-    """What happens before what, in every run. An edge leads from what must have happened to what waits for it."""
-
-    def __init__(self) -> None:
-        self._after: dict[Node, list[Node]] = {}
-        self._before: dict[Node, int] = {}
-        self._reached: dict[Node, set[Node]] = {}
-
-    def edge(self, first: Node, then: Node) -> None:
-        """`then` waits for `first`."""
-        self._after.setdefault(first, []).append(then)
-        self._after.setdefault(then, [])
-        self._before[then] = self._before.get(then, 0) + 1
-        self._before.setdefault(first, 0)
-
-    def knows(self, node: Node) -> bool:
-        """Whether this ever happens."""
-        return node in self._before
-
-    def stuck(self) -> list[Node]:
-        """What never happens: it waits for itself, by way of others."""
-        waiting = dict(self._before)
-        free = [node for node, count in waiting.items() if not count]
-        while free:
-            for node in self._after[free.pop()]:
-                waiting[node] -= 1
-                if not waiting[node]:
-                    free.append(node)
-        return sorted(node for node, count in waiting.items() if count)
-
-    def follows(self, then: Node, first: Node) -> bool:
-        """Whether `then` happens after `first` in every run."""
-        if first not in self._reached:
-            found: set[Node] = set()
-            pending = [first]
-            while pending:
-                for node in self._after.get(pending.pop(), ()):
-                    if node not in found:
-                        found.add(node)
-                        pending.append(node)
-            self._reached[first] = found
-        return then in self._reached[first]
-
-
 Places = dict[tuple[int, int], Node]
 """By (reader, turn)."""
 
@@ -97,7 +52,7 @@ class _Known:
         taken: by (group that hands over, how often before), where the other group has seen that.
     """
 
-    order: _Order
+    order: Order
     seen: Places
     over: Places
     asked: Places
@@ -106,7 +61,7 @@ class _Known:
 
 def _order(each: Protocol, turns: int) -> _Known:
     """The order of a protocol."""
-    order = _Order()
+    order = Order()
     seen: Places = {}
     over: Places = {}
     asked: Places = {}
@@ -203,6 +158,7 @@ def check(each: Protocol) -> int:
     if stuck := order.stuck():
         raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
     _check_phases(each, known)
+    check_handing_over(each)
     for turn in range(turns - each.slots):
         later = turn + each.slots
         for block in range(each.cluster):
@@ -234,43 +190,6 @@ def _check_phases(each: Protocol, known: _Known) -> None:
             raise ProtocolError(
                 f"turn {turn} is waited for before turn {turn - each.slots} arrives, which looks the same"
             )
-
-
-def check_stores(function: Function) -> None:
-    """Check that no place is written while the copy engine may still read it, and that each piece of each result is
-    stored once: of a result that is put off, before the next is. Places in the ring are written when there are no more
-    turns, and the products of all are over.
-
-    Raises:
-        ProtocolError: a place is written too early, or not all of a result.
-    """
-    if not any(isinstance(op, BulkStore) for op in function.walk()):
-        return
-    for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
-        found, under_way = list[Event](), list[tuple[bool, int]]()
-        begun = running = 0
-        for event in first_group(function, tiles, turns):
-            if event.what == "begin":
-                begun, running = begun + 1, running + 1
-            elif event.what == "finish":
-                running = min(running, event.count)
-            elif event.what in OF_RESULTS:
-                found.append(event)
-            if event.what != "store":
-                continue
-            del under_way[: max(0, len(under_way) - event.pending)]
-            if (event.in_ring, event.place) in under_way:
-                raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
-            under_way.append((event.in_ring, event.place))
-            if event.in_ring and (running or begun < tiles * turns):
-                raise ProtocolError(f"piece {event.count} is written to a slot of the ring that is still in use")
-        pieces = [event.count for event in found if event.what == "store"]
-        results, each = pieces.count(0), max(pieces, default=0) + 1
-        if pieces != list(range(each)) * results:
-            raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
-        kept = [event.what == "keep" for event in found]
-        if any(kept) and kept != ([True] + [False] * each) * (tiles - 1) + [False] * each:
-            raise ProtocolError(f"of {tiles} results, all but one put off, {results} are stored, each before the next")
 
 
 def check_function(function: Function) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutile.backend.cuda.alone import WARPS
 from cutile.backend.cuda.computing import Computing
 from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.loading import Loading
@@ -63,6 +64,7 @@ class RoleLowering(Loading, Computing):
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
             readers = plan.readers * plan.cluster
             start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "more": plan.more_barriers}
+            start["arrivals"] = WARPS if plan.alone else 1
             builder.add(RingStart(slots=plan.slots, readers=readers, nearby=plan.parts > 0, **start))
             builder.add(FollowOn())
             if plan.cluster > 1:

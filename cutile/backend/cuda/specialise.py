@@ -94,7 +94,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     accumulator = _accumulator(function, loop, product, how, left, right)
     pieces = min(options.num_pieces or 1, MOST_PIECES)
     whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups, pieces)
-    store = None if swapped or how.crosswise else _bulk_store(function)
+    store = None if swapped or how.crosswise else _bulk_store(function, (rows, columns))
     if solo:
         _require_alone(how, asserts, store, cluster, moving)
         accumulator = alone.alone_accumulator((rows, columns))
@@ -193,8 +193,9 @@ def _room(found: Specialised, arch: Architecture) -> tuple[int, int]:
     raise Refused(f"two slots of {found.slot_bytes} bytes do not fit into shared memory")
 
 
-def _bulk_store(function: Function) -> StoreMut | None:
-    """The one store that the copy engine can do: of 16-bit rows, to a tensor that the kernel does not read."""
+def _bulk_store(function: Function, tile: tuple[int, ...]) -> StoreMut | None:
+    """The one store that the copy engine can do: of 16-bit rows, of a tile like the sums', whose rows each warp has
+    sixteen of, to a tensor that the kernel does not read."""
     stores = [op for op in function.walk() if isinstance(op, StoreMut)]
     if len(stores) != 1 or stores[0] not in function.body.operations:
         return None
@@ -202,5 +203,5 @@ def _bulk_store(function: Function) -> StoreMut | None:
     mut = store.x.mut
     read = any(isinstance(op, LoadMut | LoadTile) and op.operands[0] is store.x for op in function.walk())
     rows = mut.tensor.rank == 2 and mut.tensor.unit_axis == 1 and mut.tensor.alignment == 16
-    fits = rows and mut.dtype in (f16, bf16) and mut.tile[1] % 16 == 0
+    fits = rows and mut.dtype in (f16, bf16) and mut.tile == tile and mut.tile[1] % 16 == 0
     return store if fits and not read else None

@@ -147,7 +147,8 @@ class TileLoop(Places):
         """The axes along which the index of the tile block is wanted."""
         stored = [op.x.mut.rank for op in self._function.walk() if isinstance(op, StoreMut | StorePart)]
         said = [3] * bool(self._plan.asserts)  # with the whole index
-        return sorted(self._asked.keys() | set(range(max(stored + said, default=0))))
+        beside = [self._plan.along] * (self._plan.cluster > 1)  # the last of a cluster may be beyond the grid
+        return sorted({*self._asked, *range(max(stored + said, default=0)), *beside})
 
     def _index_name(self, axis: int) -> str:
         return self._asked[axis].result.name if axis in self._asked else f"block_{axis}"

@@ -14,10 +14,12 @@ from cutile.backend.cuda.intrinsics import nearby as intrinsics
 from cutile.backend.cuda.intrinsics import split
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, ir
 from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.ops import AddNearby, AddUp, BulkStore, ClusterStart, DealOut, Store
+from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, BulkStore, ClusterStart, DealOut, Store
+from cutile.backend.cuda.protocol import ProtocolError
 from cutile.backend.cuda.residency import Residency
 from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.cuda.split import LEAST_NEARBY, MOST_NEARBY, nearby_bytes, part_layout
+from cutile.backend.cuda.store_model import check_stores
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
@@ -238,3 +240,14 @@ def test_a_wait_for_sums_that_never_come_ends_too() -> None:
     (line,) = made.text.split("deal_out = ")[1:]
     assert "limited=True" in line.split("\n\n")[0].split(" = ")[0]
     assert compiled(gemm_program(bf16, (64, 64), 64), num_pieces=2, limit_waits=True).facts["speaks"]
+
+
+def test_a_result_is_not_stored_over_sums_that_another_warp_has_yet_to_add_up() -> None:
+    """What is sent to a thread block lies where it stores from; the row sums need no other warp's part."""
+    made = lowered(row_sums(), num_pieces=4)
+    check_stores(made)
+    assert any(isinstance(op, BulkStore) for op in made.walk())
+    for block in {id(each): each for op in made.walk() for each in op.regions}.values():
+        block.operations[:] = [op for op in block.operations if not isinstance(op, Barrier)]
+    with pytest.raises(ProtocolError, match="is written over sums that other warps have yet to add up"):
+        check_stores(made)

@@ -8,7 +8,8 @@ import pytest
 
 from cutile.backend.cuda.ops import BulkStore
 from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
-from cutile.backend.cuda.ring_model import check, check_function, check_stores
+from cutile.backend.cuda.ring_model import check, check_function
+from cutile.backend.cuda.store_model import check_stores
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
@@ -199,6 +200,16 @@ def test_a_group_that_does_not_hand_over_is_found() -> None:
     late = replace(made, others=(tuple(e for e in made.reads_of(1) if e.what != "hand over"),))
     with pytest.raises(ProtocolError, match="waits to be handed over to"):
         check(late)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_late_warp_that_misses_a_handing_over_is_found(turns: int) -> None:
+    """Where a group's first warp alone hands over, and no product keeps the others up with it."""
+    made = alone(tiles=4, turns=turns)
+    assert made.handing == 4
+    with pytest.raises(ProtocolError, match=r"a warp of group . may miss that it is handed over to"):
+        check(replace(made, handing=1))
+    check(replace(alone(tiles=4, turns=2), handing=1))
 
 
 def test_a_turn_that_two_groups_give_up_is_found() -> None:

@@ -25,7 +25,8 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.cuda.ring_model import check_function, check_stores
+from cutile.backend.cuda.ring_model import check_function
+from cutile.backend.cuda.store_model import check_stores
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, u8
 from cutile.ir.control import For, If
@@ -119,6 +120,43 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
     (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
     assert [panels[3] for panels in product.attributes["panels"]] == [not turned[0], turned[1]]
     assert not any(isinstance(op, Permute) for op in made.walk())
+
+
+SUMS = """
+def f(z: Mut, x: Tensor, y: Tensor):
+    part_x, part_y = x.partition((128, 64)), y.partition((64, 64))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (128, 64), ct.f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(WHAT, z.dtype))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "tile"),
+    [
+        ("ct.reduce_sum(acc, 0).reshape((1, 64))", (1, 64)),
+        ("ct.reduce_sum(acc, 1).reshape((128, 1)).broadcast((128, 16))", (128, 16)),
+        ("ct.reduce_sum(acc, 1).reshape((128, 1)).broadcast((128, 256))", (128, 256)),
+    ],
+)
+def test_the_copy_engine_stores_no_tiles_but_those_like_the_sums(what: str, tile: tuple[int, int]) -> None:
+    """A warp has sixteen rows of the sums stored, which a result of another shape does not have there."""
+    x = tensor(2, bf16)
+    made = lowered(written(SUMS.replace("WHAT", what), {"z": mut(*tile, dtype=bf16), "x": x, "y": x}))
+    assert any(isinstance(op, Roles) for op in made.walk())
+    assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
+
+
+def test_a_result_of_one_axis_may_be_that_of_a_cluster() -> None:
+    """Whose thread blocks are neighbours along the other one."""
+    text = SUMS.replace("WHAT", "ct.reduce_sum(acc, 1)").replace("i, j, _ = ct", "i, j = ct")
+    text = text.replace("get_tile_block_id()", "get_tile_block_id()[0], 0")
+    x = tensor(2, bf16)
+    made = lowered(written(text, {"z": mut(128, dtype=bf16), "x": x, "y": x}), num_cta_in_cga=2)
+    assert made.facts["cluster"] == 2
+    assert check_function(made) > 10
 
 
 def test_options_that_contradict_the_plan_are_obeyed() -> None:

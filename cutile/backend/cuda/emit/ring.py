@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def ring_start(op: RingStart, kernel: Kernel) -> Call:
     """`start()`."""
     more = [f"more={op.more}"] if op.more else []
+    more += [f"arrivals={op.arrivals}"] if op.arrivals > 1 else []
     more += ["nearby=True"] if op.nearby else []
     return Call(kernel.bind("start", "ring.start", *numbers(op, "slots", "readers", "offset", "cluster"), *more), ())
 

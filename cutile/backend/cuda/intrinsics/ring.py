@@ -81,10 +81,19 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any, scope
 
 
 @cache
-def start(slots: int, readers: int, offset: int, cluster: int, more: int = 0, *, nearby: bool = False) -> Any:
+def start(
+    slots: int,
+    readers: int,
+    offset: int,
+    cluster: int,
+    more: int = 0,
+    arrivals: int = 1,
+    *,
+    nearby: bool = False,
+) -> Any:
     """`f()`: set up the barriers; all threads of the block see them afterwards, or of the cluster, behind `join`.
 
-    `more` of them behind the ring's are for one arrival each. The cluster is told that this block has set up its own
+    `more` of them behind the ring's are for `arrivals` each. The cluster is told that this block has set up its own
     where its blocks load together, or have something for each other later (`nearby`).
     """
 
@@ -92,7 +101,7 @@ def start(slots: int, readers: int, offset: int, cluster: int, more: int = 0, *,
         base = address(b, offset)
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
             for number in range(2 * slots + more):
-                count = readers if slots <= number < 2 * slots else 1
+                count = 1 if number < slots else readers if number < 2 * slots else arrivals
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
@@ -163,9 +172,9 @@ def wait(slots: int, offset: int, limited: bool = False) -> Any:
 def take_over(offset: int, limited: bool = False) -> Any:
     """`f(number, step)`: wait until the other of two groups has handed over.
 
-    Each group has a barrier of its own, at `offset` and behind it, on which the other one arrives once for each of its
-    tile blocks. For its tile block `n` the second group waits for phase `n` of its barrier; the first for the one
-    before, which for its first tile block is taken as done.
+    Each group has a barrier of its own, at `offset` and behind it, on which the warps of the other one arrive for each
+    of its tile blocks. For its tile block `n` the second group waits for phase `n` of its barrier; the first for the
+    one before, which for its first tile block is taken as done.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -183,15 +192,20 @@ def take_over(offset: int, limited: bool = False) -> Any:
 
 @cache
 def hand_over(offset: int) -> Any:
-    """`f()`: the first thread of a group arrives on the barrier of the other one."""
+    """`f()`: each warp of a group arrives on the barrier of the other one."""
 
     def generate(b: Any, _: list[Any]) -> None:
         other = b.xor(group_of(b), i32c(1))
-        with b.if_then(b.icmp_unsigned("==", b.and_(thread(b), i32c(GROUP - 1)), i32c(0))):
+        _synchronize_warp(b)  # no lane of it still waits to take over
+        with b.if_then(b.icmp_unsigned("==", b.and_(thread(b), i32c(WARP - 1)), i32c(0))):
             where = b.add(address(b, offset), b.mul(other, i32c(BARRIER)))
             asm(b, VOID, [where], "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", effect=True)
 
     return intrinsic("hand_over", None, [], generate)
+
+
+def _synchronize_warp(b: Any) -> None:
+    asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
 
 
 def group_of(b: Any) -> Any:
@@ -214,7 +228,7 @@ def release(slots: int, offset: int, cluster: int, warps: bool = False) -> Any:
         one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)
         if warps:  # what its other lanes have read comes before the arrival too
-            asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
+            _synchronize_warp(b)
         if cluster == 1:
             text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
             asm(b, VOID, [empty, flag], text, "r,r,~{memory}", effect=True)

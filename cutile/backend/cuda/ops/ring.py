@@ -14,7 +14,7 @@ from cutile.ir.types import Type
 
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
-    Behind them may be `more`, for one arrival each. All threads of the block see them afterwards; those of its cluster,
+    Behind them may be `more`, for `arrivals` each. All threads of the block see them afterwards; those of its cluster,
     where there is one or `nearby` says so, behind a `ClusterStart`."""
 
     slots: int = attribute()
@@ -22,6 +22,7 @@ class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     offset: int = attribute()
     cluster: int = attribute()
     more: int = attribute(0)
+    arrivals: int = attribute(1)
     nearby: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
@@ -104,7 +105,10 @@ class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
 
 
 class HandOver(Op, name="cuda.hand_over", effect=Effect.WRITE):
-    """All products of this group's tile block have begun: the next group may (see `TakeOver`)."""
+    """All products of this group's tile block have begun: the next group may (see `TakeOver`).
+
+    Each of its warps says so: one that has not taken over yet would else miss the other group's next handing over.
+    """
 
     offset: int = attribute()
 

@@ -1,0 +1,50 @@
+"""What happens before what: a graph of things that happen once, which is the same in every run."""
+
+from __future__ import annotations
+
+Node = tuple[str, int, int]
+"""Something that happens once: what, to which block or reader, in which turn (or place of a reader's program)."""
+
+
+class Order:
+    """What happens before what, in every run. An edge leads from what must have happened to what waits for it."""
+
+    def __init__(self) -> None:
+        self._after: dict[Node, list[Node]] = {}
+        self._before: dict[Node, int] = {}
+        self._reached: dict[Node, set[Node]] = {}
+
+    def edge(self, first: Node, then: Node) -> None:
+        """`then` waits for `first`."""
+        self._after.setdefault(first, []).append(then)
+        self._after.setdefault(then, [])
+        self._before[then] = self._before.get(then, 0) + 1
+        self._before.setdefault(first, 0)
+
+    def knows(self, node: Node) -> bool:
+        """Whether this ever happens."""
+        return node in self._before
+
+    def stuck(self) -> list[Node]:
+        """What never happens: it waits for itself, by way of others."""
+        waiting = dict(self._before)
+        free = [node for node, count in waiting.items() if not count]
+        while free:
+            for node in self._after[free.pop()]:
+                waiting[node] -= 1
+                if not waiting[node]:
+                    free.append(node)
+        return sorted(node for node, count in waiting.items() if count)
+
+    def follows(self, then: Node, first: Node) -> bool:
+        """Whether `then` happens after `first` in every run."""
+        if first not in self._reached:
+            found: set[Node] = set()
+            pending = [first]
+            while pending:
+                for node in self._after.get(pending.pop(), ()):
+                    if node not in found:
+                        found.add(node)
+                        pending.append(node)
+            self._reached[first] = found
+        return then in self._reached[first]

@@ -1,0 +1,83 @@
+"""A model of the places in shared memory through which results are stored, and in which a cluster's sums meet.
+
+It goes through what the first warp group of a lowered kernel does (`protocol.py`), in order: all groups do the same,
+and each warp has places of its own, but for the sums that other thread blocks send, which lie across all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.cuda.ops import BulkStore, DealOut
+from cutile.backend.cuda.protocol import Event, ProtocolError, first_group
+from cutile.ir.core import Function
+
+
+def check_stores(function: Function) -> None:
+    """Check that no place is written while the copy engine, or another warp, may still read it, and that each piece of
+    each result is stored once: of a result that is put off, before the next is. Places in the ring are written when
+    there are no more turns, and the products of all are over.
+
+    Raises:
+        ProtocolError: a place is written too early, or not all of a result.
+    """
+    if not any(isinstance(op, BulkStore) for op in function.walk()):
+        return
+    for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
+        events = first_group(function, tiles, turns)
+        _check_places(events, tiles * turns)
+        _check_pieces(events, tiles)
+    if any(isinstance(op, DealOut) for op in function.walk()):
+        pieces = int(function.facts["persistent"])
+        for piece in (0, pieces - 1):
+            events = first_group(function, 1, 2 * pieces, pieces, piece)
+            _check_places(events, 2)
+            _check_sums(events)
+
+
+def _check_places(events: Sequence[Event], turns: int) -> None:
+    """That a place is written when what was there has been read, and the ring when all its turns are over."""
+    under_way: list[tuple[bool, int]] = []
+    begun = running = 0
+    for event in events:
+        if event.what == "begin":
+            begun, running = begun + 1, running + 1
+        elif event.what == "finish":
+            running = min(running, event.count)
+        elif event.what == "store":
+            del under_way[: max(0, len(under_way) - event.pending)]
+            if (event.in_ring, event.place) in under_way:
+                raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
+            under_way.append((event.in_ring, event.place))
+            if event.in_ring and (running or begun < turns):
+                raise ProtocolError(f"piece {event.count} is written to a slot of the ring that is still in use")
+
+
+def _check_pieces(events: Sequence[Event], tiles: int) -> None:
+    """That the pieces of results are stored in order, those that are put off before the next is."""
+    found = [event for event in events if event.what in ("keep", "store")]
+    pieces = [event.count for event in found if event.what == "store"]
+    results, each = pieces.count(0), max(pieces, default=0) + 1
+    if pieces != list(range(each)) * results:
+        raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
+    kept = [event.what == "keep" for event in found]
+    if any(kept) and kept != ([True] + [False] * each) * (tiles - 1) + [False] * each:
+        raise ProtocolError(f"of {tiles} results, all but one put off, {results} are stored, each before the next")
+
+
+def _check_sums(events: Sequence[Event]) -> None:
+    """That sums which other thread blocks send come to a place that nothing else is in, and are read by all warps
+    before it is used again."""
+    stored: set[int] = set()
+    unread: set[int] = set()
+    for event in events:
+        if event.what == "store" and not event.in_ring:
+            if event.base in unread:
+                raise ProtocolError(f"piece {event.count} is written over sums that other warps have yet to add up")
+            stored.add(event.base)
+        elif event.what == "deal out" and event.base in stored:
+            raise ProtocolError("sums are sent to a place that results are stored through")
+        elif event.what == "add up":
+            unread.add(event.base)
+        elif event.what == "meet":
+            unread.clear()
