@@ -322,7 +322,9 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     except (TypeError, ValueError, ArithmeticError) as error:
         tuples = any(isinstance(value, tuple) for value in values)
         remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
-        frame.type_error(f"{SPELLING[kind]}: {error}", remedy=remedy)
+        # Of divisions each version of Python says something else.
+        said = "division by zero" if isinstance(error, ZeroDivisionError) else str(error)
+        frame.type_error(f"{SPELLING[kind]}: {said}", remedy=remedy)
 
 
 def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:

@@ -74,12 +74,11 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
             remedy="Write it as a plain `def` statement.",
         ) from error
     tree = body[0] if len(body) == 1 else None
-    if tree is None or (isinstance(tree, ast.FunctionDef) and tree.name != name):
+    if isinstance(tree, ast.AsyncFunctionDef):
+        raise KernelSyntaxError(f"kernel {name!r} is an async function", remedy="Write it as a plain `def` statement.")
+    if not isinstance(tree, ast.FunctionDef) or tree.name != name:
         # Python found some text under the file name that the function says, but not this function's.
         raise _missing(name, code.co_filename if code else "?")
-    if not isinstance(tree, ast.FunctionDef):
-        what = "an async function" if isinstance(tree, ast.AsyncFunctionDef) else "an expression"
-        raise KernelSyntaxError(f"kernel {name!r} is {what}", remedy="Write it as a plain `def` statement.")
     file = code.co_filename if code else "<unknown>"
     numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines)}
     linecache.getlines(file)  # keep the text for tracebacks, whatever happens to the file

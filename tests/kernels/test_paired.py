@@ -151,7 +151,7 @@ def test_inputs_are_drawn_afresh_and_outputs_poisoned() -> None:
     device = Device.host()
     stream, random = device.new_stream(), np.random.default_rng(1)
     with device:
-        first, second = draw(SMALL[0], device, stream, random)[:2]
+        first, second = (draw(SMALL[0], device, stream, random)[0] for _ in range(2))
         (integers, *rest) = draw(SMALL[3], device, stream, random)
         x, other = (each.x.to_numpy().sync_on(stream) for each in (first, second))
         assert abs(x.mean()) < 0.2
