@@ -67,7 +67,7 @@ class RoleLowering(Loading, Computing):
             start["arrivals"] = WARPS if plan.alone else 1
             builder.add(RingStart(slots=plan.slots, readers=readers, nearby=plan.parts > 0, **start))
             builder.add(FollowOn())
-            if plan.cluster > 1:
+            if plan.cluster > 1 or plan.parts:
                 builder.add(ClusterStart())
             with builder.block() as load:
                 if shrunk:
@@ -79,14 +79,10 @@ class RoleLowering(Loading, Computing):
                 with builder.block() as orelse:
                     builder.yield_()
                 builder.add(If(condition=elected, then=then, orelse=orelse))
-                if plan.parts:
-                    builder.add(ClusterStart())
                 builder.yield_()
             with builder.block() as compute:
                 if grown:
                     builder.add(Registers(count=grown, grow=True))
-                if plan.parts:
-                    builder.add(ClusterStart())
                 kept = self._nothing_kept()
                 self._tiles(self._compute_tile, alone=plan.groups if plan.alone else 1, kept=kept)
                 if plan.store is not None:

@@ -91,10 +91,11 @@ def start(
     *,
     nearby: bool = False,
 ) -> Any:
-    """`f()`: set up the barriers; all threads of the block see them afterwards, or of the cluster, behind `join`.
+    """`f()`: set up the barriers; all threads of the block see them afterwards, or, in a cluster, behind `join`.
 
-    `more` of them behind the ring's are for `arrivals` each. The cluster is told that this block has set up its own
-    where its blocks load together, or have something for each other later (`nearby`).
+    `more` of them behind the ring's are for `arrivals` each. Blocks are a cluster where they load together, or have
+    something for each other later (`nearby`). Those that load need not know of the others then, but wait with the rest:
+    racecheck of compute-sanitizer lets nobody past this barrier before all have come to wait, and it costs nothing.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -105,10 +106,9 @@ def start(
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        if cluster > 1 or nearby:  # nothing but the barriers is to be seen, and those have a fence of their own
-            asm(b, VOID, [], "barrier.cluster.arrive.relaxed;", "~{memory}", effect=True, convergent=True)
-        if cluster == 1:
-            asm(b, VOID, [], "bar.sync 0;", "~{memory}", effect=True, convergent=True)
+        # In a cluster nothing but the barriers is to be seen, and those have a fence of their own.
+        text = "barrier.cluster.arrive.relaxed;" if cluster > 1 or nearby else "bar.sync 0;"
+        asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
     return intrinsic("start", None, [], generate)
 

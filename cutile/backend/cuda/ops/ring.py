@@ -14,8 +14,8 @@ from cutile.ir.types import Type
 
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
-    Behind them may be `more`, for `arrivals` each. All threads of the block see them afterwards; those of its cluster,
-    where there is one or `nearby` says so, behind a `ClusterStart`."""
+    Behind them may be `more`, for `arrivals` each. All threads of the block see them afterwards; where it is one of a
+    cluster, as it also is if `nearby` says so, all of the cluster behind a `ClusterStart`."""
 
     slots: int = attribute()
     readers: int = attribute()
