@@ -44,6 +44,16 @@ def _path(name: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
+def usable_cores() -> int:
+    """The number of cores that this process may run on (its affinity where the system has one).
+
+    As `cuda_async` counts them, whose settings are no public name.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
 def load() -> Config:
     """Read the environment.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cutile as ct
@@ -129,11 +130,7 @@ def integer_matmul(
     """
     best = choose(x.shape[0], y.shape[1], x.shape[1], x.dtype, x.device, lie=how_they_lie(x, y))
     z = api.empty((x.shape[0], y.shape[1]), i32) if out is None else out
-    part = z.partition(tile or (best.rows, best.columns))
-    op = gemm_integers(part, x, y, BK=depth or best.depth)
-    if tile is None and best.options is not None:
-        op = op.compile_options(best.options)
-    return op.first().unpartition()
+    return _launched(gemm_integers, z, x, y, best, tile, depth)
 
 
 def tf32_matmul(
@@ -160,8 +157,20 @@ def tf32_matmul(
     """
     best = choose(x.shape[0], y.shape[1], x.shape[1], tf32, x.device, lie=how_they_lie(x, y))
     z = api.empty((x.shape[0], y.shape[1]), f32) if out is None else out
-    part = z.partition(tile or (best.rows, best.columns))
-    op = gemm_tf32(part, x, y, BK=depth or best.depth)
+    return _launched(gemm_tf32, z, x, y, best, tile, depth)
+
+
+def _launched(
+    kernel: Callable[..., ct.KernelOp],
+    z: ct.Tensor | DeviceOp[ct.Tensor],
+    x: ct.Tensor,
+    y: ct.Tensor,
+    best: Choice,
+    tile: tuple[int, int] | None,
+    depth: int | None,
+) -> DeviceOp[ct.Tensor]:
+    """The op that yields `z`, made with the best configuration, or with a tile and a depth that are given."""
+    op = kernel(z.partition(tile or (best.rows, best.columns)), x, y, BK=depth or best.depth)
     if tile is None and best.options is not None:
         op = op.compile_options(best.options)
     return op.first().unpartition()

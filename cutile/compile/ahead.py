@@ -7,7 +7,6 @@ a time within a process. It goes through the disk cache, where launches find it;
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -64,7 +63,7 @@ class Builders:
     """
 
     def __init__(self, workers: int | None = None, limit_s: float | None = None) -> None:
-        self.workers = min(_cores(), MOST_WORKERS) if workers is None else workers
+        self.workers = min(config.usable_cores(), MOST_WORKERS) if workers is None else workers
         self._limit_s = limit_s
         self._idle: list[_Worker] = []
 
@@ -183,8 +182,3 @@ def _start() -> subprocess.Popen[bytes]:
     """A process that finds modules where this one does, and runs nothing of the user's."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from cutile.compile.worker import main; main()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -10,6 +10,7 @@ import pytest
 from cuda_async import Device, Stream
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.faults import tried
+from tests.support.kinds import EVERY, of_kind
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -26,11 +27,9 @@ def cheap_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=EVERY)
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    kind: str = request.param
-    makers = {"sim": lambda: Device.from_driver(SimDriver(seed=1)), "host": Device.host, "cuda": Device}
-    device = makers[kind]()
+    device = of_kind(request.param, seed=1)
     with device:
         yield device
     wait_all_idle(device)

@@ -16,12 +16,12 @@ from cuda_async import (
     Stream,
     Use,
     copy_storage,
-    device_count,
     global_policy,
     value,
 )
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Read, launch_affine, words
+from tests.support.kinds import SIMULATED, two_of_kind
 
 
 class Move(DeviceOp[Storage]):
@@ -39,15 +39,9 @@ class Move(DeviceOp[Storage]):
         return self._destination
 
 
-@pytest.fixture(params=["sim", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=SIMULATED)
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Device, Device]]:
-    if request.param == "cuda":
-        if device_count() < 2:
-            pytest.skip(f"needs two GPUs, found {device_count()}")
-        yield Device(0), Device(1)
-        return
-    first = SimDriver(seed=5)
-    yield Device.from_driver(first), Device.from_driver(SimDriver(ordinal=1, beside=first))
+    yield from two_of_kind(request.param)
 
 
 def test_a_copy_across_is_ordered_on_both_devices(pair: tuple[Device, Device]) -> None:

@@ -8,13 +8,12 @@ import pytest
 
 from cuda_async import Device
 from cuda_async.testing import SimDriver, wait_all_idle
+from tests.support.kinds import EVERY, of_kind
 
 
-@pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=EVERY)
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    kind: str = request.param
-    makers = {"sim": lambda: Device.from_driver(SimDriver(seed=3)), "host": Device.host, "cuda": Device}
-    device = makers[kind]()
+    device = of_kind(request.param, seed=3)
     with device:
         yield device
     wait_all_idle(device)

@@ -8,26 +8,21 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cuda_async import ContextError, Device, OwnershipError, device_count
+from cuda_async import ContextError, Device, OwnershipError
 from cuda_async.testing import SimDriver, wait_all_idle
 from cutile import api, f32, i32
 from cutile.errors import ArgumentError
+from tests.support.kinds import SIMULATED, of_kind, two_of_kind
 
 
-@pytest.fixture(params=["sim", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=SIMULATED)
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Device, Device]]:
-    if request.param == "cuda":
-        if device_count() < 2:
-            pytest.skip(f"needs two GPUs, found {device_count()}")
-        yield Device(0), Device(1)
-        return
-    first = SimDriver(seed=5)
-    yield Device.from_driver(first), Device.from_driver(SimDriver(ordinal=1, beside=first))
+    yield from two_of_kind(request.param)
 
 
-@pytest.fixture(params=["sim", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=SIMULATED)
 def gpu(request: pytest.FixtureRequest) -> Iterator[Device]:
-    device = Device() if request.param == "cuda" else Device.from_driver(SimDriver(seed=5))
+    device = of_kind(request.param, seed=5)
     yield device
     wait_all_idle(device)
 

@@ -9,19 +9,18 @@ import pytest
 
 import cutile as ct
 from cuda_async import Device, OwnershipError
-from cuda_async.testing import SimDriver
 from cutile.host import api
 from tests.support.kernels import kernel
+from tests.support.kinds import EVERY, of_kind
 
 AXPY = kernel(
     "def axpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n",
 )
 
 
-@pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=EVERY)
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    makers = {"sim": lambda: Device.from_driver(SimDriver(seed=5)), "host": Device.host, "cuda": Device}
-    with makers[request.param]() as device:
+    with of_kind(request.param, seed=5) as device:
         yield device
 
 

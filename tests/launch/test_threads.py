@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from cuda_async import Device
-from cuda_async.testing import SimDriver
 from cutile.host import api
 from tests.support.kernels import kernel
+from tests.support.kinds import EVERY, of_kind
 
 ROUNDS = 1000
 ROOT = Path(__file__).parents[2]
@@ -25,10 +25,9 @@ STEP = kernel(
 )
 
 
-@pytest.fixture(params=["sim", "host", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=EVERY)
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    makers = {"sim": lambda: Device.from_driver(SimDriver(seed=3)), "host": Device.host, "cuda": Device}
-    with makers[request.param]() as device:
+    with of_kind(request.param, seed=3) as device:
         yield device
 
 

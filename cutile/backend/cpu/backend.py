@@ -11,8 +11,9 @@ from typing import Final
 from cutile.backend.cpu.emit.module import emit_module
 from cutile.backend.cpu.load import load
 from cutile.backend.cpu.pipeline import lower
-from cutile.backend.cpu.target import arch, workers
+from cutile.backend.cpu.target import arch
 from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Source, Target
+from cutile.config import usable_cores
 from cutile.ir.core import Function
 
 
@@ -28,7 +29,7 @@ class CpuBackend:
     def target(self, arch: str, units: int) -> Target:
         """This machine, whatever the device calls it: code is compiled for the CPU it runs on."""
         del arch
-        return Target(self.name, _arch(), units or workers())
+        return Target(self.name, _arch(), units or usable_cores())
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
         """Turn tiles into loops, and decide which blocks run as one and what goes to BLAS."""

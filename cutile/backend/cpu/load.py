@@ -17,8 +17,9 @@ import numpy as np
 from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.speech import Speech
-from cutile.backend.cpu.target import initialize, llvm, target_machine, workers
+from cutile.backend.cpu.target import initialize, llvm, target_machine
 from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Parameter
+from cutile.config import usable_cores
 from cutile.conversion import bits_of, element
 
 ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
@@ -70,7 +71,7 @@ class CpuKernel:
         self._speech = Speech(facts) if facts["prints"] or facts["asserts"] else None
         addresses = (self._blas.addresses if self._blas else {}) | (self._speech.addresses if self._speech else {})
         self._functions = [addresses[name] for name in facts["functions"]]
-        self._workers = units or workers()
+        self._workers = units or usable_cores()
         self._local = threading.local()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(executable.image))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 from functools import cache
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import llvmlite.binding as _binding
 
 from cutile.backend.interface import Target
+from cutile.config import usable_cores
 
 llvm: Any = _binding
 
@@ -40,16 +40,9 @@ def arch() -> str:
     return f"{platform.system().lower()}-{platform.machine().lower()}-{llvm.get_host_cpu_name()}-{digest}"
 
 
-def workers() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def host_target() -> Target:
     """The target that code for this machine is compiled for."""
-    return Target("cpu", arch(), workers())
+    return Target("cpu", arch(), usable_cores())
 
 
 @cache

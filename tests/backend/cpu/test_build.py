@@ -14,8 +14,9 @@ import pytest
 
 from cutile.backend.cpu.backend import BACKEND
 from cutile.backend.cpu.load import CpuKernel
-from cutile.backend.cpu.target import arch, host_target, workers
+from cutile.backend.cpu.target import arch, host_target
 from cutile.backend.interface import CompileOptions, Executable, Target
+from cutile.config import usable_cores
 from cutile.errors import CompilationError
 from tests.backend.cpu.programs import GEMM, SAXPY, function, gemm_types, saxpy_types, source
 
@@ -65,7 +66,7 @@ def test_calls_into_python_are_refused() -> None:
 
 def test_the_target_is_this_machine_whatever_the_device_says() -> None:
     assert BACKEND.target("anything", 3) == Target("cpu", arch(), 3)  # type: ignore[attr-defined]
-    assert host_target().units == workers()
+    assert host_target().units == usable_cores()
 
 
 def test_the_version_names_the_toolchain() -> None:
