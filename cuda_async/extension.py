@@ -30,11 +30,11 @@ class _Yields(Protocol[T_co]):
 
 
 class _HasReshape(Protocol[R_co]):
-    def reshape(self, shape: Any) -> R_co: ...
+    def reshape(self, shape: Any, *more: Any) -> R_co: ...
 
 
 class _HasView(Protocol[R_co]):
-    def view(self, shape: Any) -> R_co: ...
+    def view(self, shape: Any, *more: Any) -> R_co: ...
 
 
 class _HasSlice(Protocol[R_co]):
@@ -42,7 +42,7 @@ class _HasSlice(Protocol[R_co]):
 
 
 class _HasTranspose(Protocol[R_co]):
-    def transpose(self, axes: Any = None) -> R_co: ...
+    def transpose(self, axes: Any = None, *more: Any) -> R_co: ...
 
 
 class _HasPartition(Protocol[R_co]):
@@ -98,21 +98,23 @@ class ResultMethods:
 
     # -- what is known at once: metadata ------------------------------------------------------
 
-    def reshape(self: _Yields[_HasReshape[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+    def reshape(self: _Yields[_HasReshape[R]], shape: int | tuple[int, ...] | list[int], *more: int) -> DeviceOp[R]:
         """The result's `reshape(shape)`."""
-        return _single(self, "reshape").map(lambda result: result.reshape(shape))
+        return _single(self, "reshape").map(lambda result: result.reshape(shape, *more))
 
-    def view(self: _Yields[_HasView[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+    def view(self: _Yields[_HasView[R]], shape: int | tuple[int, ...] | list[int], *more: int) -> DeviceOp[R]:
         """The result's `view(shape)`."""
-        return _single(self, "view").map(lambda result: result.view(shape))
+        return _single(self, "view").map(lambda result: result.view(shape, *more))
 
     def slice(self: _Yields[_HasSlice[R]], *ranges: Any) -> DeviceOp[R]:
         """The result's `slice(*ranges)`."""
         return _single(self, "slice").map(lambda result: result.slice(*ranges))
 
-    def transpose(self: _Yields[_HasTranspose[R]], axes: tuple[int, ...] | None = None) -> DeviceOp[R]:
+    def transpose(
+        self: _Yields[_HasTranspose[R]], axes: int | tuple[int, ...] | None = None, *more: int
+    ) -> DeviceOp[R]:
         """The result's `transpose(axes)`."""
-        return _single(self, "transpose").map(lambda result: result.transpose(axes))
+        return _single(self, "transpose").map(lambda result: result.transpose(axes, *more))
 
     def partition(self: _Yields[_HasPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
         """The result's `partition(shape)`."""

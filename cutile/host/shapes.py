@@ -24,6 +24,7 @@ __all__ = (
     "show_shape",
     "slice_layout",
     "transpose_layout",
+    "whole_shape",
 )
 
 Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -55,6 +56,23 @@ def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
         raise ArgumentTypeError(
             f"{argument}: expected an extent or a sequence of extents such as (4, 8), got {shape!r}"
         ) from None
+
+
+def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) -> ShapeLike:
+    """The shape that a method is given: whole, or as one argument for each extent, as NumPy takes both.
+
+    Raises:
+        ArgumentTypeError: a whole shape, and more.
+
+    >>> whole_shape((4, 8), (), "reshape"), whole_shape(4, (8,), "reshape")
+    ((4, 8), (4, 8))
+    """
+    if not more:
+        return first
+    if not hasattr(first, "__index__"):
+        given = ", ".join(map(repr, (first, *more)))
+        raise ArgumentTypeError(f"{method}: expected a shape such as (4, 8), or its extents 4, 8, got {given}")
+    return (cast("SupportsIndex", first), *more)
 
 
 def as_shape(shape: ShapeLike, argument: str = "shape") -> tuple[int, ...]:
@@ -144,14 +162,16 @@ def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...]
     return extents
 
 
-def transpose_layout(axes: Sequence[int] | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
+def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
     """The axes in another order; None reverses them.
 
     Raises:
+        ArgumentTypeError: `axes` are no integers.
         ArgumentError: `axes` is no permutation of the axes.
     """
     rank = len(shape)
-    order = tuple(range(rank))[::-1] if axes is None else tuple(axis + rank if axis < 0 else axis for axis in axes)
+    given = range(rank)[::-1] if axes is None else _integers(axes, "axes")
+    order = tuple(axis + rank if axis < 0 else axis for axis in given)
     if sorted(order) != list(range(rank)):
         raise ArgumentError(
             f"transpose: axes {axes!r} are no permutation of the {rank} axes of shape {show_shape(shape)}"

@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import weakref
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, SupportsIndex
 
 from cuda_async import OwnershipError
 from cuda_async.site import Site, format_site, user_site
 from cutile.host.checks import DTypeSpec
 from cutile.host.looks import reinterpreted, reshaped
 from cutile.host.partition import Partition, as_tile
-from cutile.host.shapes import ShapeLike
+from cutile.host.shapes import ShapeLike, whole_shape
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View
 
@@ -123,9 +123,9 @@ class SharedTensor(Tensor):
             self._ended = user_site()
             group.remove(self)
 
-    def reshape(self, shape: ShapeLike) -> SharedTensor:
+    def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> SharedTensor:
         """A further owner, of the same memory under another shape; see `Tensor.reshape`."""
-        view = reshaped(self._usable("reshape"), shape, "reshape")
+        view = reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape")
         return SharedTensor(view, Tensor(view), self._alive("reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> SharedTensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, cast
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from cutile.host.shapes import (
     is_contiguous,
     slice_layout,
     transpose_layout,
+    whole_shape,
 )
 from cutile.host.transfer import ToHost, duplicate
 from cutile.host.unread import NotItsValues
@@ -357,14 +358,16 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
     # -- other looks at the same memory -------------------------------------------------------
 
-    def reshape(self, shape: ShapeLike) -> Tensor:
+    def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> Tensor:
         """The same memory under another shape; nothing is copied. One extent may be -1.
+
+        `reshape(4, 8)` is `reshape((4, 8))`.
 
         Raises:
             ArgumentError: the number of elements differs, or the elements are not contiguous.
             OwnershipError: the tensor is held.
         """
-        return Tensor(reshaped(self._usable("reshape"), shape, "reshape"))
+        return Tensor(reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> Tensor:
         """The same memory with its bytes taken as another dtype, under another shape; nothing is copied.
@@ -382,9 +385,9 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         """
         return Tensor(reinterpreted(self._usable("reinterpret"), dtype, shape))
 
-    def view(self, shape: ShapeLike) -> TensorView:
-        """A read-only view under another shape. Raises as `reshape` does."""
-        return TensorView(reshaped(self._usable("view"), shape, "view"), self)
+    def view(self, shape: ShapeLike, *more: SupportsIndex) -> TensorView:
+        """A read-only view under another shape. Takes and raises what `reshape` does."""
+        return TensorView(reshaped(self._usable("view"), whole_shape(shape, more, "view"), "view"), self)
 
     def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:
         """A read-only view of a rectangular part: one range for each axis, from the first on.
@@ -415,15 +418,16 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         view = self._usable("index")
         return TensorView(piece(view, *index_layout(key, view.shape, view.strides)), self)
 
-    def transpose(self, axes: Sequence[int] | None = None) -> TensorView:
-        """A read-only view with the axes in another order; None reverses them.
+    def transpose(self, axes: ShapeLike | None = None, *more: SupportsIndex) -> TensorView:
+        """A read-only view with the axes in another order, `(1, 0)` or `1, 0`; None reverses them.
 
         Raises:
             ArgumentError: `axes` is no permutation.
             OwnershipError: the tensor is held.
         """
         view = self._usable("transpose")
-        return TensorView(piece(view, *transpose_layout(axes, view.shape, view.strides)), self)
+        order = axes if axes is None and not more else whole_shape(cast("ShapeLike", axes), more, "transpose")
+        return TensorView(piece(view, *transpose_layout(order, view.shape, view.strides)), self)
 
     @property
     def T(self) -> TensorView:
@@ -498,9 +502,9 @@ class TensorView(Tensor):
 
     _exports_read_only = True
 
-    def reshape(self, shape: ShapeLike) -> TensorView:
+    def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> TensorView:
         """The same elements under another shape; see `Tensor.reshape`."""
-        return TensorView(reshaped(self._usable("reshape"), shape, "reshape"), self)
+        return TensorView(reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape"), self)
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> TensorView:
         """The same bytes as another dtype; see `Tensor.reinterpret`."""

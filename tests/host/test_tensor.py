@@ -15,7 +15,7 @@ import pytest
 import cutile as ct
 from cuda_async import Device, NotReadyError, OwnershipError
 from cutile import api, f32, i32
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host import elsewhere
 from cutile.launch.views import KernelInput, KernelOutput
 
@@ -71,6 +71,30 @@ def test_transposing(x: Tensor) -> None:
     assert x.T.T.is_contiguous()
     np.testing.assert_array_equal(x.reshape((2, 2, 8)).transpose((1, -1, 0)).dup().to_numpy().sync(),
                                   np.arange(32).reshape(2, 2, 8).transpose(1, 2, 0))  # fmt: skip
+
+
+def test_a_shape_may_be_given_as_its_extents_and_axes_one_by_one(x: Tensor) -> None:
+    """As NumPy takes both; by operations, views and shared handles too."""
+    assert x.reshape(2, -1).shape == x.view(2, 16).shape == (2, 16)
+    assert x[1:3].reshape(2, 2, 4).shape == (2, 2, 4)
+    assert x.reshape(2, 2, 8).transpose(1, -1, 0).strides == x.reshape((2, 2, 8)).transpose((1, -1, 0)).strides
+    yielded = api.arange(32, f32).reshape(4, 8).transpose(1, 0).sync()
+    np.testing.assert_array_equal(yielded.to_numpy().sync(), np.arange(32).reshape(4, 8).T)
+    assert api.arange(32, f32).view(4, 8).sync().shape == (4, 8)
+    with x.shared() as owner, owner.reshape(8, 4) as other:
+        assert other.shape == (8, 4)
+
+
+def test_what_is_neither_is_refused(x: Tensor) -> None:
+    strange: Any = 8.0
+    with pytest.raises(ArgumentTypeError, match=r"reshape: .* such as \(4, 8\), or its extents 4, 8, got \(4, 4\), 2"):
+        x.reshape((4, 4), 2)
+    with pytest.raises(ArgumentTypeError, match="expected an extent or a sequence of extents"):
+        x.view(4, strange)
+    with pytest.raises(ArgumentTypeError, match="transpose: expected a shape"):
+        x.transpose(None, 1)
+    with pytest.raises(ArgumentTypeError, match="axes: expected"):
+        x.transpose(strange)
 
 
 def test_reshape_shares_the_memory(x: Tensor) -> None:
