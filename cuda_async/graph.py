@@ -70,7 +70,7 @@ class CudaGraph(Generic[T]):
         self._uses = recorder.uses()
         self._held = Held(handle, self._uses, run.kept)
         self._steps = recorder.steps
-        self._output: list[T] = [output]
+        self._output: list[T] | None = [output]
         self.nodes = handle.driver.nodes
         """How many copies, fills and launches were recorded."""
         self.closed = False
@@ -140,7 +140,13 @@ class CudaGraph(Generic[T]):
         """What the operation yielded when it was captured; None when it was taken before.
 
         Handles only: reading their data before the first launch raises `NotReadyError`.
+
+        Raises:
+            ContextError: the graph was closed before.
         """
+        if self._output is None:
+            self._check_open()
+            return None
         return self._output.pop() if self._output else None
 
     def update(self, op: DeviceOp[U]) -> U:
@@ -194,12 +200,15 @@ class CudaGraph(Generic[T]):
             )
 
     def close(self) -> None:
-        """Let go of everything the graph uses, once its last launch has finished. Does not wait."""
+        """Let go of everything the graph uses, once its last launch has finished, and of an output that nobody took.
+        Does not wait."""
         if not self.closed:
             self.closed = True
             end((self._lease,))
             self._handle = None
             self._uses, self._held = [], Held(None, [], [])
+            if self._output:  # nobody has it, and nobody can have it any more
+                self._output = None
 
     def _check_open(self) -> Handle:
         if self._handle is None:

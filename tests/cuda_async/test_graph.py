@@ -135,6 +135,30 @@ def test_a_closed_graph(stream: Stream, storage: Storage) -> None:
     assert first(storage) == 2
 
 
+def test_a_closed_graph_lets_go_of_an_output_that_nobody_took(sim_device: Device, sim: SimDriver) -> None:
+    """However long the graph itself is kept; and says so to who asks for it then."""
+    stream = sim_device.new_stream()
+    graph = words(1, count=64).then(lambda s: Affine(s, 2, 0)).graph_on(stream)
+    graph.launch().sync_on(stream)
+    assert sim.memory_info().used > 0
+    graph.close()
+    gc.collect()
+    wait_all_idle(sim_device)
+    assert sim.memory_info().used == 0
+    with pytest.raises(ContextError, match="was closed"):
+        graph.take_output()
+
+
+def test_an_output_that_was_taken_outlives_its_graph(sim_device: Device) -> None:
+    stream = sim_device.new_stream()
+    with words(1, count=64).then(lambda s: Affine(s, 2, 0)).graph_on(stream) as graph:
+        output = graph.take_output()
+        graph.launch().sync_on(stream)
+    assert graph.take_output() is None
+    assert output is not None
+    assert set(Read(output).sync_on(stream).tolist()) == {2}
+
+
 def test_operands_live_as_long_as_the_graph(sim_device: Device, sim: SimDriver) -> None:
     stream = sim_device.new_stream()
     graph = words(1, count=64).then(lambda s: Affine(s, 2, 0)).map(lambda _: None).graph_on(stream)
