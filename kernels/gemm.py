@@ -30,6 +30,7 @@ def matmul(
     bias: ct.Tensor | None = None,
     activation: Activation = "none",
     residual: ct.Tensor | None = None,
+    use_fast_acc: bool = False,
     tile: tuple[int, int] | None = None,
     depth: int | None = None,
     options: ct.CompileOptions | None = None,
@@ -43,6 +44,7 @@ def matmul(
         bias: a tensor of shape (n,), added to each row; lent.
         activation: "relu", "gelu" (by tanh), "silu" or "none".
         residual: a tensor of shape (m, n), added at the end; lent.
+        use_fast_acc: leave sums of 8-bit floats to the tensor cores, which on Hopper keep about 14 bits of them.
         tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
         depth: columns of x per step; likewise.
         options: hints for the compiler; those that go with the tile by default.
@@ -65,9 +67,9 @@ def matmul(
     held = 2 if whole else 1
     if lie.endswith("across") and x.dtype.bits == 8 and (bias is not None or residual is not None):
         held = 4  # sums that lie so are not done with piece by piece
-    plain = bias is None and residual is None and activation == "none"
+    plain = bias is None and residual is None and activation == "none" and not use_fast_acc
     halves = plain and may_be_halved(x, y, out)
-    best = choose(m, n, x.shape[1], x.dtype, x.device, held=held, lie=lie, halves=halves)
+    best = choose(m, n, x.shape[1], x.dtype, x.device, held=held, lie=lie, halves=halves, fast=use_fast_acc)
     dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
     part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
     step = depth or best.depth
@@ -80,6 +82,7 @@ def matmul(
             "BIAS": int(bias is not None),
             "RESIDUAL": int(residual is not None),
             "ACTIVATION": ACTIVATIONS[activation],
+            "FAST_ACC": int(use_fast_acc),
         }
         # What the flags leave out is not read, so that any tensor may stand there.
         op = gemm_fused(part, x, y, y if bias is None else bias, y if residual is None else residual, BK=step, **flags)

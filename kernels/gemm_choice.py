@@ -43,6 +43,7 @@ def choose(
     held: int = 1,
     lie: Lie = "otherwise",
     halves: bool = False,
+    fast: bool = False,
 ) -> Choice:
     """The tile for `batch` products of (m, k) by (k, n) on a device.
 
@@ -54,6 +55,7 @@ def choose(
         held: tiles of the result's size that a thread holds at once: its sums, and a residual.
         lie: how the operands lie (see `how_they_lie`).
         halves: whether halves of a thread block may have tile blocks of their own (see `may_be_halved`).
+        fast: whether sums of 8-bit floats are left to the tensor cores.
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
@@ -66,7 +68,7 @@ def choose(
         along = lie in ("along", "right across")  # few rows change places with the columns only where rows are whole
         return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held, along=along, halves=halves)
     if dtype in ALONG_K and hopper and lie not in ("both across", "otherwise"):
-        if dtype in EIGHTS:
+        if dtype in EIGHTS and not fast:
             held = max(held, 2)  # products of some steps are added up apart from the sums
         turned = lie == "right across"  # what is multiplied is the transpose
         found = best(

@@ -28,14 +28,18 @@ def gemm_fused(
     BIAS: Const = 1,
     RESIDUAL: Const = 1,
     ACTIVATION: Const = 0,
+    FAST_ACC: Const = 0,
 ):
-    """z = activation(x @ y + bias) + residual; a part whose generic is 0 is left out, and its tensor not read."""
+    """z = activation(x @ y + bias) + residual; a part whose generic is 0 is left out, and its tensor not read.
+
+    FAST_ACC leaves sums of 8-bit floats to the tensor cores.
+    """
     BM, BN = z.shape
     part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(ct.num_tiles(part_x, 1)):
-        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc, use_fast_acc=FAST_ACC == 1)
     if BIAS:
         acc = acc + ct.convert_tile(bias.partition((BN,)).load((j,)).reshape((1, BN)), f32)
     if ACTIVATION == RELU:

@@ -108,6 +108,16 @@ def marker_of(frame: Frame, value: Any, kind: type[M], what: str) -> M:
     )
 
 
+def flag_of(frame: Frame, value: Any, what: str) -> bool:
+    """Yes or no, known while the kernel is compiled."""
+    if isinstance(value, bool):
+        return value
+    frame.type_error(
+        f"{what}: expected True or False, got {describe(value)}",
+        remedy="It must be known when the kernel is compiled: a generic may decide it, as in `FAST == 1`.",
+    )
+
+
 def latency_of(frame: Frame, value: Any, what: str) -> int:
     """How many turns ahead a load may be begun; 0 where nothing is said."""
     if value is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import i8, u8
-from cutile.frontend.expect import marker_of, tile_of
+from cutile.frontend.expect import flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import operation
 from cutile.ir.core import Value
@@ -15,18 +15,20 @@ from cutile.ops.matmul import Mma, MmaScaled
 
 
 @operation
-def mma(frame: Frame, a: Any, b: Any, acc: Any) -> Any:
+def mma(frame: Frame, a: Any, b: Any, acc: Any, use_fast_acc: Any = False) -> Any:
     tiles = [tile_of(frame, each, "mma") for each in (a, b, acc)]
-    return frame.emit(Mma(a=tiles[0], b=tiles[1], acc=tiles[2]))
+    fast = flag_of(frame, use_fast_acc, "mma: use_fast_acc")
+    return frame.emit(Mma(a=tiles[0], b=tiles[1], acc=tiles[2], use_fast_acc=fast))
 
 
 @operation
-def mmaf(frame: Frame, a: Any, b: Any, acc: Any) -> Any:
+def mmaf(frame: Frame, a: Any, b: Any, acc: Any, use_fast_acc: Any = False) -> Any:
     tiles = [tile_of(frame, each, "mmaf") for each in (a, b, acc)]
     for tile in tiles[:2]:
         if tile.tile.dtype.format is None:
             frame.type_error(f"mmaf: expected tiles of floats, got {tile.type}", remedy="Use ct.mmai for integers.")
-    return frame.emit(Mma(a=tiles[0], b=tiles[1], acc=tiles[2]))
+    fast = flag_of(frame, use_fast_acc, "mmaf: use_fast_acc")
+    return frame.emit(Mma(a=tiles[0], b=tiles[1], acc=tiles[2], use_fast_acc=fast))
 
 
 def _read_as(frame: Frame, tile: Value, sign: Any) -> Value:

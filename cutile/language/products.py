@@ -8,17 +8,23 @@ from cutile.tile import Tile, outside_kernel
 
 
 @operation
-def mma(a: Tile, b: Tile, acc: Tile) -> Tile:
+def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
     """`a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N, or each a batch of these.
 
     f16 and bf16 accumulate in f32 (f16 also in f16), floats of 8 bits in f32 or f16, tf32 in f32, f32 in f32 (exact
     products), f64 in f64, i8 and u8 in i32.
+
+    Args:
+        a, b: the factors.
+        acc: what is added to.
+        use_fast_acc: for floats of 8 bits that add up in f32: leave all sums to the tensor cores, where these keep
+            fewer bits (Hopper: about 14) but take less time for it, or fewer registers. Nothing elsewhere.
     """
     outside_kernel("mma")
 
 
 @operation
-def mmaf(a: Tile, b: Tile, acc: Tile) -> Tile:
+def mmaf(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
     """`mma` of floats.
 
     Example:

@@ -24,7 +24,7 @@ from cutile.dtypes import (
 )
 from cutile.errors import KernelTypeError
 from cutile.ir.accuracy import Accuracy
-from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Op, Value, operand
+from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
 
 BYTES = (i8, u8)
@@ -85,7 +85,8 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     | i8 and u8 in any mixture | i32, which wraps |
 
     Products are exact but for those of f32 and f64, which are fused with their sum. The order of the sums is free,
-    and so is their last bit; tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats.
+    and so is their last bit; tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats. Where that
+    is so, the sums are moved to f32 every few hundred products, unless `use_fast_acc` leaves all of them there.
 
     Examples:
         >>> run(lambda x: ct.mma(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
@@ -99,6 +100,7 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     a: Value = operand(PRODUCT_TILE)
     b: Value = operand(PRODUCT_TILE)
     acc: Value = operand(NUMBER_TILE)
+    use_fast_acc: bool = attribute(default=False)
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
@@ -125,6 +127,11 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
             raise KernelTypeError(
                 f"mma: {a.dtype} accumulates in {wanted}, got {acc.dtype}",
                 remedy=f"Start from ct.constant(0, acc.shape, ct.{allowed[0]}), and convert the result.",
+            )
+        if self.use_fast_acc and (a.dtype not in EIGHTS or acc.dtype is not f32):
+            raise KernelTypeError(
+                f"mma: use_fast_acc is for floats of 8 bits that add up in f32, got {a.dtype} and {acc.dtype}",
+                remedy="Leave it out: sums of other products are as fast as they get.",
             )
         return (acc,)
 

@@ -42,6 +42,11 @@ class Product:
     promoted: bool = False
 
     @property
+    def fast(self) -> bool:
+        """Whether sums are left to tensor cores that keep fewer bits."""
+        return self.operand == "fp8" and not self.promoted
+
+    @property
     def flops(self) -> int:
         """Operations, a product and a sum each counted."""
         return 2 * max(self.batch, 1) * self.m * self.n * self.k
@@ -55,7 +60,8 @@ class Product:
 
     def __str__(self) -> str:
         batch = f"{self.batch} x " if self.batch else ""
-        return f"{batch}{self.m} x {self.n} x {self.k} {self.operand}, B stored {self.stored.upper()}"
+        sums = ", sums in f32" if self.promoted else ", fast sums" if self.fast else ""
+        return f"{batch}{self.m} x {self.n} x {self.k} {self.operand}, B stored {self.stored.upper()}{sums}"
 
 
 def _square(size: int, operand: Operand, stored: Literal["kn", "nk"] = "kn", *, graph: bool = False) -> Product:

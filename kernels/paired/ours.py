@@ -11,6 +11,7 @@ from cutile import KernelError, KernelOp, api, tf32
 from cutile.bench import DeviceArm
 from kernels.gemm import gemm
 from kernels.gemm_choice import Choice, choose, how_they_lie, may_be_halved
+from kernels.gemm_fused import gemm_fused
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
 from kernels.paired.cases import Product
 from kernels.paired.operands import DTYPES, RESULTS, Operands
@@ -43,6 +44,7 @@ class OurArm:
         lie = "otherwise" if case.batch else how_they_lie(sets[0].x, sets[0].y)
         dtype = tf32 if case.operand == "tf32" else sets[0].x.dtype
         facts: Any = {"batch": max(case.batch, 1), "lie": lie, "halves": may_be_halved(sets[0].x, sets[0].y, sets[0].z)}
+        facts["fast"] = case.fast
         self.choice = tile or choose(case.m, case.n, case.k, dtype, device, **facts)
 
         def record(scope: Scope) -> None:
@@ -86,6 +88,10 @@ def product(case: Product, each: Operands, choice: Choice) -> KernelOp:
         return stacked(each.x, each.y, each.z.reshape((-1, each.z.shape[2])).mut.partition(tile), choice)
     if case.batch:
         return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
-    kernel = {"int8": gemm_integers, "tf32": gemm_tf32}.get(case.operand, gemm)
-    op = kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)
+    if case.fast:
+        leave = {"BIAS": 0, "RESIDUAL": 0, "FAST_ACC": 1}
+        op = gemm_fused(each.z.mut.partition(tile), each.x, each.y, each.y, each.y, BK=choice.depth, **leave)
+    else:
+        kernel = {"int8": gemm_integers, "tf32": gemm_tf32}.get(case.operand, gemm)
+        op = kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)
     return op if choice.options is None else op.compile_options(choice.options)

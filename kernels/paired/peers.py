@@ -143,7 +143,7 @@ def _torch(case: Product, sets: Sequence[Operands]) -> Arm:
             one = torch.ones((), device="cuda")
             calls.append(
                 lambda x=x, y=y, one=one: torch._scaled_mm(
-                    x, y, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=not case.promoted
+                    x, y, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=case.fast
                 )
             )
         else:

@@ -128,6 +128,10 @@ BODIES: dict[str, str] = {
     "store_wrong_dtype": "y.store(ct.convert_tile(y.load(), ct.f16))",
     "store_wrong_shape": "y.store(ct.reshape(y.load(), (4, 2)))",
     "mma_shapes": "t = y.load().reshape((2, 4))\nct.mma(t, t, ct.constant(0.0, (2, 4), f32))",
+    "mma_fast_sums_of_f16": "t = ct.constant(1.0, (16, 16), ct.f16)\n"
+    "ct.mma(t, t, ct.constant(0.0, (16, 16), f32), use_fast_acc=True)",
+    "mma_fast_sums_by_number": "t = ct.constant(1.0, (16, 16), ct.f8e4m3fn)\n"
+    "ct.mma(t, t, ct.constant(0.0, (16, 16), f32), use_fast_acc=1)",
     "mma_accumulator": "t = y.load().reshape((2, 4))\nct.mma(t, t.transpose(), ct.constant(0.0, (2, 2), ct.f64))",
     "reduce_axis": "t = ct.reduce_sum(y.load(), 1)",
     "reshape_count": "t = y.load().reshape((3, 3))",

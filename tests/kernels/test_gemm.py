@@ -102,9 +102,10 @@ def test_products_of_small_floats() -> None:
     rounded = tf32_matmul(on_device(x), on_device(y).transpose()).sync().to_numpy().sync()
     assert 1e-5 < relative_error(rounded, x.astype(np.float64) @ y.T) < 1e-3
     a, b = (each.astype(f8e4m3fn.numpy) for each in (x, y))
-    made = matmul(on_device(a), on_device(b).transpose()).sync()
-    assert made.dtype is bf16
-    assert relative_error(made.to_numpy().sync(), a.astype(np.float64) @ b.T.astype(np.float64)) < TOLERANCE[bf16]
+    for fast in (False, True):
+        made = matmul(on_device(a), on_device(b).transpose(), use_fast_acc=fast).sync()
+        assert made.dtype is bf16
+        assert relative_error(made.to_numpy().sync(), a.astype(np.float64) @ b.T.astype(np.float64)) < TOLERANCE[bf16]
 
 
 @pytest.mark.usefixtures("_device")

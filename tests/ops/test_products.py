@@ -128,6 +128,18 @@ def test_a_loop_of_products_in_every_orientation(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("b", [f8e4m3fn, f8e5m2], ids=lambda each: each.name)
+def test_fast_sums(b: DTypeLike, backend: str) -> None:
+    x, y = draw(f8e4m3fn, (112, 272), 1), draw(b, (272, 80), 2)
+    text = LOOP.replace("BK", "32").replace("ACC", "f32").replace(", acc)", ", acc, use_fast_acc=True)")
+    with on(backend):
+        right = put(np.ascontiguousarray(y.T), b).transpose()
+        out = api.full(7, (112, 80), f32).sync()
+        got = kernel(text)(out.partition((64, 64)), put(x, f8e4m3fn), right).sync().z.unpartition().to_numpy().sync()
+    assert_close(got, values(x, f8e4m3fn), values(y, b), np.zeros((112, 80)), bound_of(b, f32, backend))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("a", "b", "acc"), [(f16, f16, f32), (f32, f32, f32), (i8, u8, i32), (f64, f64, f64)], ids=lambda each: each.name
 )

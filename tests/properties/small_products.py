@@ -169,6 +169,11 @@ def _fused(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
     return gemm_fused(z, x, y, bias, residual, BK=BK, BIAS=1, RESIDUAL=1, ACTIVATION=1)
 
 
+def _fast(z: Any, x: ct.Tensor, y: ct.Tensor, *, BK: int) -> ct.KernelOp:
+    """With all sums left to the tensor cores."""
+    return gemm_fused(z, x, y, y, y, BK=BK, BIAS=0, RESIDUAL=0, FAST_ACC=1)
+
+
 def _with_one_and_two(x: Array, y: Array) -> Array:
     """The meaning of that."""
     return np.maximum(x @ y + 1, 0) + 2
@@ -242,6 +247,7 @@ CASES = (
     Small("fp8, along K", (200, 264, 272), (128, 256, 128), f8e4m3fn, bf16, y=COLUMNS),
     Small("fp8, many steps", (200, 264, 1296), (128, 192, 128), f8e4m3fn, bf16, x=WIDE, y=COLUMNS),
     Small("fp8, many steps, right across K", (264, 208, 1312), (192, 128, 128), f8e4m3fn, bf16),
+    Small("fp8, fast sums", (200, 264, 1296), (128, 256, 128), f8e4m3fn, bf16, x=WIDE, y=COLUMNS, make=_fast),
     Small("fp8, right across K", (70, 96, 144), (64, 64, 64), f8e4m3fn, bf16),
     Small("int8, along K", (200, 264, 272), (128, 256, 128), i8, i32, y=COLUMNS, make=gemm_integers),
     Small("int8, right across K", (70, 96, 144), (64, 64, 64), i8, i32, make=gemm_integers),

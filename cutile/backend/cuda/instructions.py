@@ -40,6 +40,7 @@ class Instructions:
         groups: warp groups that share the rows.
         swapped: whether the operands change places.
         crosswise: whether the left operand lies across K, and is read by threads.
+        fast: whether all sums are left to the tensor cores, whatever they add in.
     """
 
     form: Form | None
@@ -48,6 +49,7 @@ class Instructions:
     groups: int
     swapped: bool
     crosswise: bool
+    fast: bool
 
     @property
     def sums(self) -> int:
@@ -57,7 +59,7 @@ class Instructions:
     @property
     def apart(self) -> bool:
         """Whether the tensor cores add in fewer bits than f32 has, so that some products are added up at a time."""
-        return self.form is not None and self.form.promoted
+        return self.form is not None and self.form.promoted and not self.fast
 
     def promoted(self, depth: int) -> tuple[int, int]:
         """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
@@ -92,7 +94,7 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
     tall, wide = (columns, whole(rows)) if swapped else (rows, columns)
     groups = _of_outer(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swapped else "rows")
-    made = Instructions(form, tall, wide, groups, swapped, crosswise)
+    made = Instructions(form, tall, wide, groups, swapped, crosswise, product.use_fast_acc)
     if crosswise:
         twice = not made.apart or made.sums <= MOST_TWICE
         require(twice, f"a thread would hold {made.sums} sums twice, and has registers for {MOST_TWICE}")

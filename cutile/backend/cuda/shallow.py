@@ -71,7 +71,7 @@ def halved(function: Function, wanted: set[Key]) -> Function:
                 _half(chain, axis, half, rewriter.builder) for chain, axis in zip(chains, (1, 0), strict=True)
             )
             rewriter.builder.location = op.location
-            acc = rewriter.builder.value(Mma(a=left, b=right, acc=acc))
+            acc = rewriter.builder.value(Mma(a=left, b=right, acc=acc, use_fast_acc=op.use_fast_acc))
         return acc
 
     return dce(rewrite(function, rule))

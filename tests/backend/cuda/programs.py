@@ -34,9 +34,10 @@ BLACKWELL = Target("cuda", "sm_100a")
 
 
 def shipped(kernel: Any, parameters: dict[str, Type], **generics: Any) -> Function:
-    """The IR of a shipped kernel after the neutral passes."""
+    """The IR of a shipped kernel after the neutral passes; generics that are not given have their defaults."""
     function = kernel.__wrapped__
-    return run_passes(build(function, take_source(function), parameters, generics).function)
+    every: dict[str, Any] = {**(function.__kwdefaults__ or {}), **generics}
+    return run_passes(build(function, take_source(function), parameters, every).function)
 
 
 def written(text: str, parameters: dict[str, Type], **generics: Any) -> Function:

@@ -43,6 +43,7 @@ PRODUCTS: dict[str, tuple[Any, DTypeLike, DTypeLike, bool, dict[str, Any]]] = {
     "stacked": (gemm_stacked, bf16, bf16, False, {"TALL": 4}),
     "tf32": (gemm_tf32, f32, f32, True, {}),
     "fp8": (gemm, f8e4m3fn, bf16, True, {}),
+    "fp8, fast sums": (gemm_fused, f8e4m3fn, bf16, True, {"BIAS": 0, "RESIDUAL": 0, "FAST_ACC": 1}),
     "int8": (gemm_integers, i8, i32, True, {}),
 }
 

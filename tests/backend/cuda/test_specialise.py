@@ -28,13 +28,12 @@ from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.cuda.store_model import check_stores
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, u8
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, TensorType, Type
 from cutile.ir.verify import verify
-from cutile.ops.arith import Mul
 from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
 from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
@@ -507,75 +506,6 @@ def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
 def fused_types() -> dict[str, Type]:
     x = tensor(2, f16)
     return {"x": x, "y": x, "bias": x, "more": x}
-
-
-def eights(x: DTypeLike, y: DTypeLike, sums: str, columns: int = 256) -> Function:
-    """A product of 8-bit operands, both contiguous along K."""
-    text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", f"ct.{sums}")
-    turned: dict[str, Type] = {"x": tensor(2, x), "y": column_major(y)}
-    return written(text, types(**turned, z=mut(128, columns, dtype=i32 if sums == "i32" else bf16)))
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "instruction"),
-    [(f8e4m3fn, f8e4m3fn, "QGMMA.64"), (f8e5m2, f8e4m3fn, "QGMMA.64"), (i8, u8, "IGMMA.64")],
-    ids=str,
-)
-def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: str, tmp_path: Path) -> None:
-    function = eights(x, y, "i32" if x is i8 else "f32")
-    made = lowered(function)
-    assert check_function(made) > 10
-    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
-    assert product.promoted == (
-        0 if x is i8 else 128
-    )  # sums of fp8 go to f32 on the way, half of the columns at a time
-    built = compiled(function)
-    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-    assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
-
-
-def test_sums_of_8_bit_floats_go_to_f32_every_few_steps(tmp_path: Path) -> None:
-    function = eights(f8e4m3fn, f8e4m3fn, "f32", 192)
-    made = lowered(function)
-    assert check_function(made) > 10
-    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
-    loops = [op for op in made.walk() if isinstance(op, For)]
-    (turns,) = (each for each in loops if product in each.body.operations)
-    (steps,) = (each for each in loops if turns in each.body.operations)
-    assert len(product.added) == 1
-    step = next(op for op in made.walk() if op.results and op.results[0] is steps.step)
-    assert isinstance(step, Mul)
-    built = compiled(function)
-    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-    found = instructions(built, tmp_path)
-    assert found["FADD"] == 96
-
-
-def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
-    text = GEMM.replace("mma(a, b,", "mma(ct.convert_tile(a, ct.tf32), ct.convert_tile(b, ct.tf32),")
-    text = text.replace("64)", "32)").replace("(64,", "(32,")
-    given = types((128, 256), x=tensor(2, f32), y=column_major(f32), z=mut(128, 256))
-    made = source(written(text, given))
-    assert [each.map.rounded for each in made.parameters if each.map is not None] == [True, True]
-    built = compiled(written(text, given))
-    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-    assert any(each.startswith("HGMMA.64") for each in instructions(built, tmp_path))
-    assert "lies across K" in refusal(written(text, given | {"x": column_major(f32), "y": tensor(2, f32)}))
-
-
-@pytest.mark.parametrize(("dtype", "instruction"), [(i8, "IGMMA.64"), (u8, "IGMMA.64")], ids=str)
-def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str, tmp_path: Path) -> None:
-    text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", "ct.i32")
-    turned: dict[str, Type] = {"x": tensor(2, dtype), "y": column_major(dtype), "z": mut(128, 256, dtype=i32)}
-    function = written(text, types(**turned))
-    built = compiled(function)
-    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-    assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
-    across = written(text, types(**turned | {"x": column_major(dtype), "y": tensor(2, dtype)}))
-    why = f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places"
-    assert refusal(across) == why
-    odd = written(text, types(**turned | {"z": mut(128, 200, dtype=i32)}))
-    assert "200 columns: a multiple of 16 up to 256 is wanted" in refusal(odd)
 
 
 def test_waits_that_last_too_long_end_the_kernel_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Products of 8 bits and of tf32 by warp groups: which instructions, and what becomes of sums that lack bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutile.backend.cuda.ops import GroupMma
+from cutile.backend.cuda.ring_model import check_function
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8
+from cutile.ir.control import For
+from cutile.ir.core import Function
+from cutile.ir.types import Type
+from cutile.ops.arith import Mul
+from kernels.gemm_fused import gemm_fused
+from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, source, written
+from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
+from tests.support.programs import mut, tensor
+
+
+def eights(x: DTypeLike, y: DTypeLike, sums: str, columns: int = 256) -> Function:
+    """A product of 8-bit operands, both contiguous along K."""
+    text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", f"ct.{sums}")
+    turned: dict[str, Type] = {"x": tensor(2, x), "y": column_major(y)}
+    return written(text, types(**turned, z=mut(128, columns, dtype=i32 if sums == "i32" else bf16)))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "instruction"),
+    [(f8e4m3fn, f8e4m3fn, "QGMMA.64"), (f8e5m2, f8e4m3fn, "QGMMA.64"), (i8, u8, "IGMMA.64")],
+    ids=str,
+)
+def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: str, tmp_path: Path) -> None:
+    function = eights(x, y, "i32" if x is i8 else "f32")
+    made = lowered(function)
+    assert check_function(made) > 10
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    assert product.promoted == (
+        0 if x is i8 else 128
+    )  # sums of fp8 go to f32 on the way, half of the columns at a time
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
+
+
+def test_sums_of_8_bit_floats_go_to_f32_every_few_steps(tmp_path: Path) -> None:
+    function = eights(f8e4m3fn, f8e4m3fn, "f32", 192)
+    made = lowered(function)
+    assert check_function(made) > 10
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    loops = [op for op in made.walk() if isinstance(op, For)]
+    (turns,) = (each for each in loops if product in each.body.operations)
+    (steps,) = (each for each in loops if turns in each.body.operations)
+    assert len(product.added) == 1
+    step = next(op for op in made.walk() if op.results and op.results[0] is steps.step)
+    assert isinstance(step, Mul)
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    found = instructions(built, tmp_path)
+    assert found["FADD"] == 96
+
+
+@pytest.mark.parametrize("columns", [192, 256])
+def test_fast_sums_of_8_bit_floats_are_left_to_the_tensor_cores(columns: int, tmp_path: Path) -> None:
+    x, y, z = tensor(2, f8e4m3fn), column_major(f8e4m3fn), mut(128, columns, dtype=bf16)
+    given: dict[str, Type] = {"z": z, "x": x, "y": y, "bias": tensor(1, bf16), "residual": tensor(2, bf16)}
+    function = shipped(gemm_fused, given, BK=128, BIAS=0, RESIDUAL=0, FAST_ACC=1)
+    made = lowered(function)
+    assert check_function(made) > 10
+    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    assert product.promoted == 0
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    found = instructions(built, tmp_path)
+    assert any(each.startswith("QGMMA.64") for each in found)
+    assert "FADD" not in found
+
+
+def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
+    text = GEMM.replace("mma(a, b,", "mma(ct.convert_tile(a, ct.tf32), ct.convert_tile(b, ct.tf32),")
+    text = text.replace("64)", "32)").replace("(64,", "(32,")
+    given = types((128, 256), x=tensor(2, f32), y=column_major(f32), z=mut(128, 256))
+    made = source(written(text, given))
+    assert [each.map.rounded for each in made.parameters if each.map is not None] == [True, True]
+    built = compiled(written(text, given))
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith("HGMMA.64") for each in instructions(built, tmp_path))
+    assert "lies across K" in refusal(written(text, given | {"x": column_major(f32), "y": tensor(2, f32)}))
+
+
+@pytest.mark.parametrize(("dtype", "instruction"), [(i8, "IGMMA.64"), (u8, "IGMMA.64")], ids=str)
+def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str, tmp_path: Path) -> None:
+    text = GEMM.replace("64)", "128)").replace("(64,", "(128,").replace("ct.f32", "ct.i32")
+    turned: dict[str, Type] = {"x": tensor(2, dtype), "y": column_major(dtype), "z": mut(128, 256, dtype=i32)}
+    function = written(text, types(**turned))
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith(instruction) for each in instructions(built, tmp_path))
+    across = written(text, types(**turned | {"x": column_major(dtype), "y": tensor(2, dtype)}))
+    why = f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places"
+    assert refusal(across) == why
+    odd = written(text, types(**turned | {"z": mut(128, 200, dtype=i32)}))
+    assert "200 columns: a multiple of 16 up to 256 is wanted" in refusal(odd)
