@@ -57,16 +57,21 @@ class Instructions:
         return self.tall * self.wide // (GROUP * self.groups)
 
     @property
+    def by_instruction(self) -> bool:
+        """Whether the sums are where an instruction leaves those of the tile: a warp has sixteen of its rows."""
+        return self.form is not None and not (self.swapped or self.crosswise)
+
+    @property
     def apart(self) -> bool:
         """Whether the tensor cores add in fewer bits than f32 has, so that some products are added up at a time."""
         return self.form is not None and self.form.promoted and not self.fast
 
-    def promoted(self, depth: int) -> tuple[int, int]:
+    def promoted(self, depth: int, *, by_turns: bool) -> tuple[int, int]:
         """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
-        registers for."""
+        registers for. Turns only if `by_turns`."""
         if not self.apart:
             return 0, 0
-        if self.sums <= MOST_TWICE:
+        if self.sums <= MOST_TWICE and by_turns:
             return 0, max(1, TOGETHER // depth)
         down = self.tall // (ROWS * self.groups)
         fitting = (each for each in range(8, self.wide + 1, 8) if self.wide % each == 0)

@@ -35,7 +35,7 @@ from cutile.backend.cuda.specialised import Specialised
 from cutile.backend.cuda.split import MOST_PIECES, why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
-from cutile.dtypes import bf16, f16
+from cutile.dtypes import bf16, f16, i32
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
@@ -93,8 +93,11 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     needed = needed_to_load(loop, (left, right), asserts, definitions)
     accumulator = _accumulator(function, loop, product, how, left, right)
     pieces = min(options.num_pieces or 1, MOST_PIECES)
+    counts = loop.start.tile.dtype  # numbers that plans make of turns are i32, and may be less than none
     whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups, pieces)
-    store = None if swapped or how.crosswise else _bulk_store(function, (rows, columns))
+    if not whole_for and counts is not i32:
+        whole_for = f"the loop counts in {counts}, and pieces in i32"
+    store = _bulk_store(function, (rows, columns)) if how.by_instruction else None
     if solo:
         _require_alone(how, asserts, store, cluster, moving)
         accumulator = alone.alone_accumulator((rows, columns))
@@ -103,11 +106,11 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         whole_for = "warp groups have tile blocks of their own"
     parts = 0 if whole_for else parts_nearby(function, loop, accumulator, pieces)
     trails = (
-        (store is not None and groups == trailing.GROUPS and cluster == 1)
+        (store is not None and groups == trailing.GROUPS and cluster == 1 and counts is i32)
         and not (solo or how.form is None or how.apart or not whole_for)
         and trailing.may_trail(function, loop, store, how.sums, _staged(columns).count)
     )
-    promoted, together = how.promoted(product.a.tile.shape[1])
+    promoted, together = how.promoted(product.a.tile.shape[1], by_turns=counts is i32)
     found = Specialised(
         loop=loop,
         product=product,

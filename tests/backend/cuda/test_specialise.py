@@ -16,6 +16,7 @@ from cutile.backend.cuda.ops import (
     BulkStore,
     GroupMma,
     Opaque,
+    Pack,
     Part,
     Registers,
     RingStart,
@@ -28,7 +29,7 @@ from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.cuda.store_model import check_stores
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i16, i32, i64, u32
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function
 from cutile.ir.text import print_function
@@ -146,6 +147,32 @@ def test_the_copy_engine_stores_no_tiles_but_those_like_the_sums(what: str, tile
     made = lowered(written(SUMS.replace("WHAT", what), {"z": mut(*tile, dtype=bf16), "x": x, "y": x}))
     assert any(isinstance(op, Roles) for op in made.walk())
     assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
+
+
+def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
+    """Of a product of f32 threads hold other elements than an instruction of a warp group leaves them."""
+    x = tensor(2, f32)
+    for tile in ((64, 64), (64, 128), (128, 128)):
+        made = written(GEMM.replace("64", "32"), types(tile, x=x, y=x))
+        assert refusal(made) == ""
+        assert [type(op) for op in lowered(made).walk() if isinstance(op, Store | BulkStore)] == [Store]
+    assert_clean(compiled(made))
+
+
+@pytest.mark.parametrize("counts", [i64, i16, u32], ids=str)
+def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
+    """But then turns are not reckoned with, in i32, to write results under products, or to divide them."""
+    made = written(GEMM, types((128, 128), n=scalar(counts)))
+    plan = lowered(made)
+    assert check_function(plan) > 10
+    assert not any(isinstance(op, Pack) for op in plan.walk())
+    assert_clean(compiled(made))
+    small = lowered(written(GEMM, types((64, 64), n=scalar(counts))), num_pieces=4)
+    assert small.facts["divided"] == f"no: the loop counts in {counts}, and pieces in i32"
+    others: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
+    eights = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counts), **others)))
+    assert check_function(eights) > 10
+    assert [op.promoted > 0 for op in eights.walk() if isinstance(op, GroupMma)] == [True]
 
 
 def test_a_result_of_one_axis_may_be_that_of_a_cluster() -> None:
