@@ -66,8 +66,6 @@ def in_parts(function: Function, loop: For, count: int) -> For | None:
     """
     operations = function.body.operations
     after = operations[operations.index(loop) + 1 :]
-    if any(op.results and op.result.tile.is_scalar and _of_tiles(op) for op in after if len(op.results) == 1):
-        return None
     builder = Builder(Block())
     ends = [builder.constant(each) for each in (0, count, 1)]
     part = Value(TileType(i32), "part")
@@ -116,10 +114,12 @@ class _Cut:
         self._store(self._stores())
 
     def _stores(self) -> list[StoreMut]:
-        """The stores, having checked that nothing else is done that the pieces would leave out."""
+        """The stores, having checked that nothing else is done that the pieces would leave out, or need whole."""
         stores = [op for op in self._after if isinstance(op, StoreMut)]
         stored = {op.x for op in stores}
         for op in self._after:
+            if any(value.tile.is_scalar for value in op.results) and _of_tiles(op):
+                raise _CannotCut
             if op.regions or (isinstance(op, LoadTile | LoadMut) and op.operands[0] in stored):
                 raise _CannotCut
             if op.effect > Effect.READ and not isinstance(op, StoreMut | Assert):

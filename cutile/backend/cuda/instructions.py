@@ -68,11 +68,16 @@ class Instructions:
 
     def promoted(self, depth: int, *, by_turns: bool) -> tuple[int, int]:
         """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
-        registers for. Turns only if `by_turns`."""
+        registers for. Turns only if `by_turns`.
+
+        Raises:
+            Refused: the left operand is read by threads, which multiply all columns at a time.
+        """
         if not self.apart:
             return 0, 0
         if self.sums <= MOST_TWICE and by_turns:
             return 0, max(1, TOGETHER // depth)
+        require(not self.crosswise, "8-bit floats that lie across K are added up some turns at a time, counted in i32")
         down = self.tall // (ROWS * self.groups)
         fitting = (each for each in range(8, self.wide + 1, 8) if self.wide % each == 0)
         return max(each for each in fitting if down * each // 2 <= MOST_APART), 0

@@ -180,7 +180,7 @@ class _Walk:
         elif isinstance(op, Elected):
             self._known[op.result] = True
         elif isinstance(op, Turns):
-            self._known[op.result] = self._turns
+            self._known[op.result] = len(self._range(op))
         elif isinstance(op, FirstTurn):
             self._known[op.result] = self._group * self._number(op.turns)
         elif isinstance(op, NumTileBlocks):
@@ -201,7 +201,8 @@ class _Walk:
         elif isinstance(op, Share):
             pieces = self._number(op.pieces)
             tile, piece = divmod(self._number(op.unit), pieces)
-            first, last = (self._turns * each // pieces for each in (piece, piece + 1))
+            whole = self._range(op)
+            first, last = (whole.start + len(whole) * each // pieces * whole.step for each in (piece, piece + 1))
             self._known.update(zip(op.results, (tile, piece, first, last), strict=True))
         elif isinstance(op, AddUp):
             self._known[op.results[1]] = self._number(op.piece) == self._number(op.pieces) - 1
@@ -239,9 +240,12 @@ class _Walk:
         elif isinstance(op, BulkStore):
             yield from _stored(op, self._layouts[op.attributes["layout"]])
 
+    def _range(self, op: For | Turns | Share) -> range:
+        return range(*(self._number(each) for each in (op.start, op.stop, op.step)))
+
     def _loop(self, op: For) -> Iterator[Event]:
         carried = [self._known.get(value) for value in op.carried]
-        for count in range(self._number(op.start), self._number(op.stop), self._number(op.step)):
+        for count in self._range(op):
             self._known[op.induction] = count
             self._carry(op.body.arguments[1:], carried)
             yield from self.events(op.body)

@@ -25,23 +25,23 @@ def check_stores(function: Function) -> None:
         return
     for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
         events = first_group(function, tiles, turns)
-        _check_places(events, tiles * turns)
+        _check_places(events)
         _check_pieces(events, tiles)
     if any(isinstance(op, DealOut) for op in function.walk()):
         pieces = int(function.facts["persistent"])
         for piece in (0, pieces - 1):
             events = first_group(function, 1, 2 * pieces, pieces, piece)
-            _check_places(events, 2)
+            _check_places(events)
             _check_sums(events)
 
 
-def _check_places(events: Sequence[Event], turns: int) -> None:
+def _check_places(events: Sequence[Event]) -> None:
     """That a place is written when what was there has been read, and the ring when all its turns are over."""
     under_way: list[tuple[bool, int]] = []
-    begun = running = 0
+    left, running = sum(event.what == "begin" for event in events), 0
     for event in events:
         if event.what == "begin":
-            begun, running = begun + 1, running + 1
+            left, running = left - 1, running + 1
         elif event.what == "finish":
             running = min(running, event.count)
         elif event.what == "store":
@@ -49,7 +49,7 @@ def _check_places(events: Sequence[Event], turns: int) -> None:
             if (event.in_ring, event.place) in under_way:
                 raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
             under_way.append((event.in_ring, event.place))
-            if event.in_ring and (running or begun < turns):
+            if event.in_ring and (running or left):
                 raise ProtocolError(f"piece {event.count} is written to a slot of the ring that is still in use")
 
 

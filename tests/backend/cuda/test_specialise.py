@@ -173,6 +173,17 @@ def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     eights = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counts), **others)))
     assert check_function(eights) > 10
     assert [op.promoted > 0 for op in eights.walk() if isinstance(op, GroupMma)] == [True]
+    across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
+    assert "lie across K are added up some turns at a time, counted in i32" in refusal(across)
+
+
+def test_a_number_made_of_all_sums_is_not_cut() -> None:
+    """What follows the loop is done for some columns at a time where it may be, which a sum of all may not."""
+    text = SUMS.replace("WHAT", "acc * ct.reduce_sum(ct.reduce_sum(acc, 1), 0)").replace("64", "128")
+    x = tensor(2, bf16)
+    made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "x": x, "y": x}))
+    assert check_function(made) > 10
+    assert not any(isinstance(op, Part) for op in made.walk())
 
 
 def test_a_result_of_one_axis_may_be_that_of_a_cluster() -> None:

@@ -14,8 +14,19 @@ from cutile.backend.cuda.store_model import check_stores
 from cutile.dtypes import bf16, f8e4m3fn, f16
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op
-from tests.backend.cuda.programs import gemm_program, lowered
+from tests.backend.cuda.programs import gemm_program, lowered, written
 from tests.backend.cuda.test_products import fused, stacked
+from tests.support.programs import mut, tensor
+
+EVERY_OTHER = """
+def f(z: Mut, x: Tensor, y: Tensor):
+    part_x, part_y = x.partition((128, 64)), y.partition((64, 256))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (128, 256), ct.f32)
+    for k in range(1, ct.num_tiles(part_x, 1), 2):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
 
 Kind = TypeVar("Kind", bound=Op)
 TRAILING = ((128, 256), (128, 192), (128, 128), (256, 128), (128, 64))
@@ -76,6 +87,12 @@ def test_one_piece_is_written_under_each_of_the_first_products() -> None:
 )
 def test_other_results_are_written_at_once(made: Function, options: dict[str, Any]) -> None:
     assert not of_kind(lowered(made, **options), Pack)
+
+
+def test_a_loop_may_count_by_more_than_one() -> None:
+    made = lowered(written(EVERY_OTHER, {"z": mut(128, 256, dtype=bf16), "x": tensor(2, bf16), "y": tensor(2, bf16)}))
+    assert of_kind(made, Pack)
+    assert check_function(made) > 10
 
 
 def test_batches_put_their_results_off_too() -> None:
