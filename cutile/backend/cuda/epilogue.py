@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutile.backend.cuda.ops import AddNearby, Part, StorePart
+from cutile.backend.cuda.placement import ELEMENTWISE
 from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
@@ -27,8 +28,6 @@ from cutile.ops.debug import Assert
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Reshape
-
-_BY_ELEMENT = ("arith", "math", "compare", "cast")
 
 
 class _CannotCut(Exception):
@@ -157,7 +156,7 @@ class _Cut:
         location = op.location
         if isinstance(op, Constant):
             made: Op = Constant(value=op.value, dtype=op.dtype, shape=shape)
-        elif family(type(op)) in _BY_ELEMENT:
+        elif family(type(op)) in ELEMENTWISE:
             operands = [x if x.tile.is_scalar else self._piece(x, axis) for x in op.operands]
             made = op.copy_with(operands, (), ())
         elif isinstance(op, Broadcast):

@@ -127,6 +127,7 @@ class Placement:
         for op in self._operations:
             self._join(op)
         self._anchor_products()
+        self._anchor_rows()
         self._anchor_memory(loads=True)
         self._propagate()
         self._anchor_accesses()
@@ -178,6 +179,25 @@ class Placement:
                 self._set(op.result, self._accumulators[id(op)])
             elif isinstance(op, Mma):
                 self._set(op.result, self.accumulator(op))
+
+    def _anchor_rows(self) -> None:
+        """What is loaded to be broadcast over a product's sums lies as these do. Each thread loads what it needs, which
+        its neighbours need too, and waits for no other to hand it over."""
+        loaded = {self._groups.find(op.result) for op in self._operations if isinstance(op, LoadTile | LoadMut)}
+        reshapes = {self._groups.find(op.result): op for op in self._operations if isinstance(op, Reshape)}
+        for op in self._operations:
+            target = self.find(op.result) if isinstance(op, Broadcast) else None
+            if not isinstance(op, Broadcast) or target is None:
+                continue
+            value, layout = op.x, broadcast_source(op, target)
+            while is_tile(value) and self._groups.find(value) not in loaded:
+                reshape = reshapes.get(self._groups.find(value))
+                kept = same_but_ones(layout, reshape.x.tile.shape) if reshape is not None else None
+                if reshape is None or kept is None:
+                    break
+                value, layout = reshape.x, kept
+            else:
+                self._set(value, layout)
 
     def _anchor_memory(self, loads: bool) -> None:
         """Coalesced blocks for every group that touches memory: the widest access any of its members allows."""
