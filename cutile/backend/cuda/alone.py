@@ -11,6 +11,7 @@ tile's rows, twice as many as where groups share a tile. Not where a block has o
 
 from __future__ import annotations
 
+from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.placement import Placement, is_tile
@@ -25,8 +26,10 @@ WARPS = 4
 """That a tile block has."""
 MOST_SUMS = 192
 """Of a thread; with these and what a conversion needs, nothing spills."""
+NARROW = 16
+"""Columns for which what else follows the loop is done at a time, so that nothing spills there either."""
 MOST_BESIDE_MORE = 112
-"""The same where more than a conversion follows the loop."""
+"""Sums of a thread where it cannot be done so."""
 
 
 def alone_accumulator(shape: tuple[int, int]) -> Layout:
@@ -40,15 +43,21 @@ def alone_accumulator(shape: tuple[int, int]) -> Layout:
     return Layout(shape, one.register, one.lane, (*one.warp, (0, 0)), one.repeat)
 
 
+def goes_narrow(function: Function, loop: For) -> bool:
+    """Whether more than a conversion follows the loop of products, and can be done for a few columns at a time."""
+    return cut(function, loop, NARROW) is not function
+
+
 def why_not_alone(function: Function, loop: For, product: Mma, accumulator: Layout) -> str | None:
     """Why groups cannot have tile blocks of their own; None where they can."""
     after = function.body.operations[function.body.operations.index(loop) + 1 :]
     rows, columns = product.acc.tile.shape
     sums = rows * columns // GROUP
-    more = [op for op in after if op.results and is_tile(op.result) and not isinstance(op, Convert)]
-    most = MOST_BESIDE_MORE if more else MOST_SUMS
+    more = any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in after)
+    whole = more and not goes_narrow(function, loop)
+    most = MOST_BESIDE_MORE if whole else MOST_SUMS
     if sums > most:
-        beside = " beside what follows the loop" if more else ""
+        beside = " beside what follows the loop" if whole else ""
         return f"a thread of a group alone would hold {sums} sums, and has registers for {most}{beside}"
     for op in after:
         if not by_element(op):

@@ -55,10 +55,14 @@ class Multiplying(TrailingStore):
 
     @property
     def _starts_blank(self) -> bool:
-        """Whether the first product may take the place of the sums, since they start from zeros."""
+        """Whether the first product may take the place of the sums, since they start from zeros.
+
+        Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
+        where the sums of one tile have been done with and those of the next have not begun.
+        """
         start = self._definitions.get(self._plan.loop.carried[0])
         apart = self._plan.promoted or self._plan.together
-        return isinstance(start, Constant) and start.value == 0 and not apart
+        return isinstance(start, Constant) and start.value == 0 and not apart and not self._plan.narrow
 
     def _first_sums(self, loop: For) -> Value:
         """What the sums start from, in registers that the compiler does not make anew within the loop."""
@@ -127,7 +131,8 @@ class Multiplying(TrailingStore):
         """Some turns at a time, whose products the tensor cores add up apart from the sums.
 
         Of two groups the second one has fewer turns the first time, so that from there on the one multiplies while the
-        other waits for its products and adds them.
+        other waits for its products and adds them. What the first product of some turns replaces is what the last ones
+        left: registers that nobody sets would be taken for used from the kernel's begin to its end.
         """
         builder, plan = self._builder, self._plan
         start, stop, step = bounds
@@ -140,18 +145,18 @@ class Multiplying(TrailingStore):
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
         before = self._current_turn
         first, acc, turn = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "turn")
+        apart = Value(sums.type, "apart")
         self._turn = turn
-        with builder.block(first, acc, turn) as body:
+        with builder.block(first, acc, apart, turn) as body:
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
-            apart = self._add(Blank(dtype=sums.tile.dtype, shape=sums.tile.shape), layout=layout).result
             within = first if begin is start else builder.value(Max(x=first, y=start))
-            apart = self._turns(apart, [within, beyond, step], fresh=True)
-            added = self._add(Add(x=acc, y=apart), layout=layout).result
-            builder.yield_(added, self._current_turn)
+            made = self._turns(apart, [within, beyond, step], fresh=True)
+            added = self._add(Add(x=acc, y=made), layout=layout).result
+            builder.yield_(added, made, self._current_turn)
         builder.location = plan.loop.location
-        made = self._add(For(start=begin, stop=stop, step=many, carried=(sums, before), body=body))
-        self._turn = made.results[1]
-        return made.results[0]
+        done = self._add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
+        self._turn = done.results[2]
+        return done.results[0]
 
     def _outer_turns(self, loop: For, bounds: list[Value]) -> Value:
         """Turns of products by fused multiply-adds. Each warp gives up a slot as soon as it has read it."""

@@ -136,6 +136,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         pieces=pieces,
         parts=parts,
         trailing=trails,
+        narrow=solo and alone.goes_narrow(function, loop),
     )
     slots, buffers = _room(found, arch)
     return replace(found, slots=slots, buffers=buffers)
@@ -184,12 +185,12 @@ def _staged(columns: int) -> Panels:
 def _room(found: Specialised, arch: Architecture) -> tuple[int, int]:
     """The slots of the ring, and the places of each warp for what is stored: as many as shared memory takes."""
     rows, columns = found.product.acc.tile.shape
-    staged = _staged(columns) if found.store is not None else None
+    span = found.span if found.store is not None else 0
     together = 1 if found.alone else found.groups
-    pieces = rows // (ROWS * together) * staged.count if staged is not None else 0
+    pieces = rows // (ROWS * together) * columns // span if span else 0
     most = slots_wanted(found.left.load, found.right.load, MOST_SLOTS)
-    for buffers in range(min(pieces, MOST_BUFFERS), 0, -1) if staged is not None else [0]:
-        beside = max(buffers * found.groups * staged.panel_bytes if staged is not None else 0, found.nearby_bytes)
+    for buffers in range(min(pieces, MOST_BUFFERS), 0, -1) if span else [0]:
+        beside = max(buffers * found.groups * ROWS * span * 2, found.nearby_bytes)
         slots = min(most, (arch.shared_bytes - ALIGNMENT - beside) // found.slot_bytes)
         if slots >= min(GOOD_SLOTS, most) or (buffers <= 1 and slots >= 2):
             return slots, buffers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cutile.backend.cuda.alone import NARROW
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.operand import Operand
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
@@ -55,6 +56,7 @@ class Specialised:
         parts: of a tile's columns that the thread blocks of these, which are a cluster, add up (`nearby.py`); 0 where
             they are none.
         trailing: whether a result is written during the next tile block's products (`trailing.py`).
+        narrow: whether fewer columns than usual are done with at a time, for want of registers.
     """
 
     loop: For
@@ -81,6 +83,7 @@ class Specialised:
     pieces: int = 1
     parts: int = 0
     trailing: bool = False
+    narrow: bool = False
 
     @property
     def nearby_bytes(self) -> int:
@@ -104,7 +107,12 @@ class Specialised:
         columns = self.product.acc.tile.shape[1]
         if self.by_fma:
             return self.accumulator.core[1]
-        return Panels(columns, 1, 2, k_major=False).span if columns % 16 == 0 else columns
+        return self.span if columns % 16 == 0 else columns
+
+    @property
+    def span(self) -> int:
+        """Columns that the copy engine stores at a time."""
+        return Panels(NARROW if self.narrow else self.product.acc.tile.shape[1], 1, 2, k_major=False).span
 
     @property
     def ends_in_ring(self) -> bool:
@@ -115,8 +123,7 @@ class Specialised:
     @property
     def store_panels(self) -> Panels:
         """What one warp stores at a time, as a tile in panels: some columns of its rows of the result."""
-        panels = Panels(self.product.acc.tile.shape[1], WARP_ROWS, 2, k_major=False)
-        return Panels(panels.span, WARP_ROWS, 2, k_major=False)
+        return Panels(self.span, WARP_ROWS, 2, k_major=False)
 
     @property
     def store_map(self) -> TensorMap:
