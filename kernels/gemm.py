@@ -6,7 +6,7 @@ import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
-from kernels.gemm_choice import choose, how_they_lie, may_be_halved
+from kernels.gemm_choice import Facts, choose, how_they_lie, may_be_halved
 from kernels.gemm_fused import ACTIVATIONS, Activation, gemm_fused
 
 
@@ -62,14 +62,9 @@ def matmul(
                [ 8., 14.]], dtype=float32)
     """
     m, n = _shape(x, y, bias, residual)
-    whole = residual is not None and x.device.arch != "sm_90a"  # where columns are not added piece by piece
-    lie = how_they_lie(x, y)
-    held = 2 if whole else 1
-    if lie.endswith("across") and x.dtype.bits == 8 and (bias is not None or residual is not None):
-        held = 4  # sums that lie so are not done with piece by piece
     plain = bias is None and residual is None and activation == "none" and not use_fast_acc
-    halves = plain and may_be_halved(x, y, out)
-    best = choose(m, n, x.shape[1], x.dtype, x.device, held=held, lie=lie, halves=halves, fast=use_fast_acc)
+    facts = facts_of(x, y, out, bias=bias is not None, residual=residual is not None, fast=use_fast_acc)
+    best = choose(m, n, x.shape[1], x.dtype, x.device, **facts)
     dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
     part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
     step = depth or best.depth
@@ -91,6 +86,18 @@ def matmul(
     if options is not None:
         op = op.compile_options(options)
     return op.first().unpartition()
+
+
+def facts_of(
+    x: ct.Tensor, y: ct.Tensor, out: ct.Tensor | None, *, bias: bool, residual: bool, fast: bool = False
+) -> Facts:
+    """What `choose` is told of a product's tensors, and of what follows it."""
+    lie = how_they_lie(x, y)
+    in_pieces = x.device.arch == "sm_90a" and lie != "otherwise"  # columns are done with one piece after the other
+    held = 2 if residual and not in_pieces else 1
+    if lie.endswith("across") and x.dtype.bits == 8 and (bias or residual):
+        held = 3  # sums that lie so are not
+    return {"held": held, "lie": lie, "halves": may_be_halved(x, y, out), "fast": fast}
 
 
 def _shape(x: ct.Tensor, y: ct.Tensor, bias: ct.Tensor | None, residual: ct.Tensor | None) -> tuple[int, int]:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypedDict
 
 from cuda_async import Device
 from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, tf32, u8
-from kernels.gemm_model import AMPERE, HOPPER, Choice, best
+from kernels.gemm_model import AMPERE, HOPPER, Chip, Choice, best, candidates
 
 EXACT = {(128, 128): 2.8e-6, (64, 128): 1.5e-6, (128, 64): 1.5e-6, (64, 64): 0.85e-6, (32, 64): 0.6e-6}
 """f32 on an H200, by fused multiply-adds: seconds of a step of 32 with a tile, as measured."""
@@ -26,10 +26,24 @@ PLAIN = Choice(128, 128, 32)
 BYTES = Choice(128, 128, 64)
 """8 bits, by tensor cores of single warps."""
 
+ROUNDED: dict[Lie, Choice] = {"along": Choice(128, 64, 32)}
+"""tf32 on sm_80, by the tensor cores of single warps: what is rounded in registers finds room beside the sums there."""
+ROUNDED_ACROSS = Choice(128, 128, 16)
+"""The same where an operand lies across K."""
+
 ALONG_K = (i8, u8, f8e4m3fn, f8e5m2, tf32)
 """What warp groups multiply only where an operand, at least, is contiguous along K."""
 
 EIGHTS = (f8e4m3fn, f8e5m2)
+
+
+class Facts(TypedDict):
+    """What `choose` is told of a product beside its extents."""
+
+    held: int
+    lie: Lie
+    halves: bool
+    fast: bool
 
 
 def choose(
@@ -63,28 +77,92 @@ def choose(
     """
     if device.kind != "cuda":
         return HOST
-    units, hopper = device.properties.multiprocessor_count, device.arch == "sm_90a"
+    units = device.properties.multiprocessor_count
+    model = _model(dtype, device.arch, held, lie, halves, fast)
+    if model is not None:
+        turned = model.turned  # what is multiplied is the transpose
+        found = best(*((n, m) if turned else (m, n)), k, model.chip, units, batch=batch, **model.facts)
+        return _turned(found) if turned else found
+    if _exact(dtype, device.arch, lie):
+        return best_exact(m, n, k, units, batch=batch)
+    return _by_single_warps(dtype, device.arch, lie)
+
+
+def every_choice(
+    dtype: type[DType],
+    arch: str,
+    *,
+    batch: int = 1,
+    held: int = 1,
+    lie: Lie = "otherwise",
+    halves: bool = False,
+    fast: bool = False,
+) -> list[Choice]:
+    """What `choose` may return on a GPU of an architecture, whatever the extents; arguments as there.
+
+    Example:
+        >>> sorted({(each.rows, each.columns) for each in every_choice(f16, "sm_80")})
+        [(64, 64), (64, 128), (128, 64), (128, 128)]
+    """
+    model = _model(dtype, arch, held, lie, halves, fast)
+    if model is None:
+        tiles = [Choice(*tile, PLAIN.depth) for tile in EXACT]
+        return tiles if _exact(dtype, arch, lie) else [_by_single_warps(dtype, arch, lie)]
+    least = (
+        1,
+        *(rows + 1 for rows in (*model.chip.few, *model.chip.rows)),
+        1 << 20,
+    )  # from so many rows on, others are
+    found = [each for m in least for each in candidates(m, 1 << 13, 1 << 13, model.chip, batch=batch, **model.facts)]
+    return list(dict.fromkeys(_turned(each) if model.turned else each for each in found))
+
+
+class _Told(TypedDict):
+    """What `best` is told of a product's operands."""
+
+    held: int
+    bits: int
+    along: bool
+    halves: bool
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What the model is asked for a kind of product, and whether for its transpose."""
+
+    chip: Chip
+    facts: _Told
+    turned: bool = False
+
+
+def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fast: bool) -> _Model | None:
+    """None where the model says nothing of such products."""
+    hopper = arch == "sm_90a"
     if dtype in (f16, bf16):
         along = lie in ("along", "right across")  # few rows change places with the columns only where rows are whole
-        return best(m, n, k, HOPPER if hopper else AMPERE, units, batch=batch, held=held, along=along, halves=halves)
+        return _Model(HOPPER if hopper else AMPERE, {"held": held, "bits": 16, "along": along, "halves": halves})
     if dtype in ALONG_K and hopper and lie not in ("both across", "otherwise"):
         if dtype in EIGHTS and not fast:
             held = max(held, 2)  # products of some steps are added up apart from the sums
-        turned = lie == "right across"  # what is multiplied is the transpose
-        found = best(
-            *((n, m) if turned else (m, n)),
-            k,
-            HOPPER,
-            units,
-            batch=batch,
-            held=held,
-            bits=dtype.bits,
-            along=lie == "along",
-        )
-        return replace(found, rows=found.columns, columns=found.rows) if turned else found
-    if dtype is f32 and hopper and lie != "otherwise":
-        return best_exact(m, n, k, units, batch=batch)
+        facts: _Told = {"held": held, "bits": dtype.bits, "along": lie == "along", "halves": False}
+        return _Model(HOPPER, facts, turned=lie == "right across")
+    return None
+
+
+def _turned(tile: Choice) -> Choice:
+    return replace(tile, rows=tile.columns, columns=tile.rows)
+
+
+def _by_single_warps(dtype: type[DType], arch: str, lie: Lie) -> Choice:
+    """The tile of products that no model speaks of."""
+    if dtype is tf32 and arch.startswith("sm_8"):
+        return ROUNDED.get(lie, ROUNDED_ACROSS)
     return BYTES if dtype.bits == 8 else PLAIN
+
+
+def _exact(dtype: type[DType], arch: str, lie: Lie) -> bool:
+    """Whether products are of f32, by fused multiply-adds of specialised warps."""
+    return dtype is f32 and arch == "sm_90a" and lie != "otherwise"
 
 
 def how_they_lie(x: Tensor, y: Tensor) -> Lie:
