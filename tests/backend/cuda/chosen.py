@@ -1,0 +1,184 @@
+"""Every product that the library may launch on a GPU: its own calls, with tensors that are only described.
+
+    python -m tests.backend.cuda.chosen                       # all for sm_90a: what spills, if anything does
+    python -m tests.backend.cuda.chosen --arch sm_80 --processes 16 --only residual
+
+Needs no GPU. Of these kernels the tests compile some, and see to it that what the library chooses is among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import product, repeat
+from multiprocessing import get_context
+from typing import Any, Literal
+
+from cuda_async import Device, DeviceOp
+from cuda_async.driver.interface import DeviceProperties
+from cuda_async.driver.sim import SimDriver
+from cutile import CompileOptions, DType, Tensor, api, bf16, f8e4m3fn, f32, i8, i32, tf32
+from cutile.backend.interface import Executable
+from cutile.backend.registry import backend
+from cutile.compile.driver import Request, front, lower
+from cutile.errors import KernelError
+from cutile.passes.pipeline import run_passes
+from cutile.tune.record import kernels_of
+from kernels.gemm import facts_of, matmul
+from kernels.gemm_choice import Choice, Lie, every_choice, how_they_lie
+from kernels.gemm_fused import ACTIVATIONS, Activation
+from kernels.gemm_variants import batched_matmul, gemm_batched, integer_matmul, stackable, stacked, tf32_matmul
+
+Call = Literal["matmul", "batched", "integer", "tf32"]
+Extents = tuple[int, int, int]
+UNITS = {"sm_90a": 132, "sm_80": 108, "sm_100a": 148}
+RESULTS: dict[type[DType], type[DType]] = {f8e4m3fn: bf16, i8: i32}
+LIES: tuple[Lie, ...] = ("along", "right across", "left across", "both across", "otherwise")
+SIZE = (1024, 1024, 1024)
+"""Of a product of which only the tile matters."""
+
+
+@cache
+def described(arch: str) -> Device:
+    """A GPU that is not there."""
+    device = Device.from_driver(SimDriver())
+    device.properties = DeviceProperties("cuda", 0, f"a described {arch}", arch, UNITS[arch], 50 << 20, 80 << 30)
+    return device
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of product: one call of the library, but for the extents.
+
+    Attributes:
+        call: of which function.
+        dtype: of the operands.
+        lie: how they lie; rows begin at odd places where that is "otherwise".
+        bias, activation, residual: what follows the product.
+    """
+
+    call: Call
+    dtype: type[DType]
+    lie: Lie = "right across"
+    bias: bool = False
+    activation: Activation = "none"
+    residual: bool = False
+
+    def __str__(self) -> str:
+        after = ["bias"] * self.bias + [self.activation] * (self.activation != "none") + ["residual"] * self.residual
+        return f"{self.call} of {self.dtype}, {self.lie}" + "".join(f", {each}" for each in after)
+
+    def tensors(self, device: Device, extents: Extents) -> tuple[Tensor, Tensor, Tensor]:
+        """Its operands, and where its result goes."""
+        m, n, k = (extent | 1 if self.lie == "otherwise" else extent for extent in extents)
+        lead = (8,) if self.call == "batched" else ()
+        meta = partial(api.meta, device=device)
+        turned = self.lie in ("left across", "both across"), self.lie in ("along", "left across")
+        x = meta((k, m), self.dtype).transpose() if turned[0] else meta((*lead, m, k), self.dtype)
+        y = meta((n, k), self.dtype).transpose() if turned[1] else meta((*lead, k, n), self.dtype)
+        return x, y, meta((*lead, m, n), RESULTS.get(self.dtype, self.dtype))
+
+    def request(self, device: Device, extents: Extents, tile: Choice | None = None) -> Request:
+        """What is compiled for such a product, with the tile that the library chooses, or with another one."""
+        op = self._op(*self.tensors(device, extents), tile)
+        try:
+            (kernel,) = kernels_of(op)
+            made = kernel.request(device)
+            assert made is not None
+            return made if tile is None else replace(made, options=tile.options or CompileOptions())
+        finally:
+            op.discard()
+
+    def _op(self, x: Tensor, y: Tensor, z: Tensor, tile: Choice | None) -> DeviceOp[Any]:
+        said: dict[str, Any] = {} if tile is None else {"tile": (tile.rows, tile.columns), "depth": tile.depth}
+        if self.call == "matmul":
+            meta = partial(api.meta, dtype=z.dtype, device=x.device)
+            bias, residual = meta(z.shape[1:]) if self.bias else None, meta(z.shape) if self.residual else None
+            return matmul(x, y, out=z, bias=bias, activation=self.activation, residual=residual, **said)
+        if self.call != "batched":
+            return (integer_matmul if self.call == "integer" else tf32_matmul)(x, y, out=z, **said)
+        if tile is None:
+            return batched_matmul(x, y, out=z)
+        if stackable(x, y, tile):
+            return stacked(x, y, z.reshape((-1, z.shape[2])).mut.partition((tile.rows, tile.columns)), tile)
+        return gemm_batched(z.partition((1, tile.rows, tile.columns)), x, y, BK=tile.depth)
+
+    def choices(self, device: Device) -> list[Choice]:
+        """The tiles that the library may choose, whatever the extents."""
+        if self.call == "batched":  # whose hints are left out
+            found = every_choice(self.dtype, device.arch, batch=8)
+            return [each for each in found if each.options is None]
+        x, y, z = self.tensors(device, SIZE)
+        if self.call == "matmul":
+            facts = facts_of(x, y, z, bias=self.bias, residual=self.residual)
+            return every_choice(self.dtype, device.arch, **facts)
+        return every_choice(tf32 if self.call == "tf32" else self.dtype, device.arch, lie=how_they_lie(x, y))
+
+
+def kinds() -> Iterator[Kind]:
+    """All of them, but for element types and activations that differ from others in nothing that registers see."""
+    floats = (bf16, f8e4m3fn, f32)
+    for dtype, lie in product(floats, LIES):
+        yield Kind("matmul", dtype, lie)
+        for bias, activation, residual in product((False, True), ACTIVATIONS, (False, True)):
+            if bias or residual or activation != "none":
+                yield Kind("matmul", dtype, lie, bias, activation, residual)
+    for lie in LIES:
+        yield Kind("integer", i8, lie)
+        yield Kind("tf32", f32, lie)
+    for dtype, lie in product((bf16, f32), ("right across", "otherwise")):
+        yield Kind("batched", dtype, lie)
+
+
+def machine_code(request: Request) -> Executable:
+    """Through all stages, past the caches."""
+    made_by = backend(request.target.backend)
+    lowered = lower(request, run_passes(front(request).function), True)
+    return made_by.build(made_by.emit(lowered, request.target, request.options), request.target)
+
+
+def faults(executable: Executable) -> str:
+    """What is not as it should be in machine code; empty where all is."""
+    facts = executable.facts
+    if not facts["registers"]:
+        return f"the linker said nothing: {executable.log!r}"  # a log that is not there has no complaints
+    found = [f"{facts[name]} bytes of {name}" for name in ("spills", "stack") if facts[name]]
+    return "; ".join([*found, *facts["remarks"]])
+
+
+def _tried(kind: Kind, tile: Choice, arch: str) -> str:
+    """A line that says what is not as it should be."""
+    try:
+        found = faults(machine_code(kind.request(described(arch), SIZE, tile)))
+    except KernelError as error:
+        found = str(error).splitlines()[0]
+    return found and f"{kind}, {tile.rows} x {tile.columns} x {tile.depth}, {tile.options}: {found}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile; return 1 where something is not as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.backend.cuda.chosen", description="compile the products")
+    parser.add_argument("--arch", default="sm_90a", choices=sorted(UNITS), help="what for (default sm_90a)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="kinds with this in their names")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one of N tiles")
+    parser.add_argument("--processes", type=int, default=1, help="how many at a time")
+    options = parser.parse_args(arguments)
+    chosen = [each for each in kinds() if options.only in str(each)]
+    work = [(kind, tile) for kind in chosen for tile in kind.choices(described(options.arch))][:: options.every]
+    print(f"{len(work)} kernels of {len(chosen)} kinds for {options.arch}", flush=True)
+    wrong = 0
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        for line in pool.map(_tried, *zip(*work, strict=True), repeat(options.arch), chunksize=4):
+            if line:
+                print(line, flush=True)
+                wrong += 1
+    print(f"{len(work) - wrong} are as they should be, {wrong} are not")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
