@@ -24,6 +24,9 @@ from cutile.ir.core import Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
 from cutile.ops.compare import Lt, Ne, Select
 
+MOST_BLANK_ACROSS = 112
+"""Sums of a thread that may have registers all the time where it reads the left operand, too."""
+
 
 class Multiplying(TrailingStore):
     """The loop of products: by warp groups, at once or some turns apart from the sums; or by fused multiply-adds."""
@@ -62,7 +65,8 @@ class Multiplying(TrailingStore):
         """
         start = self._definitions.get(self._plan.loop.carried[0])
         apart = self._plan.promoted or self._plan.together
-        return isinstance(start, Constant) and start.value == 0 and not apart and not self._plan.narrow
+        few = self._plan.narrow or (self._plan.crosswise and self._plan.accumulator.registers > MOST_BLANK_ACROSS)
+        return isinstance(start, Constant) and start.value == 0 and not apart and not few
 
     def _first_sums(self, loop: For) -> Value:
         """What the sums start from, in registers that the compiler does not make anew within the loop."""

@@ -59,6 +59,7 @@ class Kind:
         dtype: of the operands.
         lie: how they lie; rows begin at odd places where that is "otherwise".
         bias, activation, residual: what follows the product.
+        fast: whether sums of 8-bit floats are left to the tensor cores.
     """
 
     call: Call
@@ -67,9 +68,15 @@ class Kind:
     bias: bool = False
     activation: Activation = "none"
     residual: bool = False
+    fast: bool = False
 
     def __str__(self) -> str:
-        after = ["bias"] * self.bias + [self.activation] * (self.activation != "none") + ["residual"] * self.residual
+        after = (
+            ["fast"] * self.fast
+            + ["bias"] * self.bias
+            + [self.activation] * (self.activation != "none")
+            + ["residual"] * self.residual
+        )
         return f"{self.call} of {self.dtype}, {self.lie}" + "".join(f", {each}" for each in after)
 
     def tensors(self, device: Device, extents: Extents) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,7 +105,8 @@ class Kind:
         if self.call == "matmul":
             meta = partial(api.meta, dtype=z.dtype, device=x.device)
             bias, residual = meta(z.shape[1:]) if self.bias else None, meta(z.shape) if self.residual else None
-            return matmul(x, y, out=z, bias=bias, activation=self.activation, residual=residual, **said)
+            said |= {"activation": self.activation, "use_fast_acc": self.fast}
+            return matmul(x, y, out=z, bias=bias, residual=residual, **said)
         if self.call != "batched":
             return (integer_matmul if self.call == "integer" else tf32_matmul)(x, y, out=z, **said)
         if tile is None:
@@ -114,7 +122,7 @@ class Kind:
             return [each for each in found if each.options is None]
         x, y, z = self.tensors(device, SIZE)
         if self.call == "matmul":
-            facts = facts_of(x, y, z, bias=self.bias, residual=self.residual)
+            facts = facts_of(x, y, z, bias=self.bias, residual=self.residual, fast=self.fast)
             return every_choice(self.dtype, device.arch, **facts)
         return every_choice(tf32 if self.call == "tf32" else self.dtype, device.arch, lie=how_they_lie(x, y))
 
@@ -128,6 +136,8 @@ def kinds() -> Iterator[Kind]:
             if bias or residual or activation != "none":
                 yield Kind("matmul", dtype, lie, bias, activation, residual)
     for lie in LIES:
+        yield Kind("matmul", f8e4m3fn, lie, fast=True)
+        yield Kind("matmul", f8e4m3fn, lie, bias=True, activation="silu", residual=True, fast=True)
         yield Kind("integer", i8, lie)
         yield Kind("tf32", f32, lie)
     for dtype, lie in product((bf16, f32), ("right across", "otherwise")):

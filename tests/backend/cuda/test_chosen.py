@@ -47,7 +47,7 @@ def of_the_bench(case: Product) -> tuple[Kind, Extents]:
     dtype = {"int8": i8, "fp8": f8e4m3fn, "bf16": bf16, "f16": f16}.get(case.operand, f32)
     odd = case.k * dtype.bits % 128 or case.n * dtype.bits % 128
     lie: Lie = "otherwise" if odd else "along" if case.stored == "nk" else "right across"
-    return Kind(call, dtype, lie), (case.m, case.n, case.k)
+    return Kind(call, dtype, lie, fast=case.fast), (case.m, case.n, case.k)
 
 
 FUSED: list[tuple[Kind, Extents]] = [
@@ -61,6 +61,7 @@ FUSED: list[tuple[Kind, Extents]] = [
 ]
 LARGEST: list[Kind] = [
     *(Kind("matmul", f8e4m3fn, lie, activation="silu") for lie in LIES[:3]),
+    *(Kind("matmul", f8e4m3fn, lie, **ALL, fast=True) for lie in LIES[:3]),
     Kind("integer", i8, "left across"),
     Kind("tf32", f32, "left across"),
     Kind("matmul", bf16, "along", residual=True),
@@ -141,13 +142,14 @@ def test_what_is_chosen_elsewhere_is_made_of_what_is_fast_there(name: str, tmp_p
     held=st.sampled_from((1, 2, 4)),
     batch=st.sampled_from((1, 1, 64)),
     halves=st.booleans(),
+    fast=st.booleans(),
     arch=st.sampled_from(sorted(UNITS)),
 )
 def test_what_may_be_chosen_is_known(
-    extents: Extents, dtype: type[DType], lie: Lie, held: int, batch: int, halves: bool, arch: str
+    extents: Extents, dtype: type[DType], lie: Lie, held: int, batch: int, halves: bool, fast: bool, arch: str
 ) -> None:
     """The tiles that are compiled by command are all that a product of any extents is given."""
-    facts: Any = {"batch": batch, "held": held, "lie": lie, "halves": halves}
+    facts: Any = {"batch": batch, "held": held, "lie": lie, "halves": halves, "fast": fast}
     found = choose(*extents, dtype, described(arch), **facts)
     assert replace(found, seconds=0.0) in [replace(each, seconds=0.0) for each in every_choice(dtype, arch, **facts)]
 
