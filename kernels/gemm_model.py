@@ -133,7 +133,8 @@ GROUP, ROWS, EIGHT = 128, 64, 8
 HALF_ROWS = 128
 """Of a tile that half of a thread block has by itself."""
 MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
-"""What the compiler divides: tiles of up to so many sums a thread, into pieces of so many steps or more."""
+"""The compiler divides tiles into up to so many pieces, of so many steps or more; worth it are those of up to so many
+sums a thread, since larger ones leave more multiprocessors idle."""
 MOST_NEARBY, LEAST_NEARBY, MOST_SENT = 8, 8, 96 * 1024
 """Pieces up to which their blocks are a cluster, steps of such a piece, and bytes that a block of it may be sent."""
 WORTH_DIVIDING = 1.15

@@ -45,9 +45,12 @@ class CompileOptions:
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
         num_worker_warps: warps that compute, per tile block; None lets the compiler choose. With 4, a product by warp
             groups whose tile has 128 rows runs two tile blocks in each thread block, one behind the other.
-        num_pieces: thread blocks that may share the steps of one tile block's product, where tile blocks are too few to
-            fill the GPU (Hopper); how many do is found at each launch. Up to 8 are a cluster, all of which take part or
-            one alone; of more as many do as the GPU has room for. None is one each.
+        num_pieces: thread blocks that share the steps of one tile block's product, where tile blocks are too few to
+            fill the GPU (Hopper). None leaves it to each launch, which takes a kernel made for as many pieces as are
+            worth it; 1 divides nothing. Any other number makes one kernel for all launches, which finds at each of them
+            whether it is divided: up to 8 pieces are a cluster, all of which take part or one alone; of more as many do
+            as the GPU has room for. Where steps are divided is decided by the extents and the device, so that equal
+            launches have equal results.
         limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
             two seconds. For debugging: products then wait for each other.
 
@@ -169,7 +172,9 @@ class Executable:
         image: machine code (a cubin, an object file), or the source text for `reference`.
         entry: the symbol to call.
         parameters: as in `Source`.
-        facts: as in `Source`, plus what the toolchain reported (registers, spills).
+        facts: as in `Source`, plus what the toolchain reported (registers, spills). `division` is there where launches
+            are to take kernels compiled with other `num_pieces`: how the turns of a tile block are counted, as Python
+            over the kernel's parameters, and rows of tile blocks up to which, turns from which on, and how many pieces.
         source: the generated text, for dumps.
         log: what the toolchain said.
     """

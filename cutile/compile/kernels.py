@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
@@ -21,14 +22,24 @@ if TYPE_CHECKING:
 class Plan:
     """A kernel specialized: checked once, compiled once per target.
 
+    Args:
+        kernel: which.
+        specialization: for which arguments.
+        options: what the launch says.
+        pieces: into which launches of few tile blocks divide the turns of each; None for what the options say.
+
     Attributes:
         memo: what launches work out once and keep, by device.
     """
 
-    def __init__(self, kernel: KernelCache, specialization: Specialization, options: CompileOptions) -> None:
+    def __init__(
+        self, kernel: KernelCache, specialization: Specialization, options: CompileOptions, pieces: int | None = None
+    ) -> None:
         self._kernel = kernel
         self.specialization = specialization
         self._options = options
+        self._pieces = pieces
+        self._divided: dict[int, Plan] = {}
         self._compiled: SingleFlight[Compiled] = SingleFlight()
         self.memo: dict[Any, Any] = {}
         self._last: tuple[Target, Compiled] | None = None  # the same target object comes again and again
@@ -39,7 +50,17 @@ class Plan:
         options = kernel.declared.options(self._options, target)
         if options.max_divisibility < self._options.max_divisibility:
             made = capped(made, options)
+        if self._pieces is not None:
+            options = replace(options, num_pieces=self._pieces)
         return Request(kernel.function, kernel.source, made, options, target, kernel.declared)
+
+    def divided(self, pieces: int) -> Plan:
+        """The same, compiled to divide the turns of its tile blocks into so many pieces."""
+        found = self._divided.get(pieces)
+        if found is None:
+            made = Plan(self._kernel, self.specialization, self._options, pieces)
+            found = self._divided.setdefault(pieces, made)
+        return found
 
     def interpreted(self) -> Interpreted:
         """The kernel to be run as plain Python."""
@@ -77,7 +98,7 @@ class Plan:
         return render(self.request(target), stage)
 
     def __len__(self) -> int:
-        return len(self._compiled)
+        return len(self._compiled) + sum(map(len, self._divided.values()))
 
 
 class KernelCache:

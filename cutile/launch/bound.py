@@ -21,6 +21,7 @@ from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
 from cutile.launch.checks import verify
+from cutile.launch.division import division_of
 from cutile.launch.numbers import Number, number_of, numbers_of
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
@@ -28,7 +29,7 @@ from cutile.launch.variables import use_variables
 from cutile.launch.views import PointingView, TiledView, View
 
 if TYPE_CHECKING:
-    from cutile.backend.interface import PreparedLaunch
+    from cutile.backend.interface import PreparedLaunch, Target
     from cutile.compile.driver import Compiled
     from cutile.compile.kernels import KernelCache, Plan
 
@@ -58,7 +59,7 @@ class BoundLaunch:
         self,
         kernel: KernelCache,
         plan: Plan,
-        compiled: Compiled,
+        target: Target,
         arguments: Sequence[Any],
         checked: Sequence[Checked],
         grid: tuple[int, int, int],
@@ -66,25 +67,44 @@ class BoundLaunch:
     ) -> None:
         self._kernel = kernel
         self._plan = plan
+        self._target = target
         self._positions = {name: position for position, name in enumerate(kernel.signature.names)}
-        self._numbers: list[list[tuple[int, Number]]] = [[] for _ in arguments]
-        """Of each argument, the compiled kernel's parameters that come from it, and what makes their numbers."""
-        for place, parameter in enumerate(compiled.executable.parameters):
-            if 0 <= parameter.argument < len(arguments):
-                self._numbers[parameter.argument].append((place, number_of(parameter)))
         self._arguments = list(arguments)  # held as long as this lives
         self._checked = list(checked)
         self._grid = grid
         self._stream = stream
         self._site = user_site()
-        self._compiled = compiled
-        verify(compiled, kernel.signature.names, self._checked, grid)
-        self._variables = use_variables(compiled.program.variables, stream)
-        numbers = numbers_of(compiled)([*self._checked, *(each.address for each in self._variables)], grid)
-        self._prepared: PreparedLaunch = compiled.loaded.prepare(grid, numbers, stream)
-        self._launch = self._prepared.launch
         self._storages: tuple[tuple[Storage, bool], ...] = ()
+        self._whole = plan.compiled(target)
+        self._division = division_of(self._whole, kernel.signature.names)
+        self._divided: dict[int, Compiled] = {}
+        found = self._taken(self._checked)
+        verify(found, kernel.signature.names, self._checked, grid)
+        self._prepare(found)
         self._note_storages()
+
+    def _taken(self, checked: Sequence[Checked]) -> Compiled:
+        """What a launch with these arguments takes: the kernel, or that for the pieces of its tile blocks' turns."""
+        pieces = 1 if self._division is None else self._division.pieces(checked, self._grid)
+        if pieces == 1:
+            return self._whole
+        if pieces not in self._divided:
+            self._divided[pieces] = self._plan.divided(pieces).compiled(self._target)
+        return self._divided[pieces]
+
+    def _prepare(self, compiled: Compiled) -> None:
+        """Make ready to launch this with the arguments that there are."""
+        self._compiled = compiled
+        self._numbers: list[list[tuple[int, Number]]] = [[] for _ in self._arguments]
+        """Of each argument, the compiled kernel's parameters that come from it, and what makes their numbers."""
+        for place, parameter in enumerate(compiled.executable.parameters):
+            if 0 <= parameter.argument < len(self._arguments):
+                self._numbers[parameter.argument].append((place, number_of(parameter)))
+        self._variables = use_variables(compiled.program.variables, self._stream)
+        addresses = [each.address for each in self._variables]
+        numbers = numbers_of(compiled)([*self._checked, *addresses], self._grid)
+        self._prepared: PreparedLaunch = compiled.loaded.prepare(self._grid, numbers, self._stream)
+        self._launch = self._prepared.launch
 
     @property
     def stream(self) -> Stream:
@@ -136,12 +156,17 @@ class BoundLaunch:
             moved = moved or isinstance(checked, _VIEWS)
         if moved:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
-        verify(self._compiled, signature.names, candidate, self._grid)
+        found = self._taken(candidate)
+        verify(found, signature.names, candidate, self._grid)
         self._checked = candidate
         for position in fresh:
             self._arguments[position] = arguments[signature.names[position]]
-            for place, number in self._numbers[position]:
-                self._prepared.set(place, number(candidate, self._grid))
+        if found is not self._compiled:
+            self._prepare(found)
+        else:
+            for position in fresh:
+                for place, number in self._numbers[position]:
+                    self._prepared.set(place, number(candidate, self._grid))
         if moved:
             self._note_storages()
 

@@ -51,7 +51,7 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
     """
     checks = compiled.facts.get("launch_checks", ())
     texts = [*compiled.facts.get("preconditions", ())]
-    parts = [_placed(text, names) for text in texts]
+    parts = [placed(text, names) for text in texts]
     parts += [_condition(check, names) for check in checks]
     if not parts:
         return None
@@ -73,9 +73,9 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
 
 def _condition(check: Any, names: Sequence[str]) -> str:
     _, _, _, low, high, count, guards, _ = check
-    ends = [f"{_placed(low, names)} >= 0"] if low else []
-    ends += [f"{_placed(high, names)} < {_placed(count, names)}"] if high else []
-    skipped = [f"not {_placed(guard, names)}" for guard in guards]
+    ends = [f"{placed(low, names)} >= 0"] if low else []
+    ends += [f"{placed(high, names)} < {placed(count, names)}"] if high else []
+    skipped = [f"not {placed(guard, names)}" for guard in guards]
     return f"({' or '.join([*skipped, '(' + ' and '.join(ends) + ')'])})"
 
 
@@ -98,12 +98,13 @@ class _Placer(ast.NodeTransformer):
         return ast.Subscript(ast.Name("c"), ast.Constant(self._names.index(node.id)))
 
 
-def _placed(text: str, names: Sequence[str]) -> str:
+def placed(text: str, names: Sequence[str]) -> str:
+    """Python over a kernel's parameters, as Python over a launch's checked arguments `c` and grid `g`."""
     return f"({ast.unparse(_Placer(names).visit(ast.parse(text, mode='eval')))})"
 
 
 def _value(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> Any:
-    return eval(_placed(text, names), {"c": checked, "g": grid})
+    return eval(placed(text, names), {"c": checked, "g": grid})
 
 
 def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:

@@ -21,12 +21,13 @@ from cuda_async.lease import Lease, current_holder, lend, settle, words_of
 from cuda_async.op import BUILT
 from cuda_async.site import site_of
 from cuda_async.stream import expect_stream
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, give_back, is_op, words_of_argument
 from cutile.launch.bound import BoundLaunch
+from cutile.launch.division import taken
 from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.ready import Ready, check_devices
@@ -291,8 +292,10 @@ class KernelOp(DeviceOp[Any]):
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""
         plan = self._plan
-        if plan is not None and device in plan.memo and self._backend is None and not self._lazy:
-            return ()
+        if plan is not None and self._backend is None and not self._lazy:
+            ready: Ready | None = plan.memo.get(device)
+            if ready is not None and ready.division is None:
+                return ()
         return self._find_preparations(device)
 
     def _find_preparations(self, device: Device) -> Iterable[Callable[[], object]]:
@@ -300,8 +303,13 @@ class KernelOp(DeviceOp[Any]):
         plan = self._plan
         if plan is not None and self._backend != INTERPRET:
             target = target_of(device, self._backend)
-            if not plan.is_compiled(target):
-                yield lambda: plan.compiled(target)
+            if not (plan.is_compiled(target) and self._taken(plan, target).is_compiled(target)):
+                yield lambda: self._taken(plan, target).compiled(target)
+
+    def _taken(self, plan: Plan, target: Target) -> Plan:
+        """What the launch takes, if its grid is known: the plan, or one whose turns are divided."""
+        grid = self._grid
+        return plan if grid is None else taken(plan, target, self._form.kernel.signature.names, self._checked, grid)
 
     def request(self, device: Device) -> Request | None:
         """What is to be compiled for `device`; None where an argument has to run first, or nothing is compiled."""
@@ -342,8 +350,8 @@ class KernelOp(DeviceOp[Any]):
             if self._backend == INTERPRET:
                 raise LaunchError(f"{self.label()}: an interpreted launch cannot be bound; run it with .sync()")
             self._check_device(stream.device)
-            compiled = self._plan.compiled(target_of(stream.device, self._backend))
-            bound = BoundLaunch(self._form.kernel, self._plan, compiled, self._arguments, self._checked, grid, stream)
+            target = target_of(stream.device, self._backend)
+            bound = BoundLaunch(self._form.kernel, self._plan, target, self._arguments, self._checked, grid, stream)
         self.discard()
         return bound
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda_async import ContextError
 from cutile.launch.checks import condition_of, verify
+from cutile.launch.division import Division, division_of
 from cutile.launch.numbers import expression, numbers_of
 from cutile.launch.target import target_of
 from cutile.launch.variables import use_variables
@@ -30,9 +31,12 @@ class Ready:
     Attributes:
         unchanged: whether the names that were compiled in still mean the same.
         enqueue: enqueues a launch; see `Enqueue`.
+        division: how launches of few tile blocks divide their turns, if they do.
     """
 
-    __slots__ = ("_compiled", "_condition", "_kernel", "_loaded", "_numbers", "_variables", "enqueue", "unchanged")
+    __slots__ = (
+        "_compiled", "_condition", "_kernel", "_loaded", "_numbers", "_variables", "division", "enqueue", "unchanged",
+    )  # fmt: skip
 
     def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
         compiled = self._compiled = plan.compiled(target_of(stream.device, backend))
@@ -44,6 +48,13 @@ class Ready:
         self._loaded = compiled.loaded
         packed = None if self._variables else self._loaded.packed(stream)
         self.enqueue: Enqueue = self._enqueue if packed is None else self._straight(packed, stream.device)
+        self.division = division_of(compiled, kernel.signature.names)
+        if self.division is not None:
+
+            def make(pieces: int, stream: Stream) -> Ready:
+                return Ready(plan.divided(pieces), kernel, stream, backend)
+
+            self.enqueue = _whole_or_divided(self.enqueue, self.division, make)
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
         """Enqueue a launch of any kernel."""
@@ -124,6 +135,28 @@ class Ready:
         }
         exec("\n    ".join(lines), scope)
         return scope["enqueue"]
+
+
+def _whole_or_divided(whole: Enqueue, division: Division, make: Callable[[int, Stream], Ready]) -> Enqueue:
+    """Make the `enqueue` of a kernel that launches of few tile blocks divide: these take the kernel for their pieces.
+
+    Args:
+        whole: the `enqueue` of all others.
+        division: says which is which.
+        make: makes what launches a kernel of so many pieces, on the device of a stream.
+    """
+    most, divided = division.most, dict[int, Ready]()
+
+    def enqueue(checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
+        pieces = division.pieces(checked, grid) if grid[0] * grid[1] * grid[2] <= most else 1
+        if pieces == 1:
+            return whole(checked, uses, grid, stream)
+        ready = divided.get(pieces)
+        if ready is None or not ready.unchanged():
+            ready = divided[pieces] = make(pieces, stream)
+        return ready.enqueue(checked, uses, grid, stream)
+
+    return enqueue
 
 
 _VIEWS = ("tensor", "mut")

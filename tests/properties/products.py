@@ -67,7 +67,7 @@ class Random:
     bias: bool
     residual: bool
     activation: Activation
-    pieces: int
+    pieces: int | None
     seed: int
     cluster: int = 1
 
@@ -91,7 +91,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
         plain,
         plain,
         st.one_of(st.just("none"), st.sampled_from(tuple(ACTIVATIONS))),
-        st.sampled_from([1, 2, 4, 8, 16]),
+        st.sampled_from([None, None, 1, 2, 4, 8, 16]),
         st.integers(0, 2**32 - 1),
         st.sampled_from([1, 1, 1, 2, 4]),
     )

@@ -97,7 +97,7 @@ class Small:
         x, y: how the operands lie in memory.
         plan: what it is meant to have on sm_90a.
         cluster: thread blocks that share what they load.
-        pieces: thread blocks that share a tile block's turns.
+        pieces: thread blocks that share a tile block's turns; None leaves it to the launch.
         warps: that a tile block has, where that is not left to the plan.
         make: the launch, from the partition of the result and the operands.
         wanted: the result from operands in float64, where it is not their product.
@@ -112,7 +112,7 @@ class Small:
     y: Layout = ROWS
     plan: str = SPECIALISED
     cluster: int = 1
-    pieces: int = 1
+    pieces: int | None = 1
     warps: int | None = None
     make: Callable[..., ct.KernelOp] = gemm
     wanted: Callable[[Array, Array], Array] = np.matmul
@@ -237,6 +237,10 @@ CASES = (
     Small("pieces of a cluster, whole rows", (192, 128, 2048), (64, 64, 64), pieces=4, make=gemm_below, wanted=_below),
     Small("groups alone", (520, 400, 136), (128, 192, 64), warps=4),
     Small("groups alone, one turn, more tiles", (2100, 1208, 64), (128, 64, 64), warps=4),
+    Small("divided by the launch", (64, 200, 5000), (64, 64, 64), pieces=None),
+    Small("divided by the launch, edges", (136, 200, 2568), (128, 128, 64), f16, pieces=None),
+    Small("divided by the launch, few rows", (7, 1032, 4104), (16, 64, 64), y=COLUMNS, pieces=None),
+    Small("divided by the launch, one tile", (61, 63, 40000), (64, 64, 64), x=WIDE, y=WIDE, pieces=None),
     Small("fused", (200, 304, 128), (128, 256, 64), make=_fused, wanted=_with_one_and_two),
     Small("exchange between warps", (300, 200, 64), (128, 128, 64), make=gemm_centred, wanted=_centred(128)),
     Small("exchange, more tiles", (1600, 1704, 64), (128, 128, 64), f16, make=gemm_centred, wanted=_centred(128)),

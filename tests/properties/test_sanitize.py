@@ -29,8 +29,10 @@ def test_each_product_has_the_plan_that_is_meant(case: Small) -> None:
     with Device.host():
         lowered = case.lowered("sm_90a")
     assert plan_of(lowered) == case.plan, lowered.splitlines()[0]
-    nearby = case.pieces if 1 < case.pieces <= MOST_NEARBY else 1
+    pieces = case.pieces or 1
+    nearby = pieces if pieces <= MOST_NEARBY else 1
     assert f"cluster = {max(case.cluster, nearby)}" in lowered or case.plan != SPECIALISED
+    assert ("division = " in lowered) == (case.pieces is None)
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.make is not gemm], ids=lambda case: case.name)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutile.backend.cuda.division import turns_at_launch, ways
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.roles import RoleLowering
 from cutile.backend.cuda.specialise import plan
 from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.split import MOST_PIECES
+from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function
 from cutile.ops.matmul import Mma
+
+ASKING = f"CompileOptions(num_pieces={MOST_PIECES})"
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -32,6 +36,8 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     while isinstance(found, Specialised):
         made = RoleLowering(function, found, arch).run()
         if made.facts["shared_bytes"] <= arch.shared_bytes:
+            if found.divisible and options.num_pieces is None:
+                _leave_to_launches(function, found, replace(arch, shared_bytes=room), target, options, made)
             return made
         # What follows the loop passes through shared memory too, which is known only now: a ring of fewer slots.
         room -= found.slot_bytes
@@ -39,3 +45,19 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     made = lower_for_one_group(function, target, options)
     made.facts["refused"] = (("specialised warps", found),)
     return made
+
+
+def _leave_to_launches(
+    function: Function, whole: Specialised, arch: Architecture, target: Target, options: CompileOptions, made: Function
+) -> None:
+    """Note which launches of this kernel, undivided, are to take one whose turns are divided, or why none."""
+    turns = turns_at_launch(function, whole)
+    if turns is None:
+        made.facts["divided"] = f"no: launches do not know its turns; {ASKING} leaves it to the kernel"
+        return
+    found = ways(lambda pieces: plan(function, arch, replace(options, num_pieces=pieces)), target.units)
+    if not found:
+        made.facts["divided"] = "no: there is no room for the sums of other pieces"
+        return
+    made.facts["divided"] = f"by launches of up to {max(each[0] for each in found)} tile blocks, as `division` says"
+    made.facts["division"] = (turns, found)

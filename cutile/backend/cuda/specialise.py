@@ -32,7 +32,7 @@ from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
 from cutile.backend.cuda.product_loop import loop_of_products, needed_to_load, require_products_alone
 from cutile.backend.cuda.refusal import Refused, require
 from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.split import MOST_PIECES, why_whole
+from cutile.backend.cuda.split import MOST_PIECES, why_not_gathered, why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bf16, f16, i32
@@ -94,7 +94,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     accumulator = _accumulator(function, loop, product, how, left, right)
     pieces = min(options.num_pieces or 1, MOST_PIECES)
     counts = loop.start.tile.dtype  # numbers that plans make of turns are i32, and may be less than none
-    whole_for = why_whole(accumulator, definitions.get(loop.carried[0]), moving, cluster, groups, pieces)
+    whole_for = why_whole(definitions.get(loop.carried[0]), moving, cluster, groups)
     if not whole_for and counts is not i32:
         whole_for = f"the loop counts in {counts}, and pieces in i32"
     store = _bulk_store(function, (rows, columns)) if how.by_instruction else None
@@ -104,7 +104,12 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         why = alone.why_not_alone(function, loop, product, accumulator)
         require(why is None, why or "")
         whole_for = "warp groups have tile blocks of their own"
+    divisible = not whole_for
+    if divisible and pieces < 2:
+        whole_for = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
     parts = 0 if whole_for else parts_nearby(function, loop, accumulator, pieces)
+    if not (whole_for or parts):
+        whole_for = why_not_gathered(function, loop, accumulator, how.crosswise)
     trails = (
         (store is not None and groups == trailing.GROUPS and cluster == 1 and counts is i32)
         and not (solo or how.form is None or how.apart or not whole_for)
@@ -137,6 +142,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
         parts=parts,
         trailing=trails,
         narrow=solo and alone.goes_narrow(function, loop),
+        divisible=divisible,
     )
     slots, buffers = _room(found, arch)
     return replace(found, slots=slots, buffers=buffers)

@@ -57,6 +57,7 @@ class Specialised:
             they are none.
         trailing: whether a result is written during the next tile block's products (`trailing.py`).
         narrow: whether fewer columns than usual are done with at a time, for want of registers.
+        divisible: whether its turns could be divided, where that is asked for.
     """
 
     loop: For
@@ -84,6 +85,7 @@ class Specialised:
     parts: int = 0
     trailing: bool = False
     narrow: bool = False
+    divisible: bool = False
 
     @property
     def nearby_bytes(self) -> int:

@@ -9,7 +9,8 @@
 How many pieces there are is found at the launch, by the kernel itself, from the number of tile blocks, of thread blocks
 and of turns: a kernel that is asked to (`CompileOptions(num_pieces=16)`) serves small and large products, and where
 tile blocks are enough there is one piece, and nothing to add up. Kernels that are not asked pay nothing: on an H200,
-asking took 0.2 of the 3.5 us of a product of 512 cubed.
+asking took 0.2 of the 3.5 us of a product of 512 cubed. Of these it is the launches with few tile blocks that take a
+kernel which is asked: see `division.py`.
 
 Where up to eight pieces are asked for, their thread blocks are a cluster, and read each other's sums: see `nearby.py`.
 Of more, each thread block writes its sums to a workspace and counts itself; the one that comes last adds all of them,
@@ -22,39 +23,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.placement import is_tile
 from cutile.dtypes import DTypeLike
 from cutile.ir.constant import Constant
-from cutile.ir.core import Op
+from cutile.ir.control import For
+from cutile.ir.core import Function, Op
+from cutile.ops.cast import Convert
 
 MOST_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
 MOST_NEARBY = 8
 """Pieces up to which their thread blocks are a cluster, which every kind of device takes."""
+MOST_BESIDE_MORE = 64
+"""Sums of a thread up to which it adds those of other pieces from a workspace where it holds more than sums."""
 LEAST_TURNS = 16
 """Of a piece: what writing and adding up sums costs, in turns that would take longer."""
 LEAST_NEARBY = 8
 """The same where thread blocks are a cluster, which adds up sooner."""
-MOST_SUMS = 64
-"""Sums of a thread up to which a kernel is made to be divided: larger tiles are for products that fill the GPU."""
 
 
-def why_whole(sums: Layout, initial: Op | None, moving_bounds: bool, cluster: int, groups: int, pieces: int) -> str:
-    """Why a product is not divided; empty where it may be.
+def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
+    """Why a product cannot be divided; empty where it can.
 
     Args:
-        sums: their layout.
         initial: what makes the sums' first value.
         moving_bounds: whether the loop's bounds differ from tile block to tile block.
         cluster: thread blocks that load together.
         groups: warp groups that multiply.
-        pieces: into which a tile block's turns may be divided.
     """
-    if pieces < 2:
-        return f"nobody asks for it: CompileOptions(num_pieces={MOST_PIECES}) does"
-    if sums.registers > MOST_SUMS:
-        return (
-            f"a thread holds {sums.registers} sums: with more than {MOST_SUMS}, tiles are for products that fill a GPU"
-        )
     if groups & (groups - 1):
         return f"{groups} warp groups share the sums"
     if not isinstance(initial, Constant) or initial.value != 0:
@@ -64,6 +60,23 @@ def why_whole(sums: Layout, initial: Op | None, moving_bounds: bool, cluster: in
     if cluster > 1:
         return "the thread blocks of a cluster load together"
     return ""
+
+
+def why_not_gathered(function: Function, loop: For, sums: Layout, crosswise: bool) -> str:
+    """Why the sums of pieces cannot meet in a workspace, where a thread adds those of all; empty where they can.
+
+    Args:
+        function: the kernel.
+        loop: of products.
+        sums: their layout.
+        crosswise: whether threads hold an operand beside them.
+    """
+    after = function.body.operations[function.body.operations.index(loop) + 1 :]
+    more = any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in after)
+    if sums.registers <= MOST_BESIDE_MORE or not (more or crosswise):
+        return ""
+    beside = "an operand" if crosswise else "what follows the loop"
+    return f"a thread holds {sums.registers} sums, and has registers for {MOST_BESIDE_MORE} beside {beside}"
 
 
 def parts_of(columns: int, least: int, pieces: int) -> int:

@@ -33,7 +33,7 @@ from tests.backend.cuda.test_split import Launch, integers
 from tests.support.draw import draw
 from tests.support.programs import mut, tensor
 
-TILES = (((64, 128), 4), ((128, 128), 8), ((128, 64), 2), ((64, 96), 3), ((16, 64), 8), ((64, 64), 5))
+TILES = (((64, 128), 4), ((128, 128), 8), ((128, 64), 2), ((64, 96), 3), ((16, 64), 8), ((64, 64), 5), ((128, 192), 2))
 
 ROW_SUMS = """
 def kernel(z: Mut, x: Tensor, y: Tensor):
@@ -73,7 +73,7 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tile", "pieces", "parts"), [(*each, n) for each, n in zip(TILES, (4, 8, 2, 3, 1, 8), strict=True)]
+    ("tile", "pieces", "parts"), [(*each, n) for each, n in zip(TILES, (4, 8, 2, 3, 1, 8, 2), strict=True)]
 )
 def test_each_thread_block_adds_up_some_columns(tile: tuple[int, int], pieces: int, parts: int) -> None:
     """Of 64 columns five pieces have eight parts; those of few rows are added up by one."""

@@ -1,0 +1,122 @@
+"""For which launches a kernel is worth dividing (`split.py`), and into how many pieces: what its fact `division` says.
+
+A kernel that may be divided asks at each launch whether it is to be, and keeps room for the sums of others. So kernels
+are compiled undivided at first, and say from how few tile blocks and how many turns on a launch is to take one that
+was compiled for so many pieces. It is decided here, from the device's multiprocessors and by what pieces save and cost,
+as was measured on an H200; a launch only looks up its numbers.
+
+    fact division = ("(x.shape[1] + 63) // 64", ((8, 400, 16), (15, 64, 8), ..., (66, 24, 2)))
+                     turns of a tile block       tile blocks up to which, turns from which on, pieces
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from cutile.backend.cuda.specialised import AT_ONCE, Specialised
+from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
+from cutile.ir.core import Function, Value
+from cutile.passes.linear import Facts, Linear, ceil_div
+from cutile.passes.preconditions import read_preconditions
+from cutile.passes.ranges import ONLY_IN_THE_KERNEL, Ranges
+
+CLUSTERED = {2: 1.0, 3: 0.885, 4: 0.91, 6: 0.775, 8: 0.91}
+"""Pieces that launches may ask for in clusters, and the share of a GPU that these fill: of 132 multiprocessors an H200
+has 117 in clusters of three, 120 of four and of eight, 102 of six."""
+TURN = 0.13e-6
+"""Seconds of the shortest turn,"""
+LOADED, LOADED_TOGETHER = 155e9, 92e9
+"""bytes that a thread block loads in a second, where multiprocessors that share a way to the cache have one and where
+each has one,"""
+MULTIPLIED, MULTIPLIED_F32 = 7.3e12, 0.39e12
+"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
+MEETING, SENT = 0.4e-6, 30e9
+"""Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
+GATHERING, GATHERED = 3e-6, 100e9
+"""Seconds until the last thread block is found by way of a workspace, and bytes of sums that it reads in one."""
+WORTH = 1.15
+"""How many times what it costs a division is to save."""
+
+MOST_TURNS = 2**31 - 1
+"""More than a loop of the kernel has."""
+
+Ways = tuple[tuple[int, int, int], ...]
+"""Tile blocks up to which, and turns from which on, there are so many pieces; the first that holds counts."""
+
+
+def turns_at_launch(function: Function, plan: Specialised) -> str | None:
+    """The turns of the loop of products, as Python over the kernel's parameters; None where only the kernel knows."""
+    facts = Facts()
+    read_preconditions(function, facts)
+    ranges = Ranges(function, facts)
+
+    def known(value: Value) -> Linear | None:
+        return ranges.of(value).launch_known
+
+    start, stop, step = known(plan.loop.start), known(plan.loop.stop), known(plan.loop.step)
+    if start is None or stop is None or step is None or not step.known or step.known < 0:
+        return None
+    text = ceil_div(stop - start, step.known).text
+    return None if ONLY_IN_THE_KERNEL in text else text
+
+
+def ways(made_for: Callable[[int], Specialised | str], units: int) -> Ways:
+    """In which ways launches on a device with so many multiprocessors divide the turns.
+
+    More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
+    worth more than any fewer. Where the sums are too large for a cluster, they meet in a workspace, and the kernel
+    finds by itself how many pieces fit.
+
+    Args:
+        made_for: the plan of the kernel for so many pieces, or why there is none.
+        units: multiprocessors; 0 where that is not known.
+    """
+    units = units or AT_ONCE
+    found: list[tuple[int, int, int]] = []
+    costs = {1: 0.0}
+    for pieces, share in CLUSTERED.items():
+        plan = made_for(pieces)
+        if isinstance(plan, Specialised) and plan.parts:
+            meet = MEETING + _sums_bytes(plan) / SENT
+            least = max(pieces * LEAST_NEARBY, _worth(plan, pieces, meet, costs))
+            found.append((int(units * share) // pieces, least, pieces))
+            costs[pieces] = meet
+    plan = made_for(MOST_PIECES)
+    if isinstance(plan, Specialised) and not plan.whole:
+        fewest = 2 * max(costs)
+        meet = GATHERING + fewest * _sums_bytes(plan) / GATHERED
+        least = max(fewest * LEAST_TURNS, _worth(plan, fewest, meet, costs))
+        found.append((units // fewest, least, MOST_PIECES))
+    return tuple(each for each in reversed(found) if each[0] > 0)
+
+
+def _worth(plan: Specialised, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
+    """Turns from which on so many pieces, whose sums meet within `meet` seconds, are faster than each fewer.
+
+    Args:
+        plan: of the kernel that has them.
+        pieces: how many.
+        meet: what it costs.
+        costs: the same of each fewer.
+    """
+    divided = _turn_s(plan, LOADED_TOGETHER) / pieces
+    needed: list[float] = []
+    for fewer, cost in costs.items():
+        saved = _turn_s(plan, LOADED if fewer == 1 else LOADED_TOGETHER) / fewer - divided
+        needed.append(WORTH * (meet - cost) / saved if saved > 0 else math.inf)
+    return math.ceil(min(max(needed), MOST_TURNS))
+
+
+def _turn_s(plan: Specialised, loaded: float) -> float:
+    """Seconds of a turn of a thread block that loads so many bytes in one."""
+    rows, columns = plan.product.acc.tile.shape
+    left = plan.product.a.tile
+    if plan.by_fma:
+        return 2 * rows * columns * left.shape[1] / MULTIPLIED_F32
+    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8
+    return max(TURN, (plan.left.panels.nbytes + plan.right.panels.nbytes) / loaded, multiplied / MULTIPLIED)
+
+
+def _sums_bytes(plan: Specialised) -> int:
+    return sums_bytes(plan.accumulator, plan.product.acc.tile.dtype)
