@@ -26,7 +26,8 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     try:
         return as_dtype(dtype)
     except TypeError as error:
-        raise ArgumentTypeError(f"{function}: dtype: {error}") from None
+        hint = "; a shape is one argument, such as (4, 8)" if isinstance(dtype, int) else ""
+        raise ArgumentTypeError(f"{function}: dtype: {error}{hint}") from None
 
 
 def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:

@@ -80,6 +80,7 @@ def test_a_tensor_may_have_no_axes() -> None:
         (lambda: untyped.empty("ab"), ArgumentTypeError, "empty: shape: expected an extent or a sequence"),
         (lambda: api.zeros((4,), "f33"), ArgumentTypeError, "zeros: dtype: 'f33' names no element type; there"),
         (lambda: api.zeros((4,), complex), ArgumentTypeError, "zeros: dtype: "),
+        (lambda: untyped.zeros(4, 8), ArgumentTypeError, "f4e2m1fnx2; a shape is one argument, such as (4, 8)"),
         (lambda: api.full((2, 2), 1, f32), ArgumentTypeError, "the value comes first: full(1, (2, 2))"),
         (lambda: api.full("x", (2,), f32), ArgumentTypeError, "full: value: expected a number, got 'x'"),
         (lambda: api.full(1.5, (2,), i32), ArgumentError, "1.5 is no value of i32"),
