@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -29,6 +29,7 @@ from kernels.gemm import matmul
 from kernels.gemm_fused import ACTIVATIONS, Activation
 from kernels.gemm_variants import integer_matmul, tf32_matmul
 
+Case = TypeVar("Case")
 RESULTS: dict[DTypeLike, Any] = {f8e4m3fn: bf16, tf32: f32, i8: i32}
 PLAIN: dict[DTypeLike, Any] = {tf32: tf32_matmul, i8: integer_matmul}
 """Products that nothing follows."""
@@ -199,17 +200,28 @@ def search(count: int, most: int, seed: int | None = None, limit: float = float(
     Raises:
         AssertionError: a product was wrong.
     """
+    return searched(products(most), lambda case: check(case), count, seed, limit)
+
+
+def searched(
+    cases: st.SearchStrategy[Case],
+    right: Callable[[Case], None],
+    count: int,
+    seed: int | None = None,
+    limit: float = float("inf"),
+) -> int:
+    """Draw so many cases and check that each is right; return how many were, within `limit` seconds."""
     checks = (HealthCheck.too_slow, HealthCheck.data_too_large)
     phases = (Phase.generate, Phase.shrink)
     limits = settings(max_examples=count, deadline=None, phases=phases, suppress_health_check=checks, database=None)
     end = time.monotonic() + limit
     checked = 0
 
-    @given(products(most))
-    def drawn(case: Random) -> None:
+    @given(cases)
+    def drawn(case: Case) -> None:
         nonlocal checked
         if time.monotonic() < end:
-            check(case)
+            right(case)
             checked += 1
 
     limits(drawn if seed is None else fixed(seed)(drawn))()

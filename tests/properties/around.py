@@ -1,0 +1,239 @@
+"""Random kernels around a product: what its loop counts in, what follows it, how it is stored, and what is asked for.
+
+    python -m tests.properties.around --device cuda --count 300       # a wrong one is shrunk and printed
+
+The products themselves are `products.py`'s. Here operands are small whole numbers, whose sums are exact in whatever
+order they are added up, so that a result is what the reference backend makes of the same kernel, to the last bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from cuda_async import Device
+from cutile import CompileOptions, KernelOp, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32, i64, u32
+from cutile.dtypes import DTypeLike
+from cutile.errors import KernelTypeError
+from cutile.ir.types import MutType, TensorType, TileType, Type
+from cutile.launch.target import use_backend
+from tests.properties.products import searched
+from tests.support.kernels import kernel
+
+Array = np.ndarray[Any, Any]
+Tile = tuple[int, int, int]
+
+KERNEL = """
+def around(z: Mut, w: Mut, x: Tensor, y: Tensor, bias: Tensor, residual: Tensor, n: {counts}):
+    BM, BN, BK = {tile}
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+{before}    acc = {start}
+    for k in {bounds}:
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+{after}"""
+ZEROS = "ct.constant(0, (BM, BN), ct.{sums})"
+LOADED = "ct.convert_tile(ct.load_tile(residual, (BM, BN), (i, j)), ct.{sums})"
+STORED = "    z.store(ct.convert_tile(acc, z.dtype))\n"
+ROW = "ct.convert_tile(ct.load_tile(bias, (1, BN), (0, j)), acc.dtype)"
+LARGEST = "ct.reduce_max(acc, 1).reshape((BM, 1))"
+ENDINGS = {
+    "stored": STORED,
+    "bias": f"    acc = acc + {ROW}\n{STORED}",
+    "residual": f"    acc = acc + {LOADED.replace('{sums}', 'f32').replace('ct.f32', 'acc.dtype')}\n{STORED}",
+    "asked": f"    if n > 3:\n        acc = acc + acc\n{STORED}",
+    "loop": f"    for _ in range(n):\n        acc = acc - 1\n{STORED}",
+    "rows": f"    acc = acc - {LARGEST}\n{STORED}",
+    "columns": f"    acc = acc - ct.reduce_max(acc, 0).reshape((1, BN))\n{STORED}",
+    "number": f"    acc = acc - ct.reduce_max(ct.reduce_max(acc, 1), 0)\n{STORED}",
+    "scanned": f"    acc = ct.scan_sum(acc, 1)\n{STORED}",
+    "added": f"    acc = acc + ct.convert_tile(z.load(), acc.dtype)\n{STORED}",
+    "rounded twice": "    z.store(ct.convert_tile(ct.convert_tile(acc, ct.f16), z.dtype))\n",
+    "stored twice": f"{STORED}    z.store(ct.convert_tile(acc + acc, z.dtype))\n",
+    "two results": f"    w.store(ct.convert_tile({LARGEST}, w.dtype))\n{STORED}",
+    "two results, this first": f"{STORED}    w.store(ct.convert_tile({LARGEST}, w.dtype))\n",
+    "sums of rows": "    w.store(ct.convert_tile(ct.reduce_sum(acc, 1).reshape((BM, 1)), w.dtype))\n",
+    "sums of columns": "    w.store(ct.convert_tile(ct.reduce_sum(acc, 0).reshape((1, BN)), w.dtype))\n",
+}
+"""What follows the loop, by what is special about it."""
+BOUNDS = ("range(n)", "range(ct.num_tiles(part_x, 1))", "range(0, n, 2)", "range(1, n)")
+TILES = tuple(product((8, 16, 64, 128, 192, 256), (16, 32, 64, 96, 128, 160, 192, 256), (32, 64, 128)))
+
+
+@dataclass(frozen=True)
+class Around:
+    """A kernel, and a launch of it.
+
+    Attributes:
+        operands, out, sums: the dtypes of the operands, of the result, and of what products add up to.
+        tile: rows, columns, depth.
+        ending: what follows the loop, of `ENDINGS`.
+        counts: the dtype of the number of turns.
+        bounds: of the loop.
+        loaded: whether the sums begin with the residual, and not as zeros.
+        early: whether something is stored before the loop.
+        across: whether the left and the right operand are stored by columns.
+        tiles: of the result, along both axes.
+        cut: by how many elements the result is smaller than these.
+        turns: of the loop, where it has all.
+        cluster, pieces, warps: what is asked for.
+        seed: of the elements.
+    """
+
+    operands: DTypeLike
+    out: DTypeLike
+    tile: Tile
+    ending: str
+    counts: DTypeLike
+    bounds: str
+    loaded: bool
+    early: bool
+    across: tuple[bool, bool]
+    tiles: tuple[int, int]
+    cut: tuple[int, int]
+    turns: int
+    cluster: int
+    pieces: int
+    warps: int | None
+    seed: int
+
+    @property
+    def sums(self) -> DTypeLike:
+        """What products add up to."""
+        return i32 if self.operands is i8 else f32
+
+    @property
+    def text(self) -> str:
+        """The kernel."""
+        given = {"counts": self.counts, "tile": self.tile, "bounds": self.bounds, "after": ENDINGS[self.ending]}
+        before = "    w.store(ct.constant(1, w.shape, w.dtype))\n" if self.early else ""
+        return KERNEL.format(**given, before=before, start=(LOADED if self.loaded else ZEROS).format(sums=self.sums))
+
+    @property
+    def options(self) -> CompileOptions:
+        """What is asked for."""
+        return CompileOptions(num_cta_in_cga=self.cluster, num_pieces=self.pieces, num_worker_warps=self.warps)
+
+    @property
+    def beside(self) -> tuple[int, int]:
+        """The tiles of the second result."""
+        return (1, self.tile[1]) if self.ending == "sums of columns" else (self.tile[0], 1)
+
+    @property
+    def types(self) -> dict[str, Type]:
+        """Of the kernel's parameters, where rows begin at multiples of 16 bytes."""
+
+        def tensor(dtype: DTypeLike, across: bool = False) -> TensorType:
+            return TensorType(dtype, (None, None), (1, None) if across else (None, 1), 16)
+
+        return {
+            "z": MutType(tensor(self.out), self.tile[:2]),
+            "w": MutType(tensor(f32), self.beside),
+            "x": tensor(self.operands, self.across[0]),
+            "y": tensor(self.operands, self.across[1]),
+            "bias": tensor(bf16),
+            "residual": tensor(bf16),
+            "n": TileType(self.counts),
+        }
+
+    def run(self) -> list[Array]:
+        """Both results, on the default device."""
+        op = self._op(np.random.default_rng(self.seed))
+        return [each.unpartition().to_numpy().sync() for each in op.sync()[:2]]
+
+    def _op(self, random: np.random.Generator) -> KernelOp:
+        rows, columns, depth = self.tile
+        m, n = (max(1, each * t - cut) for each, t, cut in zip(self.tile, self.tiles, self.cut, strict=False))
+        beside = (self.tiles[0], n) if self.ending == "sums of columns" else (m, self.tiles[1])
+
+        def whole(dtype: DTypeLike, shape: tuple[int, int], across: bool = False) -> Tensor:
+            values = random.integers(-2, 3, shape).astype(dtype.numpy)
+            made = api.from_numpy(np.ascontiguousarray(values.T) if across else values).sync()
+            return made.T if across else made
+
+        return kernel(self.text)(
+            whole(self.out, (m, n)).partition((rows, columns)),
+            whole(f32, beside).partition(self.beside),
+            whole(self.operands, (m, depth * self.turns), self.across[0]),
+            whole(self.operands, (depth * self.turns, n), self.across[1]),
+            whole(bf16, (1, n)),
+            whole(bf16, (m, n)),
+            self.turns,
+        ).compile_options(self.options)
+
+
+def kernels(most: int = 3) -> st.SearchStrategy[Around]:
+    """Kernels of results of up to so many tiles along each axis."""
+    rare = st.sampled_from([False, False, False, True])
+    tiles = st.integers(1, most)
+    cut = st.sampled_from([0, 0, 8, 16, 40, 5])
+    return st.builds(
+        Around,
+        st.sampled_from([bf16, f16, bf16, f32, f8e4m3fn, i8]),
+        st.sampled_from([bf16, f16, f32, i32]),
+        st.sampled_from(TILES),
+        st.one_of(st.just("stored"), st.sampled_from(tuple(ENDINGS))),
+        st.sampled_from([i32, i32, i32, i64, u32]),
+        st.sampled_from(BOUNDS),
+        rare,
+        rare,
+        st.tuples(rare, rare),
+        st.tuples(tiles, tiles),
+        st.tuples(cut, cut),
+        st.sampled_from([1, 2, 3, 5, 9, 17, 40]),
+        st.sampled_from([1, 1, 1, 2, 4]),
+        st.sampled_from([1, 1, 2, 4, 5, 16]),
+        st.sampled_from([None, None, None, 4, 8]),
+        st.integers(0, 2**32 - 1),
+    )
+
+
+def check(case: Around) -> None:
+    """Compare a kernel's results with the reference's, if its tiles are not too large.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    with Device.host(), use_backend("reference"):
+        wanted = case.run()
+    with may_be_too_large():
+        for name, found, result in zip("zw", case.run(), wanted, strict=True):
+            assert np.array_equal(found, result), f"{name} of {case.text}\n{case}"
+
+
+@contextmanager
+def may_be_too_large() -> Generator[None]:
+    """Tiles may need more registers or shared memory than there are, which is refused."""
+    try:
+        yield
+    except KernelTypeError as error:
+        if not re.search("a thread would hold|shared memory", str(error)):
+            raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search on a device."""
+    parser = argparse.ArgumentParser(prog="python -m tests.properties.around", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
+    parser.add_argument("--count", type=int, default=100, help="how many kernels (default 100)")
+    parser.add_argument("--most", type=int, default=3, help="the most tiles along an axis (default 3)")
+    parser.add_argument("--seed", type=int, help="draws the same ones again")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="check no more after this many seconds")
+    options = parser.parse_args(arguments)
+    with Device.parse(options.device):
+        checked = searched(kernels(options.most), check, options.count, options.seed, options.limit)
+    print(f"{checked} kernels are right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
