@@ -25,7 +25,7 @@ class Choice:
         depth: columns of the left operand, per step.
         seconds: what the model says that the product takes; 0 where it was not asked.
         cluster: thread blocks that share what they load.
-        pieces: thread blocks that share a tile's steps.
+        pieces: thread blocks that share a tile's steps, as the model expects launches to divide them.
         halved: whether the two halves of a thread block have tiles of their own: one writes its result while the
             other multiplies.
     """
@@ -41,11 +41,10 @@ class Choice:
     @property
     def options(self) -> CompileOptions | None:
         """The hints that go with it, if any."""
-        if self.cluster == self.pieces == 1 and not self.halved:
+        if self.cluster == 1 and not self.halved:
             return None
         return CompileOptions(
             num_cta_in_cga=self.cluster if self.cluster > 1 else None,
-            num_pieces=self.pieces if self.pieces > 1 else None,
             num_worker_warps=4 if self.halved else None,
         )
 
@@ -133,8 +132,8 @@ GROUP, ROWS, EIGHT = 128, 64, 8
 HALF_ROWS = 128
 """Of a tile that half of a thread block has by itself."""
 MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
-"""The compiler divides tiles into up to so many pieces, of so many steps or more; worth it are those of up to so many
-sums a thread, since larger ones leave more multiprocessors idle."""
+"""Launches divide tiles into up to so many pieces, of so many steps or more; worth it are those of up to so many sums a
+thread, since larger ones leave more multiprocessors idle."""
 MOST_NEARBY, LEAST_NEARBY, MOST_SENT = 8, 8, 96 * 1024
 """Pieces up to which their blocks are a cluster, steps of such a piece, and bytes that a block of it may be sent."""
 WORTH_DIVIDING = 1.15
@@ -259,11 +258,12 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
 
 
 def _pieces(tile: Choice, blocks: int, turns: int, chip: Chip, units: int) -> int:
-    """The pieces into which turns are divided: where these are a cluster, all or none."""
+    """The pieces into which a launch divides the steps, all or none."""
     if 1 < tile.pieces <= MOST_NEARBY:
         fit = blocks * tile.pieces <= chip.clustered[tile.pieces - 2] and turns >= tile.pieces * LEAST_NEARBY
         return tile.pieces if fit else 1
-    return max(1, min(units // blocks, tile.pieces, turns // LEAST_TURNS))
+    fit = blocks * tile.pieces <= units and turns >= tile.pieces * LEAST_TURNS
+    return tile.pieces if fit else 1
 
 
 def _exchanged(rows: int, columns: int) -> tuple[int, int]:

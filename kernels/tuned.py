@@ -53,8 +53,7 @@ def _by_tile(example: Example) -> Callable[[Case, Tensors, Tensors, Config], Dev
 
 def _product(case: Case, outputs: Tensors, inputs: Tensors, config: Config) -> DeviceOp[Tensors]:
     (z,), (x, y) = outputs, inputs
-    form = {"cluster": config.cluster, "pieces": config.pieces, "halved": config.halved}
-    choice = Choice(config.rows, config.columns, config.depth, **form)
+    choice = Choice(config.rows, config.columns, config.depth, cluster=config.cluster, halved=config.halved)
     tile = (choice.rows, choice.columns)
     op = gemm.matmul(x, y, out=z, tile=tile, depth=choice.depth, options=choice.options)
     return op.map(lambda result: (result,))
@@ -65,7 +64,7 @@ def _own_product(case: Case, outputs: Tensors, inputs: Tensors) -> Config:
     facts: Any = {"lie": how_they_lie(x, y), "halves": may_be_halved(x, y, z)}
     m, n, k = case.shape
     found = choose(m, n, k, x.dtype, x.device, **facts)
-    form = {"cluster": found.cluster, "pieces": found.pieces, "halved": found.halved}
+    form = {"cluster": found.cluster, "halved": found.halved}
     return Config(rows=found.rows, columns=found.columns, depth=found.depth, **form)
 
 
@@ -73,11 +72,11 @@ def _products(device: Device) -> Mapping[str, Sequence[Any]]:
     if device.kind != "cuda":
         return {
             "rows": (64, 128, 256, 512), "columns": (128, 256, 512), "depth": (64, 256), "cluster": (1,),
-            "pieces": (1,), "halved": (False,),
+            "halved": (False,),
         }  # fmt: skip
     return {
         "rows": (64, 128, 192, 256), "columns": (96, 128, 192, 256), "depth": (64, 128),
-        "cluster": (1, 2), "pieces": (1,), "halved": (False, True),
+        "cluster": (1, 2), "halved": (False, True),
     }  # fmt: skip
 
 

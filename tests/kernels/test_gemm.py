@@ -11,12 +11,14 @@ import pytest
 from cuda_async import CudaGraph, Device, default_device
 from cuda_async.graph import Scope
 from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, tf32, use_backend
+from cutile.backend.interface import Target
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
 from kernels.gemm_choice import HOST, PLAIN, choose, how_they_lie, may_be_halved
 from kernels.gemm_fused import ACTIVATIONS, Activation
 from kernels.gemm_model import AMPERE, HOPPER, WORTH_DIVIDING, Choice, best, candidates, predict
 from kernels.gemm_variants import batched_matmul, integer_matmul, stackable, tf32_matmul
+from tests.backend.cuda.programs import gemm_program, lowered
 
 Array = np.ndarray[Any, Any]
 
@@ -208,13 +210,16 @@ def test_blocks_that_need_the_same_columns_share_them_where_the_cache_does_not_h
     assert found.options == CompileOptions(num_cta_in_cga=2)
 
 
-def test_the_steps_of_few_tiles_are_divided() -> None:
+def test_the_steps_of_few_tiles_are_divided_by_their_launch() -> None:
     """Measured on an H200: of 16 x 1024 x 8192, six pieces took 7.1 us, four 7.7 and eight in a workspace 8.1."""
-    for shape, pieces in (((16, 1024, 8192), 6), ((512, 512, 8192), 3)):
+    for shape, pieces in (((16, 1024, 8192), 6), ((512, 512, 8192), 3), ((256, 256, 16384), 6), ((64, 64, 65536), 16)):
         found = best(*shape, HOPPER, 132)
-        assert found.options == CompileOptions(num_pieces=pieces)
+        assert (found.pieces, found.options) == (pieces, None)
         blocks = -(-shape[0] // found.rows) * -(-shape[1] // found.columns)
-        assert pieces * blocks <= HOPPER.clustered[pieces - 2]
+        kernel = lowered(gemm_program(bf16, (found.rows, found.columns), found.depth), Target("cuda", "sm_90a", 132))
+        _, ways = kernel.facts["division"]
+        turns = -(-shape[2] // found.depth)
+        assert next(n for most, least, n in ways if blocks <= most and turns >= least) == pieces
     for shape in ((512, 512, 512), (1024, 1024, 1024), (8192, 8192, 8192)):
         assert best(*shape, HOPPER, 132).options is None
 

@@ -20,7 +20,7 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "row_min": ((40, 300), {"tile": (2, 8)}),
     "gemm": (
         (96, 80, 100),
-        {"rows": (32,), "columns": (64,), "depth": (32,), "cluster": (1,), "pieces": (1,), "halved": (False,)},
+        {"rows": (32,), "columns": (64,), "depth": (32,), "cluster": (1,), "halved": (False,)},
     ),
 }
 
@@ -40,7 +40,7 @@ def test_each_kernel_is_tuned_from_its_own_choice_on(name: str, device: str) -> 
 def test_the_library_chooses_by_the_model() -> None:
     with Device.host():
         _, own, _ = tune("gemm", Case((96, 80, 100)), options=QUICK, space=SMALL["gemm"][1])
-    assert own == Config(rows=256, columns=512, depth=256, cluster=1, pieces=1, halved=False)
+    assert own == Config(rows=256, columns=512, depth=256, cluster=1, halved=False)
 
 
 def test_the_program_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:

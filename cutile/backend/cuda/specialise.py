@@ -32,7 +32,7 @@ from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
 from cutile.backend.cuda.product_loop import loop_of_products, needed_to_load, require_products_alone
 from cutile.backend.cuda.refusal import Refused, require
 from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.split import MOST_PIECES, why_not_gathered, why_whole
+from cutile.backend.cuda.split import MOST_PIECES, why_too_many, why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bf16, f16, i32
@@ -95,6 +95,7 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     pieces = min(options.num_pieces or 1, MOST_PIECES)
     counts = loop.start.tile.dtype  # numbers that plans make of turns are i32, and may be less than none
     whole_for = why_whole(definitions.get(loop.carried[0]), moving, cluster, groups)
+    whole_for = whole_for or why_too_many(function, loop, accumulator, how.crosswise)
     if not whole_for and counts is not i32:
         whole_for = f"the loop counts in {counts}, and pieces in i32"
     store = _bulk_store(function, (rows, columns)) if how.by_instruction else None
@@ -108,8 +109,6 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     if divisible and pieces < 2:
         whole_for = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
     parts = 0 if whole_for else parts_nearby(function, loop, accumulator, pieces)
-    if not (whole_for or parts):
-        whole_for = why_not_gathered(function, loop, accumulator, how.crosswise)
     trails = (
         (store is not None and groups == trailing.GROUPS and cluster == 1 and counts is i32)
         and not (solo or how.form is None or how.apart or not whole_for)

@@ -35,7 +35,7 @@ MOST_PIECES = 16
 MOST_NEARBY = 8
 """Pieces up to which their thread blocks are a cluster, which every kind of device takes."""
 MOST_BESIDE_MORE = 64
-"""Sums of a thread up to which it adds those of other pieces from a workspace where it holds more than sums."""
+"""Sums of a thread up to which it adds those of other pieces where it holds more than sums."""
 LEAST_TURNS = 16
 """Of a piece: what writing and adding up sums costs, in turns that would take longer."""
 LEAST_NEARBY = 8
@@ -62,8 +62,8 @@ def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int
     return ""
 
 
-def why_not_gathered(function: Function, loop: For, sums: Layout, crosswise: bool) -> str:
-    """Why the sums of pieces cannot meet in a workspace, where a thread adds those of all; empty where they can.
+def why_too_many(function: Function, loop: For, sums: Layout, crosswise: bool) -> str:
+    """Why a thread has no registers to add up the sums of other pieces; empty where it has.
 
     Args:
         function: the kernel.
