@@ -8,7 +8,9 @@ A leaf: the IR, the backends and the host side all take their facts about elemen
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeGuard
@@ -299,8 +301,15 @@ _REFUSED: Final = dict.fromkeys(
 )
 
 
-def _known() -> str:
-    return "there are " + ", ".join(each.name for each in EVERY_DTYPE)
+_OTHERS_PREFIX: Final = re.compile(r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)")
+
+
+def _known(spec: object = "") -> str:
+    """All names, and the one that another library's name may mean."""
+    name = _OTHERS_PREFIX.sub(r"\1", str(spec).rpartition(".")[2])
+    near = [name] if name in BY_NAME else difflib.get_close_matches(name, BY_NAME, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{meant}there are {', '.join(each.name for each in EVERY_DTYPE)}"
 
 
 def from_numpy(dtype: Any) -> DTypeLike:
@@ -340,5 +349,5 @@ def as_dtype(spec: Any) -> DTypeLike:
     try:
         return from_numpy(spec)
     except TypeError:
-        why = _REFUSED.get(str(spec)) or _known()
+        why = _REFUSED.get(str(spec)) or _known(spec)
         raise TypeError(f"{spec!r} names no element type; {why}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
-from cutile.compile.declared import Declared, checked_hints
+from cutile.compile.declared import Declared, checked_hints, checked_options
 from cutile.compile.kernels import KernelCache
 from cutile.compile.rules import AccessRules
 from cutile.errors import ArgumentError, GenericsError
@@ -38,8 +38,7 @@ class Kernel:
         self._cache = KernelCache(function, declared)
         self._options = declared.default
         names = self._cache.signature.names
-        result = collections.namedtuple(function.__name__, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
-        self._form = Form(self._cache, result)
+        self._form = Form(self._cache, _result(function.__name__, names))
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
@@ -59,8 +58,10 @@ class Kernel:
         signature = self._cache.signature
         names = signature.names
         if len(arguments) > len(names):
+            generics = ", ".join(f"{each.name}=..." for each in signature.generics)
             raise ArgumentError(
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}"
+                + (f"; generics are given by name: {generics}" if generics else "")
             )
         given = dict(zip(names, arguments, strict=False))
         for name in names:
@@ -126,6 +127,23 @@ class Kernel:
         return f"<kernel {signature.name}({', '.join(signature.names)}{'; ' + generics if generics else ''})>"
 
 
+def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
+    """The named tuple of all arguments that a launch yields; says so to whoever takes it for one of them."""
+    fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
+
+    def missing(self: tuple[Any, ...], name: str) -> NoReturn:
+        first = fields._fields[0] if fields._fields else "..."
+        raise AttributeError(
+            f"what {kernel} yields has no attribute {name!r}: it is a tuple of all arguments "
+            f"({', '.join(fields._fields)}). Take one, such as out.{first}; out.{first}.unpartition() is the tensor "
+            "of a partition",
+            name=name,
+            obj=self,
+        )
+
+    return type(kernel, (fields,), {"__slots__": (), "__getattr__": missing, "__module__": __name__})
+
+
 class _Declaration(TypedDict, total=False):
     """What `@entry(...)` takes by name; `entry` says what each is."""
 
@@ -179,6 +197,7 @@ def entry(
 
     Raises:
         KernelError: the source or the signature cannot be understood; shows the place.
+        ArgumentTypeError: `options` are no `CompileOptions`.
         ValueError: two of the three that say how indices are checked; hints for what is no architecture.
 
     Example:
@@ -190,7 +209,7 @@ def entry(
     declared = Declared(
         unsafe=unsafe,
         rules=AccessRules.of(preconditions, unchecked_accesses, deny_in_kernel_checks, check_accesses),
-        default=options or DEFAULT_OPTIONS,
+        default=DEFAULT_OPTIONS if options is None else checked_options(options, "entry: options"),
         hints=checked_hints(optimization_hints),
         print_ir=print_ir,
         dump_dir=Path(dump_dir) if dump_dir is not None else None,

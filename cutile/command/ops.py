@@ -12,6 +12,7 @@ from typing import Any
 from cutile.command.catalogue import Entry, catalogue
 from cutile.command.page import page
 from cutile.errors import ArgumentError
+from cutile.frontend.elsewhere import FUNCTIONS, METHODS
 
 
 def add(commands: Any) -> None:
@@ -33,6 +34,9 @@ def run(options: argparse.Namespace) -> int:
             known = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
             near = difflib.get_close_matches(str(options.name), known, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile ops` lists what it has"
+            name = str(options.name).rpartition(".")[2]
+            elsewhere = METHODS.get(name) if str(options.name).startswith("Tile.") else FUNCTIONS.get(name)
+            remedy = f"write {elsewhere}" if elsewhere else remedy
             raise ArgumentError(f"the language has no {options.name!r}; {remedy}")
     if options.json:
         print(json.dumps([dataclasses.asdict(each) for each in entries], indent=1))

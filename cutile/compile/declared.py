@@ -11,6 +11,7 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization
 from cutile.config import STAGES, Config
+from cutile.errors import ArgumentTypeError
 from cutile.ir.types import MutType, TensorType, Type
 
 _ARCHITECTURE = re.compile(r"sm_\d+a?")
@@ -54,6 +55,17 @@ class Declared:
 
 DEFAULT_DECLARED = Declared()
 """What a kernel has that says nothing."""
+
+
+def checked_options(options: object, where: str) -> CompileOptions:
+    """What a caller gave as options.
+
+    Raises:
+        ArgumentTypeError: it is no `CompileOptions`.
+    """
+    if not isinstance(options, CompileOptions):
+        raise ArgumentTypeError(f"{where}: expected CompileOptions(...), such as occupancy=2; got {options!r}")
+    return options
 
 
 def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str, CompileOptions], ...]:

@@ -180,7 +180,11 @@ def render(request: Request, stage: str) -> str:
     from cutile.ir.text import print_function
 
     if stage not in config.STAGES:
-        raise ValueError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}")
+        code = stage in ("ptx", "sass", "cubin", "asm", "llir", "llvm", "image")
+        machine = (
+            "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
+        )
+        raise ValueError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
     program = front(request)
     if stage == "ir":
         return print_function(program.function)

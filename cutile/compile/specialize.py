@@ -18,6 +18,20 @@ from cutile.frontend.build import NO_POINTERS
 from cutile.frontend.signature import Extent, Generic, Parameter, Signature
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
+_OPTIONS = "hints for the compiler are given as k(...).compile_options(ct.CompileOptions({}))"
+LAUNCH: dict[str, str] = {
+    "backend": "ct.use_backend(name) chooses for a block",
+    "grid": "a grid that the partitions do not tell is given as k(...).grid((x, y, z))",
+    "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
+    "num_stages": "how far loads run ahead the compiler decides",
+    "num_warps": _OPTIONS.format("num_worker_warps=4"),
+    "occupancy": _OPTIONS.format("occupancy=2"),
+    "options": _OPTIONS.format("..."),
+    "stream": "an operation is given a stream when it runs: k(...).sync_on(stream)",
+    "target": "what inspect compiles for is called arch, such as arch='sm_90a'",
+}
+"""What to write in place of what other libraries' launches take by name."""
+
 
 @dataclass(frozen=True)
 class Specialization:
@@ -45,6 +59,7 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     for name, value in named.items():
         if name not in names:
             known = f"its generics are {', '.join(names)}" if names else "it has no generics"
+            known += f"; {LAUNCH[name]}" if name in LAUNCH else ""
             raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
         given[name] = value
     return {name: _checked(signature, _generic(signature, name), value) for name, value in given.items()}

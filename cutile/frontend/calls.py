@@ -139,6 +139,9 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
     if last in ("shape", "axes", "index") and len(spread) > 1 and not any(isinstance(each, tuple) for each in spread):
         texts = ", ".join(str(each) if isinstance(each, int) else "..." for each in spread)
         return f"It takes {_described(signature)}: write the {last} as a tuple, ({texts})."
+    if name.rpartition(".")[2] in ("get_tile_block_id", "get_num_tile_blocks") and len(args) == 1:
+        axis = args[0] if isinstance(args[0], int) else "axis"
+        return f"It takes no arguments, and gives all axes: {name}()[{axis}]."
     return f"It takes {_described(signature)}." if signature.parameters else "It takes no arguments."
 
 

@@ -165,6 +165,16 @@ TENSORS: dict[str, str] = {
 }
 """By the name of a method or attribute of a tensor."""
 
+_WHOLE = "ct.get_tensor_shape(y), of the whole tensor; y.shape is the tile's"
+OUTPUTS: dict[str, str] = {
+    "full_shape": _WHOLE,
+    "grid": "ct.get_num_tile_blocks()",
+    "numel": _WHOLE,
+    "size": _WHOLE,
+    "tensor_shape": _WHOLE,
+}
+"""By the name of an attribute of what a kernel writes; of others those of a tensor."""
+
 MODULES = {"tl": "ct", "triton": "ct", "cuda": "ct", "torch": "ct", "F": "ct", "jnp": "ct", "hl": "ct"}
 """By the usual name of another library."""
 
@@ -202,6 +212,11 @@ def of_tile(name: str, known: Iterable[str]) -> str:
 def of_tensor(name: str, known: Iterable[str]) -> str:
     """The remedy for a method or attribute that a tensor does not have."""
     return f"Write {TENSORS[name]}." if name in TENSORS else among(name, known)
+
+
+def of_mut(name: str, known: Iterable[str]) -> str:
+    """The remedy for a method or attribute that a `Mut` does not have."""
+    return f"Write {OUTPUTS[name]}." if name in OUTPUTS else of_tensor(name, known)
 
 
 def among(name: str, known: Iterable[str]) -> str:

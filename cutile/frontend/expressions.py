@@ -156,10 +156,11 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if isinstance(owner, TensorRef) and name in ("store", "load"):
         remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
         remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."
+    elif isinstance(owner, MutRef):
+        remedy = elsewhere.of_mut(name, known)
     else:
-        in_memory = isinstance(owner, TensorRef | MutRef)
-        words = elsewhere.of_tile if is_tile(owner) else elsewhere.of_tensor if in_memory else elsewhere.among
-        remedy = words(name, known)
+        words = elsewhere.of_tile if is_tile(owner) else elsewhere.among
+        remedy = (elsewhere.of_tensor if isinstance(owner, TensorRef) else words)(name, known)
     frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, remedy)
 
 

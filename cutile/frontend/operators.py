@@ -183,10 +183,21 @@ def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> t
         return np.broadcast_shapes(*shapes)
     except ValueError:
         named = " and ".join(map(str, shapes))
+        remedy = "Axes are aligned from the right; sizes must be equal or 1."
         frame.type_error(
             f"{what}: the shapes {named} do not broadcast",
-            remedy="Axes are aligned from the right; sizes must be equal or 1.",
+            remedy=f"{remedy} {_with_an_axis(shapes)}".rstrip(),
         )
+
+
+def _with_an_axis(shapes: list[tuple[int, ...]]) -> str:
+    """The remedy where a tile of one axis fits the rows of the others: what a reduction along columns leaves."""
+    most = max(map(len, shapes))
+    try:
+        np.broadcast_shapes(*[(*each, 1) if len(each) == 1 < most else each for each in shapes])
+    except ValueError:
+        return ""
+    return "One number for each row is x[:, None]."
 
 
 def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:

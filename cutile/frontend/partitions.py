@@ -52,6 +52,11 @@ def partition_of(
 
 @method(TensorRef, "partition")
 def _partition(frame: Frame, self: TensorRef, shape: Any, padding: Any = padding.ZERO) -> Any:
+    if isinstance(shape, int) and isinstance(padding, int):
+        frame.type_error(
+            f"partition: the shape is one argument, got {shape} and {padding}",
+            remedy=f"Write it as a tuple: x.partition(({shape}, {padding})).",
+        )
     fill = padding_of(frame, padding, "partition")
     return partition_of(frame, self.value, shape, "partition", fill=fill)
 

@@ -82,7 +82,7 @@ def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
                 f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
             )
         if (tiled.map is not None) is not parameter.mapped:
-            raise _wrongly_mapped(kernel, parameter)
+            raise _wrongly_mapped(kernel, parameter, tiled.tile)
         return tiled
     if parameter.kind == "pointer":
         return check_pointer(kernel, parameter, argument)
@@ -101,12 +101,12 @@ def words_of_argument(checked: Checked) -> str:
     return "a pointer" if isinstance(checked, Pointer) else repr(checked)
 
 
-def _wrongly_mapped(kernel: str, parameter: Parameter) -> ArgumentTypeError:
+def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int, ...]) -> ArgumentTypeError:
     name = parameter.name
     if parameter.mapped:
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a mapped partition, since it is a MappedPartitionMut; map it: "
-            f"{name}.partition((64, 64)).map((1, 1), num_tile_blocks)"
+            f"{name}.partition({tile}).map({(1,) * len(tile)}, num_tile_blocks)"
         )
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} is a mapped partition, and the kernel takes a plain one; pass the partition "
@@ -127,8 +127,9 @@ def give_back(arguments: Iterable[Any]) -> None:
 
 
 def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
-    partition = isinstance(argument, KernelOutput)
-    remedy = "unpartition it first" if partition else "make one with api.from_numpy(array)"
+    remedy = _taken_out(argument, "out.y.unpartition()") or "make one with api.from_numpy(array)"
+    if isinstance(argument, KernelOutput):
+        remedy = "unpartition it first"
     return ArgumentTypeError(
         f"{kernel}: argument {parameter.name!r} must be a tensor, got {_describe(argument)}; {remedy}"
     )
@@ -141,14 +142,32 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
     if foreign and not isinstance(argument, KernelInput):
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
-            f"partition it first: api.partition({name}, (64, 64)), which shares its memory"
+            f"partition it first: api.partition({name}, {_some_tile(argument)}), which shares its memory"
         )
+    remedy = _taken_out(argument, "out.y") or f"partition it first: {name}.partition({_some_tile(argument)})"
     return ArgumentTypeError(
-        f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
-        f"partition it first: {name}.partition((64, 64))"
+        f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; {remedy}"
     )
 
 
+def _some_tile(argument: Any) -> tuple[int, ...]:
+    """A tile for an example, of as many axes as the argument has."""
+    rank = min(max(len(getattr(argument, "shape", (64, 64))), 1), MAX_PARTITION_RANK)
+    return (1, 64, 64)[-rank:]
+
+
+def _taken_out(argument: Any, example: str) -> str | None:
+    """The remedy where what a launch has yielded is given as a whole."""
+    return f"a launch yields all its arguments: take one, such as {example}" if _fields(argument) else None
+
+
+def _fields(argument: Any) -> tuple[str, ...]:
+    """The names of a named tuple's items; none of what is no named tuple."""
+    return getattr(argument, "_fields", ()) if isinstance(argument, tuple) else ()
+
+
 def _describe(argument: Any) -> str:
+    if _fields(argument):
+        return f"a tuple of {', '.join(_fields(argument))}"
     kind = cast("type[object]", type(argument))
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

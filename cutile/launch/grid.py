@@ -36,7 +36,9 @@ def launch_grid(kernel: str, given: Grid | None, outputs: Sequence[tuple[str, Ti
         given = inferred
     elif inferred is not None and given != inferred:
         raise LaunchError(
-            f"{kernel}: the launch grid {given} does not match the inferred partition grid {inferred} of {source!r}"
+            f"{kernel}: the launch grid {given} does not match the inferred partition grid {inferred} of {source!r}, "
+            f"of which each tile has one tile block. Leave .grid(...) out, or cut {source!r} into as many tiles; a "
+            "block goes through several tiles of what it reads in a loop"
         )
     for name, most in prefixes:
         for axis in range(3):

@@ -29,7 +29,9 @@ def inspected(
         ValueError: there is no such stage.
     """
     if any(map(is_op, arguments)):
-        raise LaunchError(f"{form.name}: to inspect it, pass tensors rather than ops that have not run")
+        raise LaunchError(
+            f"{form.name}: to inspect it, pass tensors rather than ops that have not run: .sync() yields them"
+        )
     try:
         checked = [form.check(position, each) for position, each in enumerate(arguments)]
         uses = form.uses(checked)

@@ -22,6 +22,7 @@ from cuda_async.op import BUILT
 from cuda_async.site import site_of
 from cuda_async.stream import expect_stream
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
@@ -177,9 +178,13 @@ class KernelOp(DeviceOp[Any]):
         return self.grid(grid)
 
     def compile_options(self, options: CompileOptions) -> KernelOp:
-        """Set hints for the compiler."""
+        """Set hints for the compiler.
+
+        Raises:
+            ArgumentTypeError: they are no `CompileOptions`.
+        """
         with self._giving_back():
-            self._options = options
+            self._options = checked_options(options, f"{self.label()}: compile_options")
             self._check_known()
         return self
 

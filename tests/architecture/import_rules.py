@@ -30,7 +30,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
     "installation": frozenset(),
     "command": _LEAF
-    | {"language", "ir", "ops", "frontend.signature", "backend", "compile", "launch", "entry", "host", "installation"}
+    | {
+        "language",
+        "ir",
+        "ops",
+        "frontend.signature",
+        "frontend.elsewhere",
+        "backend",
+        "compile",
+        "launch",
+        "entry",
+        "host",
+        "installation",
+    }
     | {"cuda_async"},
     "__main__": frozenset({"command"}),
     "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},

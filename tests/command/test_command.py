@@ -88,6 +88,10 @@ def test_one_operation_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops", "no_such"]) == 1
     assert main(["ops", "mmma"]) == 1
     assert "did you mean 'mma'?" in capsys.readouterr().err
+    assert main(["ops", "where"]) == 1
+    assert "the language has no 'where'; write ct.select(condition, a, b)" in capsys.readouterr().err
+    assert main(["ops", "Tile.sum"]) == 1
+    assert "the language has no 'Tile.sum'; write ct.reduce_sum(tile, axis)" in capsys.readouterr().err
 
 
 def test_the_page_of_the_language_is_what_the_definitions_say(pytestconfig: pytest.Config) -> None:

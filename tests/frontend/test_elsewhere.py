@@ -9,14 +9,14 @@ import pytest
 import cutile as ct
 from cutile.errors import KernelError
 from cutile.frontend.build import build
-from cutile.frontend.elsewhere import FUNCTIONS, METHODS, TENSORS
+from cutile.frontend.elsewhere import FUNCTIONS, METHODS, OUTPUTS, TENSORS
 from cutile.frontend.source import take_source
 from tests.support.kernels import define
 from tests.support.programs import mut, tensor
 
 
 def test_every_counterpart_exists() -> None:
-    named = set(re.findall(r"\bct\.(\w+)", " ".join([*FUNCTIONS.values(), *METHODS.values()])))
+    named = set(re.findall(r"\bct\.(\w+)", " ".join([*FUNCTIONS.values(), *METHODS.values(), *OUTPUTS.values()])))
     assert named <= set(ct.__all__)
     methods = set(re.findall(r"\btile\.(\w+)", " ".join([*FUNCTIONS.values(), *METHODS.values()])))
     assert all(hasattr(ct.Tile, name) for name in methods)
@@ -52,8 +52,8 @@ BOUND = (
 def expressions() -> list[str]:
     """The counterparts that are written out; the others are said in words."""
     found: list[str] = []
-    for text in (*FUNCTIONS.values(), *METHODS.values(), *TENSORS.values()):
-        for part in re.split(r", or |, which |, whose | for elements| of loaded| of tiles", text):
+    for text in (*FUNCTIONS.values(), *METHODS.values(), *TENSORS.values(), *OUTPUTS.values()):
+        for part in re.split(r", or |, which |, whose | for elements| of loaded| of tiles|, of the", text):
             with contextlib.suppress(SyntaxError):
                 ast.parse(part, mode="eval")
                 found.append(part)

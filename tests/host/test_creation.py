@@ -78,7 +78,7 @@ def test_a_tensor_may_have_no_axes() -> None:
         (lambda: api.zeros((4, 0), f32), ArgumentError, "zeros: shape: axis 1 of (4, 0) is empty"),
         (lambda: api.ones((-1,), f32), ArgumentError, "ones: shape: axis 0 of (-1,) is negative"),
         (lambda: untyped.empty("ab"), ArgumentTypeError, "empty: shape: expected an extent or a sequence"),
-        (lambda: api.zeros((4,), "f33"), ArgumentTypeError, "zeros: dtype: 'f33' names no element type; there"),
+        (lambda: api.zeros((4,), "f33"), ArgumentTypeError, "zeros: dtype: 'f33' names no element type; did you mean"),
         (lambda: api.zeros((4,), complex), ArgumentTypeError, "zeros: dtype: "),
         (lambda: untyped.zeros(4, 8), ArgumentTypeError, "f4e2m1fnx2; a shape is one argument, such as (4, 8)"),
         (lambda: api.full((2, 2), 1, f32), ArgumentTypeError, "the value comes first: full(1, (2, 2))"),

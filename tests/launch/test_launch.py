@@ -208,7 +208,7 @@ def test_each_stage_can_be_read() -> None:
     assert SAXPY.inspect(*arguments, stage="ir").startswith("func @saxpy(%y: mut<f32[?]")
     for stage in ("passes", "lowered", "source", "log"):
         assert isinstance(SAXPY.inspect(*arguments, stage=stage), str)
-    with pytest.raises(ValueError, match="no stage 'soup'; there are ir, passes"):
+    with pytest.raises(ValueError, match=r"no stage 'soup'; there are ir, passes.*log$"):
         SAXPY.inspect(*arguments, stage="soup")
 
 

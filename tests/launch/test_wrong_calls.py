@@ -85,6 +85,85 @@ def test_a_kernel_is_pickled_by_its_name() -> None:
     assert pickle.loads(pickle.dumps(saxpy)) is saxpy
 
 
+@pytest.mark.parametrize("shape", [(8,), (4, 2), (2, 2, 2), (1, 2, 2, 2)], ids=str)
+def test_a_tensor_in_place_of_a_partition(shape: tuple[int, ...]) -> None:
+    tile = (1, 64, 64)[-len(shape) :]
+    for wrong, call in (
+        (api.ones(shape).sync(), f"y.partition({tile})"),
+        (np.ones(shape, np.float32), f"api.partition(y, {tile}), which shares its memory"),
+    ):
+        with pytest.raises(ArgumentTypeError) as caught:
+            SCALE(wrong, 2.0)
+        assert str(caught.value).endswith(f"partition it first: {call}")
+
+
+def test_a_partition_in_place_of_a_mapped_one() -> None:
+    mapped = kernel(
+        "def mapped(y: ct.MappedPartitionMut):\n    for i in y.iter_indices():\n        y.store(y.load(i), i)"
+    )
+    with pytest.raises(ArgumentTypeError, match=r"map it: y\.partition\(\(4,\)\)\.map\(\(1,\), num_tile_blocks\)$"):
+        mapped(part())
+
+
+def test_what_a_launch_yields_is_not_its_output() -> None:
+    reads = kernel("def reads(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n")
+    out = SCALE(part(), 2.0).sync()
+    for wrong in ("to_numpy", "unpartition", "b"):
+        with pytest.raises(
+            AttributeError, match=rf"what scale yields has no attribute '{wrong}': .* \(y, a\)\. Take one"
+        ):
+            getattr(out, wrong)
+    with pytest.raises(ArgumentTypeError, match=r"'y' must be a partition.* got a tuple of y, a; .* such as out\.y$"):
+        SCALE(out, 2.0)
+    for made in (out, SCALE(part(), 2.0)):  # the same of a launch that has yet to run
+        with pytest.raises(
+            ArgumentTypeError, match=r"'x' must be a tensor, got a tuple of y, a; .* out\.y\.unpartition"
+        ):
+            reads(part(), made).sync()
+    assert out.y.unpartition().to_numpy().sync().tolist() == [2] * 8
+
+
+def test_what_other_launches_take_by_name() -> None:
+    plain = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")
+    for name, remedy in (
+        ("num_warps", r"it has no generics; hints .*ct\.CompileOptions\(num_worker_warps=4\)\)$"),
+        ("stream", r"sync_on\(stream\)$"),
+        ("target", r"called arch"),
+    ):
+        with pytest.raises(GenericsError, match=rf"plain has no generic '{name}'; .*{remedy}"):
+            plain(part(), **{name: 4})
+    with pytest.raises(
+        ArgumentError, match=r"takes 2 arguments \(y, a\), got 3; generics are given by name: K=\.\.\.$"
+    ):
+        SCALE(part(), 2.0, 3)
+
+
+def test_options_are_compile_options() -> None:
+    options: Any = {"occupancy": 2}
+    with pytest.raises(ArgumentTypeError, match=r"scale: compile_options: expected CompileOptions\(\.\.\.\)"):
+        SCALE(part(), 2.0).compile_options(options)
+    with pytest.raises(ArgumentTypeError, match=r"entry: options: expected CompileOptions\(\.\.\.\)"):
+        ct.entry(options=options)
+
+
+def test_a_grid_that_is_not_the_partitions() -> None:
+    with pytest.raises(
+        LaunchError, match=r"does not match .* grid \(2, 1, 1\) of 'y'.* Leave \.grid\(\.\.\.\) out, or cut 'y'"
+    ):
+        SCALE(part(), 2.0).grid(20)
+
+
+def test_stages_and_names_of_other_compilers() -> None:
+    for stage in ("ptx", "sass"):
+        with pytest.raises(ValueError, match=rf"no stage '{stage}'; .* --stage image --output k\.cubin, and nvdisasm$"):
+            SCALE.inspect(part(), 2.0, stage=stage)
+    for name, meant in (("fp16", "f16"), ("torch.bfloat16", "bf16"), ("fp8_e4m3", "f8e4m3fn"), ("tl.uint8", "u8")):
+        with pytest.raises(
+            ArgumentTypeError, match=rf"{name}' names no element type; did you mean '{meant}'\? there are"
+        ):
+            api.zeros((4,), name)
+
+
 def test_the_result_is_a_tuple_also_of_one() -> None:
     op: Any = SCALE(part(), 2.0)
     with pytest.raises(TypeError, match=r"yields a tuple of 2; .* \.first\(\)\.unpartition\(\.\.\.\)"):
