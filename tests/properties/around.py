@@ -85,7 +85,7 @@ class Around:
         tiles: of the result, along both axes.
         cut: by how many elements the result is smaller than these.
         turns: of the loop, where it has all.
-        cluster, pieces, warps: what is asked for.
+        cluster, pieces, warps: what is asked for, if anything is.
         seed: of the elements.
     """
 
@@ -102,7 +102,7 @@ class Around:
     cut: tuple[int, int]
     turns: int
     cluster: int
-    pieces: int
+    pieces: int | None
     warps: int | None
     seed: int
 
@@ -191,7 +191,7 @@ def kernels(most: int = 3) -> st.SearchStrategy[Around]:
         st.tuples(cut, cut),
         st.sampled_from([1, 2, 3, 5, 9, 17, 40]),
         st.sampled_from([1, 1, 1, 2, 4]),
-        st.sampled_from([1, 1, 2, 4, 5, 16]),
+        st.sampled_from([None, None, 1, 2, 4, 5, 16]),
         st.sampled_from([None, None, None, 4, 8]),
         st.integers(0, 2**32 - 1),
     )
