@@ -117,7 +117,7 @@ class Mut(Subscriptable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The partition's shape: constants.
+        """The partition's shape: constants. `ct.get_tensor_shape(y)` gives the extents of the whole tensor.
 
         Example:
             >>> run(lambda x: x + result.shape[0], [1.0, 2.0])

@@ -163,7 +163,7 @@ def _taken_out(argument: Any, example: str) -> str | None:
 
 def _fields(argument: Any) -> tuple[str, ...]:
     """The names of a named tuple's items; none of what is no named tuple."""
-    return getattr(argument, "_fields", ()) if isinstance(argument, tuple) else ()
+    return getattr(cast("Any", argument), "_fields", ()) if isinstance(argument, tuple) else ()
 
 
 def _describe(argument: Any) -> str:

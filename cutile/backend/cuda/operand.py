@@ -16,7 +16,7 @@ from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops.cast import Convert
 from cutile.ops.memory import LoadTile
-from cutile.ops.shape import Permute
+from cutile.ops.shape import Permute, Reshape
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
         require(uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
         load = definitions.get(load.x)
     along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
+    if isinstance(load, Reshape):
+        raise Refused(f"the {side} operand is reshaped: the copy engine brings tiles of two axes as they are loaded")
     if not isinstance(load, LoadTile) or load not in loop.body.operations:
         raise Refused(f"the {side} operand is not loaded in the loop")
     require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")

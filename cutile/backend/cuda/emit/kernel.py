@@ -360,6 +360,7 @@ class Kernel:
             f"# target   {self._target.backend} {self._target.arch}  "
             f"block={facts['threads']} threads  shared={facts['shared_bytes']} bytes",
             *types,
+            *(f"# plan     no {plan}: {reason}" for plan, reason in facts.get("refused", ())),
         ]
 
     def _imports(self) -> list[str]:
