@@ -12,6 +12,7 @@ so; where another is found, the kernel stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from cutile.backend.cuda.ops import AddNearby, Part, StorePart
 from cutile.backend.cuda.placement import ELEMENTWISE
@@ -34,9 +35,15 @@ class _CannotCut(Exception):
     """An operation does not work column by column."""
 
 
-def cut(function: Function, loop: For, width: int) -> Function:
+def cut(function: Function, loop: For, width: int, *, ahead: bool = False) -> Function:
     """The function with what follows the loop in pieces of so many columns, or as it is where it cannot be, or need not
-    be."""
+    be.
+
+    Args:
+        function, loop, width: the kernel, its loop of products, and the columns of a piece.
+        ahead: whether what a piece loads is asked for before the piece ahead of it is computed, so that only the first
+            one is waited for. It takes registers.
+    """
     operations = function.body.operations
     place = operations.index(loop)
     after = operations[place + 1 :]
@@ -49,7 +56,7 @@ def cut(function: Function, loop: For, width: int) -> Function:
         return function
     builder = Builder(Block())
     try:
-        _Cut(function, sums, after, builder).run(columns // width)
+        _Cut(function, sums, after, builder).run(columns // width, ahead=ahead)
     except _CannotCut:
         return function
     body = Block(function.parameters, [*operations[: place + 1], *builder.current.operations])
@@ -95,17 +102,23 @@ class _Cut:
         self._found: Value | None = None
         self._count = 1
 
-    def run(self, count: int) -> None:
+    def run(self, count: int, *, ahead: bool) -> None:
         """Write `count` pieces."""
         stores = self._stores()
         for op in self._after:
             if isinstance(op, Assert) or (op.results and op.results[0].tile.is_scalar):
                 self._builder.current.operations.append(op)  # numbers are the same for all pieces
         self._count = count
+        begins: list[int] = []
+        operations = self._builder.current.operations
         for number in range(count):
+            begins.append(len(operations))
             self._number = number
             self._pieces.clear()
             self._store(stores)
+        if ahead:
+            pieces = [operations[begin:end] for begin, end in pairwise((*begins, len(operations)))]
+            operations[begins[0] :] = _loading_ahead(pieces)
 
     def one(self, count: int, number: Value) -> None:
         """Write one of `count` pieces: which one, a number says."""
@@ -199,6 +212,20 @@ class _Cut:
         number = builder.constant(self._number, dtype) if self._found is None else self._found
         moved = builder.value(Add(x=scaled, y=number))
         return tuple(moved if a == axis else each for a, each in enumerate(index))
+
+
+def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
+    """The operations of pieces, with the loads of each ahead of all else that the piece before it does."""
+
+    def loads(piece: Sequence[Op]) -> list[Op]:
+        return [op for op in piece if op.results and (isinstance(op, LoadTile) or op.results[0].tile.is_scalar)]
+
+    found: list[Op] = []
+    for piece, following in zip(pieces, [*pieces[1:], ()], strict=True):
+        early = loads(piece)
+        found += [*(early if piece is pieces[0] else ()), *loads(following)]
+        found += [op for op in piece if op not in early]
+    return found
 
 
 def _same_axis(op: Reshape, axis: int) -> int:

@@ -176,6 +176,10 @@ class Lowering(RunAhead):
         return {"layout": self._name(layout), "vector": vector}
 
     def _load(self, op: LoadTile | LoadMut) -> None:
+        self._load_in(op, self._layout(op.result))
+
+    def _load_in(self, op: LoadTile | LoadMut, layout: Layout) -> None:
+        """Load a tile in a layout."""
         x = self._map[op.operands[0]]
         if isinstance(op, LoadTile):
             index, shape = tuple(self._map[value] for value in op.index), op.shape
@@ -183,7 +187,6 @@ class Lowering(RunAhead):
             index, shape = self._own_index(op.x.mut), op.x.mut.tile
         if op.operands[0] in self._shared_tensors:
             self._builder.add(Barrier())
-        layout = self._layout(op.result)
         tensor = op.operands[0].type
         constant = isinstance(tensor, TensorType) and tensor.stable and not self._unsafe
         made = LoadTile(x=x, index=index, shape=shape)

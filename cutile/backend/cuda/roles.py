@@ -48,7 +48,7 @@ class RoleLowering(Loading, Computing):
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
         nearby = loop_beside(function, plan.loop, plan.parts)
         if not plan.exchanged:  # then its columns are dealt to warps
-            function = cut(function, plan.loop, plan.piece)
+            function = cut(function, plan.loop, plan.piece, ahead=not (plan.narrow or plan.by_fma))
         if nearby is not None:
             function = beside(function, nearby)
         cuts = [op for op in function.walk() if isinstance(op, Part | AddNearby)]

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.ops import AddNearby, BulkStore, Part, Store, StorePart
-from cutile.ir.core import Op, Value
+from cutile.backend.cuda.ops import AddNearby, BulkStore, ConvertLayout, Part, Store, StorePart
+from cutile.backend.cuda.placement import vector_width
+from cutile.backend.cuda.quads import widened
+from cutile.backend.cuda.specialised import Specialised
+from cutile.backend.cuda.target import Architecture
+from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, Mul
-from cutile.ops.memory import StoreMut
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 
 
 class Storing(DividedLoop):
     """What follows the loop of products, where it is cut into parts or stored by the copy engine."""
 
+    def __init__(
+        self, function: Function, plan: Specialised, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]]
+    ) -> None:
+        super().__init__(function, plan, arch, accumulators)
+        self._used = Counter(value for op in function.walk() for value in op.operands)
+        self._as_loaded: dict[Value, Layout] = {}
+
     def _operation(self, op: Op) -> None:
+        for value in op.operands:
+            self._hand_round(value)
         if isinstance(op, Part):
             self._part(op)
         elif isinstance(op, StoreMut) and op is self._plan.store:
@@ -26,6 +41,32 @@ class Storing(DividedLoop):
             self._store_part(op)
         else:
             super()._operation(op)
+
+    def _load(self, op: LoadTile | LoadMut) -> None:
+        """A tile that lies as the sums do, in quads, is loaded in wide accesses, and handed round where it is used; but
+        where groups are alone, since these have no registers for it, and time."""
+        wide = None if self._plan.narrow else self._wide(op)
+        if wide is None:
+            super()._load(op)
+            return
+        self._load_in(op, wide)
+        self._as_loaded[op.result] = wide
+
+    def _wide(self, op: LoadTile | LoadMut) -> Layout | None:
+        """The layout in which a tile is loaded; None where it is that of its group."""
+        tensor, layout = op.operands[0].tensor, self._layout(op.result)
+        axis, widest = tensor.unit_axis, vector_width(tensor, layout.shape)
+        if axis is None or widest is None or layout.rank != 2 or self._used[op.result] != 1:
+            return None
+        wide = widened(layout, axis, tensor.dtype.bits // 8)
+        return wide if wide is not None and wide.vector(axis) <= widest[1] else None
+
+    def _hand_round(self, value: Value) -> None:
+        """A tile that was loaded in wide accesses, as its group has it."""
+        wide = self._as_loaded.pop(value, None)
+        if wide is not None:
+            names = {"source": self._name(wide), "layout": self._name(self._placement[value])}
+            self._map[value] = self._add(ConvertLayout(x=self._map[value]), **names, how="exchange").result
 
     def _part(self, op: Part) -> None:
         layouts = {"source": self._name(self._plan.accumulator), "layout": self._name(self._placement[op.result])}

@@ -32,6 +32,8 @@ def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
         return Call(kernel.bind("broadcast", "shape.broadcast", dtype, *layouts), (x,))
     if how == "take":
         return Call(kernel.bind("rearrange", "shape.rearrange", dtype, *layouts), (x,))
+    if how == "exchange":
+        return Call(kernel.bind("exchange", "quads.exchange", dtype, *layouts), (x,))
     if how == "move":
         place = (f"offset={facts['offset']}", f"fence={facts['fence']}")
         return Call(kernel.bind("move", "shape.move", dtype, *layouts, *place), (x,))

@@ -193,7 +193,7 @@ def _vector_type(dtype: DTypeLike, width: int) -> Any:
     return ir.VectorType(ir.IntType(word), bits // word)
 
 
-def _split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
+def split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
     """The elements of one wide access. Small ones by shifts: a vector of them would be loaded in small pieces."""
     if width == 1:
         return [from_memory(b, dtype, loaded)]
@@ -210,7 +210,7 @@ def _split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
 
 
 def join_words(b: Any, dtype: DTypeLike, bits: Sequence[Any]) -> list[Any]:
-    """Small elements put together to words of 32 bits, or to one smaller word. LLVM sees through this and `_split`."""
+    """Small elements put together to words of 32 bits, or to one smaller word. LLVM sees through this and `split`."""
     per_word = min(32 // dtype.bits, len(bits))
     word = ir.IntType(per_word * dtype.bits)
     made: list[Any] = []
@@ -326,7 +326,7 @@ def load(
 
         # the branches meet in whole accesses: small elements stay together in their words
         wide = _either(b, access.interior, fast, edge)
-        return pack(b, [each for loaded in wide for each in _split(b, dtype, loaded, width)], count)
+        return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], count)
 
     return intrinsic("load", frag(dtype, count), view.arguments(len(limited)), generate)
 

@@ -7,7 +7,8 @@ from cutile.ir.types import Type
 
 
 class ConvertLayout(Op, name="cuda.convert_layout"):
-    """The same tile in another layout: by renaming registers (`how` is "take"), or through shared memory ("move")."""
+    """The same tile in another layout: by renaming registers (`how` is "take"), by shuffles among four lanes
+    ("exchange"), or through shared memory ("move")."""
 
     x: Value = operand(ANY_TILE)
 

@@ -1,0 +1,55 @@
+"""What is loaded beside sums, in wide accesses, and handed round among four lanes: the right elements meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutile.backend.cuda.alone import alone_accumulator
+from cutile.backend.cuda.intrinsics import quads
+from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_accumulator
+from cutile.backend.cuda.quads import widened
+from cutile.dtypes import DTypeLike, bf16, f16, f32
+from tests.backend.cuda.chosen import Kind, described, faults, machine_code
+from tests.backend.cuda.emulated import Emulated, collect, scatter
+from tests.backend.cuda.programs import instructions
+from tests.support.draw import draw
+
+SUMS = {
+    "of two groups": group_accumulator((128, 64), 2),
+    "of one group": group_accumulator((64, 96), 1),
+    "of 16 columns": group_accumulator((128, 16), 2),
+    "of a group alone": alone_accumulator((128, 48)),
+}
+
+
+@pytest.mark.parametrize("layout", SUMS.values(), ids=SUMS)
+@pytest.mark.parametrize("dtype", [bf16, f16, f32], ids=str)
+def test_elements_come_to_where_the_sums_are(layout: Layout, dtype: DTypeLike) -> None:
+    wide = widened(layout, 1, dtype.bits // 8)
+    assert wide is not None
+    assert wide.vector(1) > layout.vector(1)
+    tile = draw(dtype, layout.shape, "small", 3)
+    made = quads.exchange(dtype, wide, layout)
+    result = made.generate(Emulated(layout.threads), [scatter(tile, wide, dtype)])
+    np.testing.assert_array_equal(collect(result, layout, dtype), tile)
+
+
+def test_wide_accesses_are_as_wide_as_the_columns_allow() -> None:
+    widths = [widened(group_accumulator((64, columns), 1), 1, 2) for columns in (128, 96, 48, 16, 8)]
+    assert [each and each.vector(1) for each in widths] == [8, 8, 4, 4, None]
+    assert widened(group_accumulator((64, 64), 1), 0, 2) is None  # memory goes along the other axis
+    assert widened(group_accumulator((64, 64), 1), 1, 8) is None  # two elements are an access as it is
+    assert widened(blocked((64, 64), 4, 4), 1, 2) is None  # no sums
+    assert widened(mma_accumulator((64, 32), 4), 1, 2) is None  # whose columns other warps have
+
+
+@pytest.mark.slow
+def test_a_residual_is_loaded_in_wide_accesses(tmp_path: Path) -> None:
+    made = machine_code(Kind("matmul", bf16, residual=True).request(described("sm_90a"), (4096, 4096, 4096)))
+    assert not faults(made), made.log
+    found = instructions(made, tmp_path)
+    assert found["LDG.E.128.CONSTANT"] == 4 * 4  # of four pieces, 32 elements to a thread
+    assert sum(count for name, count in found.items() if name.startswith("SHFL.BFLY")) == 4 * 16
