@@ -35,7 +35,7 @@ MEETING, SENT = 0.4e-6, 30e9
 """Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
 GATHERING, GATHERED = 3e-6, 100e9
 """Seconds until the last thread block is found by way of a workspace, and bytes of sums that it reads in one."""
-WORTH = 1.15
+WORTH = 1.25
 """How many times what it costs a division is to save."""
 
 MOST_TURNS = 2**31 - 1

@@ -38,8 +38,8 @@ MOST_BESIDE_MORE = 64
 """Sums of a thread up to which it adds those of other pieces where it holds more than sums."""
 LEAST_TURNS = 16
 """Of a piece: what writing and adding up sums costs, in turns that would take longer."""
-LEAST_NEARBY = 8
-"""The same where thread blocks are a cluster, which adds up sooner."""
+LEAST_NEARBY = 3
+"""The same where thread blocks are a cluster, which adds up sooner: of less, the first turns' way from memory is most."""
 
 
 def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
