@@ -47,7 +47,10 @@ class Division:
         if tiles > self.most:
             return 1
         turns = self._turns(checked, grid)
-        return next((pieces for most, least, pieces in self._ways if tiles <= most and turns >= least), 1)
+        for most, least, pieces in self._ways:
+            if tiles <= most and turns >= least:
+                return pieces
+        return 1
 
 
 def division_of(compiled: Compiled, names: Sequence[str]) -> Division | None:

@@ -27,8 +27,8 @@ has 117 in clusters of three, 120 of four and of eight, 110 of five, 102 of six.
 TURN = 0.13e-6
 """Seconds of the shortest turn,"""
 LOADED, LOADED_TOGETHER = 155e9, 92e9
-"""bytes that a thread block loads in a second, where multiprocessors that share a way to the cache have one and where
-each has one,"""
+"""bytes that a thread block loads in a second, where half of the multiprocessors have one at most, and in a cluster,
+whose thread blocks are neighbours,"""
 MULTIPLIED, MULTIPLIED_F32 = 7.3e12, 0.39e12
 """and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
 MEETING, SENT = 0.4e-6, 30e9
