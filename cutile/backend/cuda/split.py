@@ -39,7 +39,7 @@ MOST_BESIDE_MORE = 64
 LEAST_TURNS = 16
 """Of a piece: what writing and adding up sums costs, in turns that would take longer."""
 LEAST_NEARBY = 3
-"""The same where thread blocks are a cluster, which adds up sooner: of less, the first turns' way from memory is most."""
+"""The same where thread blocks are a cluster, which adds up sooner: of fewer, most is the first turn's way there."""
 
 
 def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
