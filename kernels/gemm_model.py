@@ -135,8 +135,8 @@ MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
 """Launches divide tiles into up to so many pieces, of so many steps or more; worth it are those of up to so many sums a
 thread, since larger ones leave more multiprocessors idle."""
 MOST_NEARBY, LEAST_NEARBY, MOST_SENT = 8, 8, 96 * 1024
-"""Pieces up to which their blocks are a cluster, steps of such a piece that the model counts on (launches may divide into
-shorter ones), and bytes that a block of it may be sent."""
+"""Pieces up to which their blocks are a cluster, steps of such a piece that the model counts on (launches may divide
+into shorter ones), and bytes that a block of it may be sent."""
 WORTH_DIVIDING = 1.15
 """How many times as fast a product must be, by the model, for its steps to be divided."""
 CACHED = 48e6
