@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cuda_async import Device
-from cutile.backend.cuda.split import MOST_NEARBY
+from cutile.backend.cuda.specialised.split import MOST_NEARBY
 from kernels.gemm import gemm
 from tests.properties import sanitize, small_products
 from tests.properties.sanitize import TOOLS, USUAL_PLACE, read

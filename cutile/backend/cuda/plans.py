@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutile.backend.cuda.division import turns_at_launch, ways
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.roles import RoleLowering
-from cutile.backend.cuda.specialise import plan
-from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.split import MOST_PIECES
+from cutile.backend.cuda.specialised.division import turns_at_launch, ways
+from cutile.backend.cuda.specialised.record import Specialised
+from cutile.backend.cuda.specialised.roles import RoleLowering
+from cutile.backend.cuda.specialised.rules import plan
+from cutile.backend.cuda.specialised.split import MOST_PIECES
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.crosswise import crosswise_accumulator
 from cutile.backend.cuda.intrinsics import crosswise
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
+from cutile.backend.cuda.model.protocol import ProtocolError, protocol
+from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Store
 from cutile.backend.cuda.panels import Fed, Panels
-from cutile.backend.cuda.protocol import ProtocolError, protocol
-from cutile.backend.cuda.ring_model import check, check_function
+from cutile.backend.cuda.specialised.crosswise import crosswise_accumulator
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, tf32, u8
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType

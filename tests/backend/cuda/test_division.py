@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.cuda.division import CLUSTERED
 from cutile.backend.cuda.residency import Residency
-from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, MOST_NEARBY, MOST_PIECES
+from cutile.backend.cuda.specialised.division import CLUSTERED
+from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_NEARBY, MOST_PIECES
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32
 from cutile.ir.core import Function

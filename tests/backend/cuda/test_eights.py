@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import GroupMma
-from cutile.backend.cuda.ring_model import check_function
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8
 from cutile.ir.control import For
 from cutile.ir.core import Function

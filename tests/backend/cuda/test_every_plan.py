@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import RingStart
-from cutile.backend.cuda.ring_model import check_function
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType, Type

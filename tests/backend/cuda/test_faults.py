@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cuda.protocol import ProtocolError
-from cutile.backend.cuda.ring_model import check_function
+from cutile.backend.cuda.model.protocol import ProtocolError
+from cutile.backend.cuda.model.rings import check_function
 from cutile.dtypes import bf16
 from tests.backend.cuda.fault_run import FAULTS
 from tests.backend.cuda.programs import gemm_program, lowered

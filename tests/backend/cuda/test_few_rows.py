@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.draft import layouts_of
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import BulkLoad, GroupMma, TileIndex
-from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import FailUnless, Part, Roles
-from cutile.backend.cuda.ring_model import check_function
 from cutile.dtypes import u64
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source

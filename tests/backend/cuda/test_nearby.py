@@ -14,12 +14,12 @@ from cutile.backend.cuda.intrinsics import nearby as intrinsics
 from cutile.backend.cuda.intrinsics import split
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, ir
 from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.model.protocol import ProtocolError
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, BulkStore, ClusterStart, DealOut, Store
-from cutile.backend.cuda.protocol import ProtocolError
 from cutile.backend.cuda.residency import Residency
-from cutile.backend.cuda.ring_model import check_function
-from cutile.backend.cuda.split import LEAST_NEARBY, MOST_NEARBY, nearby_bytes, part_layout
-from cutile.backend.cuda.store_model import check_stores
+from cutile.backend.cuda.specialised.split import LEAST_NEARBY, MOST_NEARBY, nearby_bytes, part_layout
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function

@@ -12,10 +12,10 @@ import pytest
 from cutile.backend.cuda.intrinsics import outer
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.outer import outer_groups
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.panels import GROUP, Fed, Panels
-from cutile.backend.cuda.ring_model import check_function
-from cutile.backend.cuda.specialise import plan
+from cutile.backend.cuda.specialised.outer import outer_groups
+from cutile.backend.cuda.specialised.rules import plan
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, i8

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.alone import alone_accumulator
 from cutile.backend.cuda.intrinsics import quads
 from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_accumulator
-from cutile.backend.cuda.quads import widened
+from cutile.backend.cuda.specialised.alone import alone_accumulator
+from cutile.backend.cuda.specialised.quads import widened
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 from tests.backend.cuda.chosen import Kind, described, faults, machine_code
 from tests.backend.cuda.emulated import Emulated, collect, scatter

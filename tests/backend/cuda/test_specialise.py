@@ -10,6 +10,8 @@ import pytest
 
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import group_accumulator
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import (
     Blank,
     BulkLoad,
@@ -26,8 +28,6 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.cuda.ring_model import check_function
-from cutile.backend.cuda.store_model import check_stores
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i16, i32, i64, u32
 from cutile.ir.control import For, If

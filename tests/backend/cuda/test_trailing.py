@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from cutile.backend.cuda.model.protocol import OF_RESULTS, ProtocolError, first_group
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import BulkStore, GroupMma, Pack
-from cutile.backend.cuda.protocol import OF_RESULTS, ProtocolError, first_group
-from cutile.backend.cuda.ring_model import check_function
-from cutile.backend.cuda.store_model import check_stores
 from cutile.dtypes import bf16, f8e4m3fn, f16
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op

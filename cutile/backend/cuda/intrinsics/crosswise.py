@@ -1,17 +1,17 @@
-"""Products by warp groups whose left operand lies across K: threads read it into registers (`crosswise.py`)."""
+"""Products by warp groups whose left operand lies across K, and is read by threads (`specialised/crosswise.py`)."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.crosswise import LANE_ROWS, WARP_ROWS, WORD
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, slot_at
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.ring import INTEGER
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
+from cutile.backend.cuda.specialised.crosswise import LANE_ROWS, WARP_ROWS, WORD
 from cutile.dtypes import DTypeLike, bool_
 
 WORDS = ir.LiteralStructType([I32] * 4)

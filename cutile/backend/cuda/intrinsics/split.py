@@ -1,4 +1,4 @@
-"""The turns of a loop of products divided among thread blocks, and their sums added up (`split.py` says how)."""
+"""The turns of a loop of products, divided, and their sums added up (`specialised/split.py` says how)."""
 
 from __future__ import annotations
 

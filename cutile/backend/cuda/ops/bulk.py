@@ -64,7 +64,8 @@ class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
 
 
 class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
-    """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off (`trailing.py`)."""
+    """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off
+    (`specialised/trailing.py`)."""
 
     x: Value = operand(ANY_TILE)
 

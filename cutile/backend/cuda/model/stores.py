@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cutile.backend.cuda.model.protocol import Event, ProtocolError, first_group
 from cutile.backend.cuda.ops import BulkStore, DealOut
-from cutile.backend.cuda.protocol import Event, ProtocolError, first_group
 from cutile.ir.core import Function
 
 

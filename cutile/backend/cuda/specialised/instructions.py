@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda import thirds
-from cutile.backend.cuda.crosswise import fragment_registers
-from cutile.backend.cuda.exchange import exchanged, whole
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
-from cutile.backend.cuda.operand import lies_across
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
-from cutile.backend.cuda.refusal import Refused, require
+from cutile.backend.cuda.specialised import thirds
+from cutile.backend.cuda.specialised.crosswise import fragment_registers
+from cutile.backend.cuda.specialised.exchange import exchanged, whole
+from cutile.backend.cuda.specialised.operand import lies_across
+from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma

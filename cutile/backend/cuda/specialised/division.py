@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from cutile.backend.cuda.specialised import AT_ONCE, Specialised
-from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
+from cutile.backend.cuda.specialised.record import AT_ONCE, Specialised
+from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
 from cutile.ir.core import Function, Value
 from cutile.passes.linear import Facts, Linear, ceil_div
 from cutile.passes.preconditions import read_preconditions

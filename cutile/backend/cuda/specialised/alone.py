@@ -11,11 +11,11 @@ tile's rows, twice as many as where groups share a tile. Not where a block has o
 
 from __future__ import annotations
 
-from cutile.backend.cuda.epilogue import cut
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.placement import Placement, is_tile
-from cutile.backend.cuda.thirds import by_element
+from cutile.backend.cuda.specialised.epilogue import cut
+from cutile.backend.cuda.specialised.thirds import by_element
 from cutile.ir.control import For
 from cutile.ir.core import Function
 from cutile.ops.cast import Convert

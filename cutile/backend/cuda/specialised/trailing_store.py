@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.ops import Blank, Opaque, Pack, Part
-from cutile.backend.cuda.storing import Storing
-from cutile.backend.cuda.trailing import FIRST
+from cutile.backend.cuda.specialised.storing import Storing
+from cutile.backend.cuda.specialised.trailing import FIRST
 from cutile.dtypes import i32
 from cutile.ir.control import If
 from cutile.ir.core import Op, Value

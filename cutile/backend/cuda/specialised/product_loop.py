@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from cutile.backend.cuda.guards import is_scalar_work, operands_of
-from cutile.backend.cuda.operand import Operand
-from cutile.backend.cuda.refusal import require
+from cutile.backend.cuda.specialised.guards import is_scalar_work, operands_of
+from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.specialised.refusal import require
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lower import Lowering
-from cutile.backend.cuda.specialised import BARRIER_BYTES, Specialised
+from cutile.backend.cuda.specialised.record import BARRIER_BYTES, Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import TensorMap
 from cutile.ir.core import Function, Op, Value

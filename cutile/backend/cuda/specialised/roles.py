@@ -1,4 +1,4 @@
-"""Lowering to specialised warps: the plan of `specialise.py`, carried out.
+"""Lowering to specialised warps: the plan of `rules.py`, carried out.
 
 cuda.ring_start() {slots = 4, readers = 2}
 cuda.roles() {groups = 2} {
@@ -16,11 +16,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.backend.cuda.alone import WARPS
-from cutile.backend.cuda.computing import Computing
-from cutile.backend.cuda.epilogue import cut
-from cutile.backend.cuda.loading import Loading
-from cutile.backend.cuda.nearby import beside, loop_beside
 from cutile.backend.cuda.ops import (
     AddNearby,
     BulkDrain,
@@ -35,8 +30,13 @@ from cutile.backend.cuda.ops import (
     Roles,
 )
 from cutile.backend.cuda.panels import GROUP
-from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.split import part_layout
+from cutile.backend.cuda.specialised.alone import WARPS
+from cutile.backend.cuda.specialised.computing import Computing
+from cutile.backend.cuda.specialised.epilogue import cut
+from cutile.backend.cuda.specialised.loading import Loading
+from cutile.backend.cuda.specialised.nearby import beside, loop_beside
+from cutile.backend.cuda.specialised.record import Specialised
+from cutile.backend.cuda.specialised.split import part_layout
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.control import If
 from cutile.ir.core import Function, Value

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cutile.backend.cuda.cluster import block_axes
-from cutile.backend.cuda.guards import is_scalar_work
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import FirstTile, FirstTurn, StorePart, TileIndex, TileStep, Turns
-from cutile.backend.cuda.places import Places
-from cutile.backend.cuda.specialised import Specialised
+from cutile.backend.cuda.specialised.cluster import block_axes
+from cutile.backend.cuda.specialised.guards import is_scalar_work
+from cutile.backend.cuda.specialised.places import Places
+from cutile.backend.cuda.specialised.record import Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import i32
 from cutile.ir.control import For, If

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.multiplying import Multiplying
 from cutile.backend.cuda.ops import TakeOver
+from cutile.backend.cuda.specialised.multiplying import Multiplying
 from cutile.ir.control import If
 from cutile.ir.core import Op
 from cutile.ops.compare import Lt

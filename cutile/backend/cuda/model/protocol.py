@@ -1,7 +1,7 @@
 """The ring of a lowered kernel as data: what the loading and the computing warps do to it, in the order of the IR.
 
 They share a ring of slots and two barriers for each (`ops/ring.py`). What those that compute store by way of shared
-memory is read here too. `ring_model.py` checks both.
+memory is read here too. `rings.py` checks both.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from cutile.backend.cuda.ops import (
     RingWait,
     ZeroUnless,
 )
-from cutile.backend.cuda.trailing_store import TrailingStore
+from cutile.backend.cuda.specialised.trailing_store import TrailingStore
 from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
 from cutile.ir.control import For

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.exchange import whole
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
-from cutile.backend.cuda.refusal import Refused, require
+from cutile.backend.cuda.specialised.exchange import whole
+from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import f32, tf32
 from cutile.ir.control import For

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutile.backend.cuda.divided import DividedLoop
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import AddNearby, BulkStore, ConvertLayout, Part, Store, StorePart
 from cutile.backend.cuda.placement import vector_width
-from cutile.backend.cuda.quads import widened
-from cutile.backend.cuda.specialised import Specialised
+from cutile.backend.cuda.specialised.divided import DividedLoop
+from cutile.backend.cuda.specialised.quads import widened
+from cutile.backend.cuda.specialised.record import Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, Mul

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.nearby import loop_of_parts
 from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, Share
 from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
-from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
+from cutile.backend.cuda.specialised.nearby import loop_of_parts
+from cutile.backend.cuda.specialised.record import Specialised
+from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
+from cutile.backend.cuda.specialised.tile_loop import TileLoop
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.cuda.tile_loop import TileLoop
 from cutile.dtypes import bool_
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value

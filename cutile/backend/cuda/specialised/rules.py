@@ -17,22 +17,22 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from cutile.backend.cuda import alone, thirds, trailing
-from cutile.backend.cuda.cluster import block_axes, cluster_of
-from cutile.backend.cuda.crosswise import crosswise_accumulator
-from cutile.backend.cuda.exchange import exchanged, sums_of
-from cutile.backend.cuda.guards import guards
 from cutile.backend.cuda.hints import slots_wanted
-from cutile.backend.cuda.instructions import Instructions, instructions_of
 from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.nearby import parts_nearby
-from cutile.backend.cuda.operand import Operand, operand_of
-from cutile.backend.cuda.outer import outer_groups
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
-from cutile.backend.cuda.product_loop import loop_of_products, needed_to_load, require_products_alone
-from cutile.backend.cuda.refusal import Refused, require
-from cutile.backend.cuda.specialised import Specialised
-from cutile.backend.cuda.split import MOST_PIECES, why_too_many, why_whole
+from cutile.backend.cuda.specialised import alone, thirds, trailing
+from cutile.backend.cuda.specialised.cluster import block_axes, cluster_of
+from cutile.backend.cuda.specialised.crosswise import crosswise_accumulator
+from cutile.backend.cuda.specialised.exchange import exchanged, sums_of
+from cutile.backend.cuda.specialised.guards import guards
+from cutile.backend.cuda.specialised.instructions import Instructions, instructions_of
+from cutile.backend.cuda.specialised.nearby import parts_nearby
+from cutile.backend.cuda.specialised.operand import Operand, operand_of
+from cutile.backend.cuda.specialised.outer import outer_groups
+from cutile.backend.cuda.specialised.product_loop import loop_of_products, needed_to_load, require_products_alone
+from cutile.backend.cuda.specialised.record import Specialised
+from cutile.backend.cuda.specialised.refusal import Refused, require
+from cutile.backend.cuda.specialised.split import MOST_PIECES, why_too_many, why_whole
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bf16, f16, i32

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cutile.backend.cuda.divided import DividedLoop
-from cutile.backend.cuda.operand import Operand
 from cutile.backend.cuda.ops import BulkLoad, RingAcquire
 from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.specialised.divided import DividedLoop
+from cutile.backend.cuda.specialised.operand import Operand
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 

@@ -1,15 +1,15 @@
-"""A kernel that is lowered to specialised warps: what the rules of `specialise.py` found, and what follows from it."""
+"""A kernel that is lowered to specialised warps: what the rules of `rules.py` found, and what follows from it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from cutile.backend.cuda.alone import NARROW
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.operand import Operand
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
-from cutile.backend.cuda.split import nearby_bytes
+from cutile.backend.cuda.specialised.alone import NARROW
+from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.specialised.split import nearby_bytes
 from cutile.backend.interface import TensorMap
 from cutile.ir.control import For
 from cutile.ir.core import Op

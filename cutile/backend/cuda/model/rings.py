@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.hand_over_model import check_handing_over
-from cutile.backend.cuda.happens_before import Node, Order
+from cutile.backend.cuda.model.hand_over import check_handing_over
+from cutile.backend.cuda.model.happens_before import Node, Order
+from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocol
+from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import DealOut, Pieces
-from cutile.backend.cuda.protocol import Event, Protocol, ProtocolError, protocol
-from cutile.backend.cuda.store_model import check_stores
 from cutile.ir.core import Function
 
 

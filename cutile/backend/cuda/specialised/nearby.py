@@ -21,10 +21,10 @@ What does not work column by column is done whole, by the thread block of the fi
 
 from __future__ import annotations
 
-from cutile.backend.cuda.epilogue import in_parts
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import AddNearby
-from cutile.backend.cuda.split import MOST_NEARBY, nearby_bytes, parts_of, registers_of
+from cutile.backend.cuda.specialised.epilogue import in_parts
+from cutile.backend.cuda.specialised.split import MOST_NEARBY, nearby_bytes, parts_of, registers_of
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cutile.backend.cuda.operand import Operand
-from cutile.backend.cuda.refusal import require
+from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.specialised.refusal import require
 from cutile.backend.interface import CompileOptions
 from cutile.ir.core import Op, Value
 from cutile.ops.grid import TileBlockId

@@ -1,0 +1,1 @@
+"""Products by specialised warps: the rules that find them, the record of what is found, and its lowering."""
