@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.residency import Residency
 from cutile.backend.cuda.specialised.division import CLUSTERED
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_NEARBY, MOST_PIECES
@@ -48,6 +49,13 @@ def test_a_kernel_for_so_many_pieces_has_them_all_at_once(function: Function) ->
         assert "division" not in facts
         held = int(132 * CLUSTERED.get(pieces, 1.0)) // facts["cluster"] * facts["cluster"]
         assert Residency(facts).blocks(tiles, held) == min(tiles * pieces, held)
+
+
+@pytest.mark.parametrize("tile", [*TILES, (128, 256), (256, 64)], ids=str)
+def test_the_rings_of_all_of_them_neither_deadlock_nor_overwrite(tile: tuple[int, int]) -> None:
+    for function in (gemm_program(bf16, tile, 64), gemm_program(f16, tile, 32)):
+        for _, _, pieces in ways_of(function):
+            assert check_function(lowered(function, H200, num_pieces=pieces)) > 10
 
 
 def test_what_the_others_launch_is_what_it_was() -> None:
@@ -123,9 +131,10 @@ def test_products_of_f32_are_divided_too() -> None:
     assert (66, 2) in [(tiles, pieces) for tiles, _, pieces in ways]
 
 
-def test_none_spills_what_follows_the_loop() -> None:
-    for _, _, pieces in ways_of(fused(128, 128)):
-        assert_clean(compiled(fused(128, 128), num_pieces=pieces))
+@pytest.mark.parametrize("pieces", [3, 5, 16])
+def test_none_spills_what_follows_the_loop(pieces: int) -> None:
+    assert pieces in [each for _, _, each in ways_of(fused(128, 128))]
+    assert_clean(compiled(fused(128, 128), num_pieces=pieces))
 
 
 @pytest.mark.parametrize("columns", [192, 256])
