@@ -7,19 +7,17 @@ the lowered function, and so in the dump.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.specialised.division import turns_at_launch, ways
+from cutile.backend.cuda.specialised.division import left_to_launches
 from cutile.backend.cuda.specialised.record import Specialised
 from cutile.backend.cuda.specialised.roles import RoleLowering
 from cutile.backend.cuda.specialised.rules import plan
-from cutile.backend.cuda.specialised.split import MOST_PIECES
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function
 from cutile.ops.matmul import Mma
-
-ASKING = f"CompileOptions(num_pieces={MOST_PIECES})"
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -37,7 +35,8 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         made = RoleLowering(function, found, arch).run()
         if made.facts["shared_bytes"] <= arch.shared_bytes:
             if found.divisible and options.num_pieces is None:
-                _leave_to_launches(function, found, replace(arch, shared_bytes=room), target, options, made)
+                made_for = partial(_divided, function, replace(arch, shared_bytes=room), options)
+                made.facts |= left_to_launches(function, found, made_for, target.units)
             return made
         # What follows the loop passes through shared memory too, which is known only now: a ring of fewer slots.
         room -= found.slot_bytes
@@ -47,17 +46,6 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     return made
 
 
-def _leave_to_launches(
-    function: Function, whole: Specialised, arch: Architecture, target: Target, options: CompileOptions, made: Function
-) -> None:
-    """Note which launches of this kernel, undivided, are to take one whose turns are divided, or why none."""
-    turns = turns_at_launch(function, whole)
-    if turns is None:
-        made.facts["divided"] = f"no: launches do not know its turns; {ASKING} leaves it to the kernel"
-        return
-    found = ways(lambda pieces: plan(function, arch, replace(options, num_pieces=pieces)), target.units)
-    if not found:
-        made.facts["divided"] = "no: there is no room for the sums of other pieces"
-        return
-    made.facts["divided"] = f"by launches of up to {max(each[0] for each in found)} tile blocks, as `division` says"
-    made.facts["division"] = (turns, found)
+def _divided(function: Function, arch: Architecture, options: CompileOptions, pieces: int) -> Specialised | str:
+    """The plan for so many pieces, or the reason why there is none."""
+    return plan(function, arch, replace(options, num_pieces=pieces))

@@ -5,7 +5,7 @@ are compiled undivided at first, and say from how few tile blocks and how many t
 was compiled for so many pieces. It is decided here, from the device's multiprocessors and by what pieces save and cost,
 as was measured on an H200; a launch only looks up its numbers.
 
-    fact division = ("(x.shape[1] + 63) // 64", ((8, 400, 16), (15, 64, 8), ..., (66, 24, 2)))
+    fact division = ("(x.shape[1] + 63) // 64", ((8, 526, 16), (15, 24, 8), ..., (66, 29, 2)))
                      turns of a tile block       tile blocks up to which, turns from which on, pieces
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from cutile.backend.cuda.specialised.record import AT_ONCE, Specialised
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
-from cutile.ir.core import Function, Value
+from cutile.ir.core import Attribute, Function, Value
 from cutile.passes.linear import Facts, Linear, ceil_div
 from cutile.passes.preconditions import read_preconditions
 from cutile.passes.ranges import ONLY_IN_THE_KERNEL, Ranges
@@ -43,6 +43,31 @@ MOST_TURNS = 2**31 - 1
 
 Ways = tuple[tuple[int, int, int], ...]
 """Tile blocks up to which, and turns from which on, there are so many pieces; the first that holds counts."""
+
+
+def left_to_launches(
+    function: Function, whole: Specialised, made_for: Callable[[int], Specialised | str], units: int
+) -> dict[str, Attribute]:
+    """The fact `division` of a kernel that is not divided itself, and `divided`, which says so, or why it has none.
+
+    Args:
+        function: the kernel.
+        whole: its plan.
+        made_for: its plan for so many pieces, or why there is none.
+        units: multiprocessors; 0 where that is not known.
+    """
+    turns = turns_at_launch(function, whole)
+    if turns is None:
+        asking = f"CompileOptions(num_pieces={MOST_PIECES})"
+        return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
+    found = ways(made_for, units)
+    if not found:
+        return {"divided": "no: there is no room for the sums of other pieces"}
+    most = max(tiles for tiles, _, _ in found)
+    return {
+        "divided": f"by launches of up to {most} tile blocks, as `division` says",
+        "division": (turns, found),
+    }
 
 
 def turns_at_launch(function: Function, plan: Specialised) -> str | None:
