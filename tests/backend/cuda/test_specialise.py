@@ -1,8 +1,10 @@
-"""Which kernels get specialised warps, why others do not, and what stands in their lowered IR."""
+"""Which kernels get specialised warps, why others do not, and what stands in their lowered IR.
+
+What is about clusters, warp groups, or what follows the products has files of its own.
+"""
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +13,27 @@ import pytest
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import (
     Blank,
     BulkLoad,
-    BulkStore,
     GroupMma,
     Opaque,
     Pack,
-    Part,
     Registers,
     RingStart,
     Roles,
-    Store,
     TileIndex,
     ZeroUnless,
 )
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.interface import TensorMap
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i16, i32, i64, u32
-from cutile.ir.control import For, If
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f64, i16, i32, i64, u32
+from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 from cutile.ir.text import print_function
-from cutile.ir.types import MutType, TensorType, Type
+from cutile.ir.types import TensorType, Type
 from cutile.ir.verify import verify
 from cutile.ops.shape import Permute
-from cutile.ops.view import StoreView
 from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
 from tests.backend.cuda.test_compile import assert_clean
 from tests.support.programs import mut, scalar, tensor
@@ -135,43 +132,6 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
     assert not any(isinstance(op, Permute) for op in made.walk())
 
 
-SUMS = """
-def f(z: Mut, x: Tensor, y: Tensor):
-    part_x, part_y = x.partition((128, 64)), y.partition((64, 64))
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (128, 64), ct.f32)
-    for k in range(ct.num_tiles(part_x, 1)):
-        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
-    z.store(ct.convert_tile(WHAT, z.dtype))
-"""
-
-
-@pytest.mark.parametrize(
-    ("what", "tile"),
-    [
-        ("ct.reduce_sum(acc, 0).reshape((1, 64))", (1, 64)),
-        ("ct.reduce_sum(acc, 1).reshape((128, 1)).broadcast((128, 16))", (128, 16)),
-        ("ct.reduce_sum(acc, 1).reshape((128, 1)).broadcast((128, 256))", (128, 256)),
-    ],
-)
-def test_the_copy_engine_stores_no_tiles_but_those_like_the_sums(what: str, tile: tuple[int, int]) -> None:
-    """A warp has sixteen rows of the sums stored, which a result of another shape does not have there."""
-    x = tensor(2, bf16)
-    made = lowered(written(SUMS.replace("WHAT", what), {"z": mut(*tile, dtype=bf16), "x": x, "y": x}))
-    assert any(isinstance(op, Roles) for op in made.walk())
-    assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
-
-
-def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
-    """Of a product of f32 threads hold other elements than an instruction of a warp group leaves them."""
-    x = tensor(2, f32)
-    for tile in ((64, 64), (64, 128), (128, 128)):
-        made = written(GEMM.replace("64", "32"), types(tile, x=x, y=x))
-        assert refusal(made) == ""
-        assert [type(op) for op in lowered(made).walk() if isinstance(op, Store | BulkStore)] == [Store]
-    assert_clean(compiled(made))
-
-
 @pytest.mark.parametrize("counts", [i64, i16, u32], ids=str)
 def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     """But then turns are not reckoned with, in i32, to write results under products, or to divide them."""
@@ -188,25 +148,6 @@ def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     assert [op.promoted > 0 for op in eights.walk() if isinstance(op, GroupMma)] == [True]
     across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
     assert "lie across K are added up some turns at a time, counted in i32" in refusal(across)
-
-
-def test_a_number_made_of_all_sums_is_not_cut() -> None:
-    """What follows the loop is done for some columns at a time where it may be, which a sum of all may not."""
-    text = SUMS.replace("WHAT", "acc * ct.reduce_sum(ct.reduce_sum(acc, 1), 0)").replace("64", "128")
-    x = tensor(2, bf16)
-    made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "x": x, "y": x}))
-    assert check_function(made) > 10
-    assert not any(isinstance(op, Part) for op in made.walk())
-
-
-def test_a_result_of_one_axis_may_be_that_of_a_cluster() -> None:
-    """Whose thread blocks are neighbours along the other one."""
-    text = SUMS.replace("WHAT", "ct.reduce_sum(acc, 1)").replace("i, j, _ = ct", "i, j = ct")
-    text = text.replace("get_tile_block_id()", "get_tile_block_id()[0], 0")
-    x = tensor(2, bf16)
-    made = lowered(written(text, {"z": mut(128, dtype=bf16), "x": x, "y": x}), num_cta_in_cga=2)
-    assert made.facts["cluster"] == 2
-    assert check_function(made) > 10
 
 
 def test_options_that_contradict_the_plan_are_obeyed() -> None:
@@ -259,69 +200,6 @@ def test_operands_are_loaded_as_they_lie(
     assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
 
 
-def test_a_tile_block_beyond_the_grid_stores_nothing() -> None:
-    """A cluster's second block may have one, and a launch may cover a part of the tensor."""
-    for cluster, guarded in ((1, False), (2, True)):
-        made = lowered(written(GEMM, types((128, 160))), num_cta_in_cga=cluster)
-        under = [op for each in made.walk() if isinstance(each, If) for op in each.then.operations]
-        assert any(isinstance(op, BulkStore) for op in under) is guarded
-
-
-def test_blocks_of_a_cluster_load_a_part_each() -> None:
-    boxes: dict[int | None, tuple[int, ...]] = {}
-    for y in (tensor(2, bf16), column_major()):
-        made = source(written(GEMM, types((128, 256), y=y)), num_cta_in_cga=2)
-        assert made.facts["cluster"] == 2
-        boxes[y.unit_axis] = [each.map.box for each in made.parameters if each.map is not None][1]
-    assert boxes == {1: (64, 64), 0: (64, 128)}  # two of four panels each; half of the one panel's rows
-    tall = lowered(gemm_program(bf16, (256, 128), 64), num_cta_in_cga=2)
-    assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, BulkLoad)] == [2, 1]
-    assert "3 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=3)
-
-
-@pytest.mark.parametrize("cluster", [2, 4, 8])
-def test_of_tiles_as_wide_as_tall_neighbours_along_the_columns_share_rows(cluster: int) -> None:
-    """Where there is one row of tile blocks alone, nobody else needs the same columns."""
-    made = lowered(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster)
-    assert made.facts["cluster"] == cluster
-    assert {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, BulkLoad)} == {
-        "x": cluster,
-        "y": 1,
-    }
-    assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
-    assert check_function(made) > 10
-    assert_clean(compiled(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster))
-
-
-@pytest.mark.parametrize(
-    ("change", "cluster"),
-    [
-        (("(k, j)", "(k, j)"), 2),
-        (("(k, j)", "(i // n * n + k, j)"), 1),  # each row of blocks has a matrix of its own
-        (("range(n)", "range(i + 1)"), 1),  # or a number of steps
-        (("range(n)", "range(j + 1)"), 2),
-        (("(i, k)", "(i, k + j)"), 2),  # the left operand is not shared
-    ],
-)
-def test_blocks_share_only_what_both_need(change: tuple[str, str], cluster: int) -> None:
-    made = lowered(written(GEMM.replace(*change), types((128, 256))), num_cta_in_cga=2)
-    assert made.facts["cluster"] == cluster
-    loads = [op for op in made.walk() if isinstance(op, BulkLoad)]
-    assert [op.attributes["cluster"] for op in loads] == [1, cluster]
-
-
-def test_another_store_beside_what_follows_the_loop_is_not_left_out() -> None:
-    """Only stores of the block's own tile are done in pieces."""
-    text = GEMM.replace("z: Mut,", "z: Mut, w: Mut,").replace("convert_tile(acc,", "convert_tile(acc * acc,")
-    text = text.replace(
-        "    z.store(", "    w.partition_mut((128, 128)).store(ct.convert_tile(acc, w.dtype), (i, j))\n    z.store("
-    )
-    made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "w": mut(256, 256, dtype=bf16), **types((128, 128))}))
-    assert "refused" not in made.facts
-    assert sum(isinstance(op, StoreView) for op in made.walk()) == 1
-    assert not any(isinstance(op, Part) for op in made.walk())
-
-
 @pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])
 def test_panels_are_as_wide_as_divides_the_tile(columns: int, swizzle: int) -> None:
     panels = Panels(columns, 64, 2, k_major=False)
@@ -337,39 +215,6 @@ def test_a_part_of_an_operand_begins_where_the_copy_put_it() -> None:
     assert [wide.offset(mn, k) for mn, k in ((0, 16), (64, 0), (128, 16))] == [2048, 8192, 2 * 8192 + 2048]
     with pytest.raises(ValueError, match="begins at a panel"):
         wide.offset(32, 0)
-
-
-def test_what_the_copy_engine_cannot_store_threads_do() -> None:
-    for z in (mut(128, 128), MutType(column_major(), (128, 128)), MutType(tensor(2, bf16, 8), (128, 128))):
-        made = lowered(written(GEMM, types(z=z)))
-        assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
-
-
-FUSED = """
-def f(z: Mut, x: Tensor, y: Tensor, bias: Tensor, more: Tensor):
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, z.shape, ct.f32)
-    for k in range(ct.num_tiles(x.partition((z.shape[0], 64)), 1)):
-        acc = ct.mma(ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j)), acc)
-    row = ct.convert_tile(ct.load_tile(bias, (1, z.shape[1]), (0, j)), ct.f32)
-    acc = max(acc + row, 0.0) + ct.convert_tile(ct.load_tile_like(more, z), ct.f32)
-    z.store(ct.convert_tile(acc, z.dtype))
-"""
-
-
-def test_bias_activation_and_residual_are_part_of_the_kernel(tmp_path: Path) -> None:
-    x = tensor(2, bf16)
-    others = {"y": x, "bias": x, "more": x}
-    function = written(FUSED, {"z": mut(128, 256, dtype=bf16), "x": x, **others})
-    made = lowered(function)
-    assert sum(isinstance(op, BulkLoad) for op in made.walk()) == 2
-    stores = [op for op in made.walk() if isinstance(op, BulkStore)]
-    assert [op.value.tile.shape for op in stores] == [(128, 64)] * 4  # a thread holds 64 columns beside its sums
-    check_stores(made)
-    built = compiled(function)
-    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-    found = instructions(built, tmp_path)
-    assert all(any(each.startswith(start) for each in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
 
 
 HINTED = """
@@ -446,117 +291,6 @@ def test_where_a_tile_block_is_is_found_under_its_first_product(change: tuple[st
     (products,) = (op for op in tiles.body.operations if isinstance(op, For))
     within = [op for op in products.body.walk() if isinstance(op, TileIndex)]
     assert len(within) == (2 if nested else 0)
-
-
-def test_three_groups_share_192_rows(tmp_path: Path) -> None:
-    function = gemm_program(bf16, (192, 160), 64)
-    made = lowered(function)
-    verify(made)
-    assert check_function(made) > 10
-    assert (made.facts["threads"], made.facts["computing"]) == (512, 384)
-    assert [op.count for op in made.walk() if isinstance(op, Registers)] == [32, 160]
-    for each in (function, gemm_program(bf16, (192, 192), 64), written(FUSED, fused_to((192, 160)))):
-        built = compiled(each)
-        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-        found = instructions(built, tmp_path)
-        assert all(any(name.startswith(start) for name in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
-
-
-def test_what_three_groups_cannot_do_is_refused_with_the_numbers() -> None:
-    assert refusal(gemm_program(bf16, (192, 208), 64)) == (
-        "a thread of three warp groups would hold 104 sums, and has registers for 100"
-    )
-    assert "96 sums, and has registers for 80 beside what follows" in refusal(written(FUSED, fused_to((192, 192))))
-    text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
-    assert refusal(written(text, fused_to((192, 128)))) == "three warp groups do not work together on reduce_max"
-
-
-def fused_to(tile: tuple[int, int]) -> dict[str, Type]:
-    return {"z": mut(*tile, dtype=f16), **fused_types()}
-
-
-def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path) -> None:
-    for tile, slots in (((128, 192), 4), ((128, 128), 5), ((128, 160), 5)):
-        function = gemm_program(bf16, tile, 64)
-        made = lowered(function, num_worker_warps=4)
-        verify(made)
-        (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
-        assert (ring.slots, ring.readers, made.facts["threads"]) == (slots, 1, 384)
-        built = compiled(function, num_worker_warps=4)
-        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-        found = instructions(built, tmp_path)
-        assert all(any(name.startswith(start) for name in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
-    built = compiled(written(FUSED, fused_to((128, 112))), num_worker_warps=4)
-    assert (built.facts["spills"], built.facts["remarks"]) == (0, ()), built.log
-
-
-@pytest.mark.parametrize(
-    ("reason", "text", "tile"),
-    [
-        ("a thread of a group alone would hold 208 sums, and has registers for 192", GEMM, (128, 208)),
-        (
-            "tile blocks of warp groups alone have as many turns each",
-            GEMM.replace("range(n)", "range(i + 1)"),
-            (128, 128),
-        ),
-        (
-            "warp groups alone write by the copy engine",
-            GEMM.replace("z.store(ct.convert_tile(acc, z.dtype))", "z.store(ct.convert_tile(acc, z.dtype) + z.load())"),
-            (128, 128),
-        ),
-        (
-            "warp groups would have to work together on reduce_max",
-            GEMM.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((128, 1))\n    z.store("),
-            (128, 96),
-        ),
-    ],
-)
-def test_why_groups_have_no_tile_blocks_of_their_own(reason: str, text: str, tile: tuple[int, int]) -> None:
-    assert reason in refusal(written(text, types(tile, z=mut(*tile, dtype=bf16))), num_worker_warps=4)
-
-
-def test_what_mixes_columns_is_not_cut() -> None:
-    text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
-    made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))
-    assert [op.value.tile.shape for op in made.walk() if isinstance(op, BulkStore)] == [(128, 128)]
-    assert not any(isinstance(op, Part) for op in made.walk())
-
-
-def test_warps_wait_for_each_other_before_an_exchange_in_the_next_tile_block() -> None:
-    """A thread block goes through many tile blocks, and warps may be some turns apart."""
-    text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 0).reshape((1, z.shape[1]))\n    z.store(")
-    made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))
-    exchanges = [op.attributes for op in made.walk() if "fence" in op.attributes]
-    assert exchanges
-    assert all(each["fence"] for each in exchanges)
-
-
-@pytest.mark.parametrize("tile", [(128, 128), (128, 256), (64, 256), (256, 128)], ids=str)
-def test_a_ring_leaves_room_for_what_follows(tile: tuple[int, int]) -> None:
-    text = GEMM.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 0).reshape((1, z.shape[1]))\n    z.store(")
-    plain, made = lowered(written(GEMM, types(tile))), lowered(written(text, types(tile)))
-    slots, fewer = (next(op.slots for op in each.walk() if isinstance(op, RingStart)) for each in (plain, made))
-    assert 2 <= fewer <= slots
-    assert made.facts["shared_bytes"] <= 232448
-    assert check_function(made) > 10
-
-
-def test_what_threads_store_is_cut_too() -> None:
-    made = lowered(written(FUSED, {"z": mut(128, 192, dtype=f32), **fused_types()}))
-    stores = [op for op in made.walk() if isinstance(op, Store)]
-    assert [op.value.tile.shape for op in stores] == [(128, 64)] * 3
-
-
-def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
-    text = textwrap.dedent(source(written(FUSED, {"z": mut(128, 128, dtype=f16), **fused_types()})).text)
-    loading, computing = text.split("\n    else:\n")
-    assert "load_bias" not in loading.split("if loads():")[1]
-    assert "load_bias" in computing
-
-
-def fused_types() -> dict[str, Type]:
-    x = tensor(2, f16)
-    return {"x": x, "y": x, "bias": x, "more": x}
 
 
 def test_waits_that_last_too_long_end_the_kernel_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""What the thread blocks of a cluster load for each other, and what they store."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.ops import (
+    BulkLoad,
+    BulkStore,
+    TileIndex,
+)
+from cutile.dtypes import bf16
+from cutile.ir.control import If
+from tests.backend.cuda.programs import compiled, gemm_program, lowered, source, written
+from tests.backend.cuda.test_compile import assert_clean
+from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
+from tests.backend.cuda.test_storing import SUMS
+from tests.support.programs import mut, tensor
+
+
+def test_a_result_of_one_axis_may_be_that_of_a_cluster() -> None:
+    """Whose thread blocks are neighbours along the other one."""
+    text = SUMS.replace("WHAT", "ct.reduce_sum(acc, 1)").replace("i, j, _ = ct", "i, j = ct")
+    text = text.replace("get_tile_block_id()", "get_tile_block_id()[0], 0")
+    x = tensor(2, bf16)
+    made = lowered(written(text, {"z": mut(128, dtype=bf16), "x": x, "y": x}), num_cta_in_cga=2)
+    assert made.facts["cluster"] == 2
+    assert check_function(made) > 10
+
+
+def test_a_tile_block_beyond_the_grid_stores_nothing() -> None:
+    """A cluster's second block may have one, and a launch may cover a part of the tensor."""
+    for cluster, guarded in ((1, False), (2, True)):
+        made = lowered(written(GEMM, types((128, 160))), num_cta_in_cga=cluster)
+        under = [op for each in made.walk() if isinstance(each, If) for op in each.then.operations]
+        assert any(isinstance(op, BulkStore) for op in under) is guarded
+
+
+def test_blocks_of_a_cluster_load_a_part_each() -> None:
+    boxes: dict[int | None, tuple[int, ...]] = {}
+    for y in (tensor(2, bf16), column_major()):
+        made = source(written(GEMM, types((128, 256), y=y)), num_cta_in_cga=2)
+        assert made.facts["cluster"] == 2
+        boxes[y.unit_axis] = [each.map.box for each in made.parameters if each.map is not None][1]
+    assert boxes == {1: (64, 64), 0: (64, 128)}  # two of four panels each; half of the one panel's rows
+    tall = lowered(gemm_program(bf16, (256, 128), 64), num_cta_in_cga=2)
+    assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, BulkLoad)] == [2, 1]
+    assert "3 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=3)
+
+
+@pytest.mark.parametrize("cluster", [2, 4, 8])
+def test_of_tiles_as_wide_as_tall_neighbours_along_the_columns_share_rows(cluster: int) -> None:
+    """Where there is one row of tile blocks alone, nobody else needs the same columns."""
+    made = lowered(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster)
+    assert made.facts["cluster"] == cluster
+    assert {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, BulkLoad)} == {
+        "x": cluster,
+        "y": 1,
+    }
+    assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
+    assert check_function(made) > 10
+    assert_clean(compiled(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster))
+
+
+@pytest.mark.parametrize(
+    ("change", "cluster"),
+    [
+        (("(k, j)", "(k, j)"), 2),
+        (("(k, j)", "(i // n * n + k, j)"), 1),  # each row of blocks has a matrix of its own
+        (("range(n)", "range(i + 1)"), 1),  # or a number of steps
+        (("range(n)", "range(j + 1)"), 2),
+        (("(i, k)", "(i, k + j)"), 2),  # the left operand is not shared
+    ],
+)
+def test_blocks_share_only_what_both_need(change: tuple[str, str], cluster: int) -> None:
+    made = lowered(written(GEMM.replace(*change), types((128, 256))), num_cta_in_cga=2)
+    assert made.facts["cluster"] == cluster
+    loads = [op for op in made.walk() if isinstance(op, BulkLoad)]
+    assert [op.attributes["cluster"] for op in loads] == [1, cluster]

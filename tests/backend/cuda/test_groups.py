@@ -1,0 +1,84 @@
+"""Three warp groups that share a tile, and two that have tiles of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.ops import Registers, RingStart
+from cutile.dtypes import bf16, f16
+from cutile.ir.types import Type
+from cutile.ir.verify import verify
+from tests.backend.cuda.programs import compiled, gemm_program, instructions, lowered, written
+from tests.backend.cuda.test_specialise import GEMM, refusal, types
+from tests.backend.cuda.test_storing import FUSED, fused_types
+from tests.support.programs import mut
+
+
+def test_three_groups_share_192_rows(tmp_path: Path) -> None:
+    function = gemm_program(bf16, (192, 160), 64)
+    made = lowered(function)
+    verify(made)
+    assert check_function(made) > 10
+    assert (made.facts["threads"], made.facts["computing"]) == (512, 384)
+    assert [op.count for op in made.walk() if isinstance(op, Registers)] == [32, 160]
+    for each in (function, gemm_program(bf16, (192, 192), 64), written(FUSED, fused_to((192, 160)))):
+        built = compiled(each)
+        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+        found = instructions(built, tmp_path)
+        assert all(any(name.startswith(start) for name in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
+
+
+def test_what_three_groups_cannot_do_is_refused_with_the_numbers() -> None:
+    assert refusal(gemm_program(bf16, (192, 208), 64)) == (
+        "a thread of three warp groups would hold 104 sums, and has registers for 100"
+    )
+    assert "96 sums, and has registers for 80 beside what follows" in refusal(written(FUSED, fused_to((192, 192))))
+    text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
+    assert refusal(written(text, fused_to((192, 128)))) == "three warp groups do not work together on reduce_max"
+
+
+def fused_to(tile: tuple[int, int]) -> dict[str, Type]:
+    return {"z": mut(*tile, dtype=f16), **fused_types()}
+
+
+def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path) -> None:
+    for tile, slots in (((128, 192), 4), ((128, 128), 5), ((128, 160), 5)):
+        function = gemm_program(bf16, tile, 64)
+        made = lowered(function, num_worker_warps=4)
+        verify(made)
+        (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
+        assert (ring.slots, ring.readers, made.facts["threads"]) == (slots, 1, 384)
+        built = compiled(function, num_worker_warps=4)
+        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+        found = instructions(built, tmp_path)
+        assert all(any(name.startswith(start) for name in found) for start in ("HGMMA", "UTMALDG", "UTMASTG"))
+    built = compiled(written(FUSED, fused_to((128, 112))), num_worker_warps=4)
+    assert (built.facts["spills"], built.facts["remarks"]) == (0, ()), built.log
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "tile"),
+    [
+        ("a thread of a group alone would hold 208 sums, and has registers for 192", GEMM, (128, 208)),
+        (
+            "tile blocks of warp groups alone have as many turns each",
+            GEMM.replace("range(n)", "range(i + 1)"),
+            (128, 128),
+        ),
+        (
+            "warp groups alone write by the copy engine",
+            GEMM.replace("z.store(ct.convert_tile(acc, z.dtype))", "z.store(ct.convert_tile(acc, z.dtype) + z.load())"),
+            (128, 128),
+        ),
+        (
+            "warp groups would have to work together on reduce_max",
+            GEMM.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((128, 1))\n    z.store("),
+            (128, 96),
+        ),
+    ],
+)
+def test_why_groups_have_no_tile_blocks_of_their_own(reason: str, text: str, tile: tuple[int, int]) -> None:
+    assert reason in refusal(written(text, types(tile, z=mut(*tile, dtype=bf16))), num_worker_warps=4)
