@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from cutile.backend.cuda.intrinsics.llvm import ir
+from cutile.backend.cuda.intrinsics.ring import hand_over
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Registers, RingStart
+from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bf16, f16
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
+from tests.backend.cuda.emulated import Emulated, Vector
 from tests.backend.cuda.programs import compiled, gemm_program, instructions, lowered, written
 from tests.backend.cuda.test_specialise import GEMM, refusal, types
 from tests.backend.cuda.test_storing import FUSED, fused_types
@@ -82,3 +89,31 @@ def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path
 )
 def test_why_groups_have_no_tile_blocks_of_their_own(reason: str, text: str, tile: tuple[int, int]) -> None:
     assert reason in refusal(written(text, types(tile, z=mut(*tile, dtype=bf16))), num_worker_warps=4)
+
+
+class Arrivals(Emulated):
+    """Notes which threads arrive, on which barrier."""
+
+    def __init__(self) -> None:
+        super().__init__(2 * GROUP)
+        self.noted: list[tuple[int, int]] = []
+
+    def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
+        if not isinstance(function, ir.InlineAsm):
+            return super().call(function, operands, attrs)
+        if function.asm.startswith("mbarrier.arrive"):
+            (where,) = (self._of(each) for each in operands)
+            self.noted += [(int(thread), int(where[thread])) for thread in np.flatnonzero(self._active)]
+        else:
+            assert function.asm.startswith("bar.warp.sync")
+        return None
+
+
+def test_each_warp_hands_over_to_the_other_group() -> None:
+    """As many arrivals as a barrier is set up for: a warp that is late is waited for."""
+    made = Arrivals()
+    hand_over(64).generate(made, [])
+    assert made.noted == [(thread, 64 + 8 * (thread < GROUP)) for thread in range(0, 2 * GROUP, 32)]
+    plan = lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4)
+    (start,) = (op for op in plan.walk() if isinstance(op, RingStart))
+    assert (start.more, start.arrivals) == (2, GROUP // 32)
