@@ -86,6 +86,7 @@ class Around:
         cut: by how many elements the result is smaller than these.
         turns: of the loop, where it has all.
         cluster, pieces, warps: what is asked for, if anything is.
+        residual: the dtype of what is added, or what the sums begin with.
         seed: of the elements.
     """
 
@@ -104,6 +105,7 @@ class Around:
     cluster: int
     pieces: int | None
     warps: int | None
+    residual: DTypeLike
     seed: int
 
     @property
@@ -141,7 +143,7 @@ class Around:
             "x": tensor(self.operands, self.across[0]),
             "y": tensor(self.operands, self.across[1]),
             "bias": tensor(bf16),
-            "residual": tensor(bf16),
+            "residual": tensor(self.residual),
             "n": TileType(self.counts),
         }
 
@@ -166,7 +168,7 @@ class Around:
             whole(self.operands, (m, depth * self.turns), self.across[0]),
             whole(self.operands, (depth * self.turns, n), self.across[1]),
             whole(bf16, (1, n)),
-            whole(bf16, (m, n)),
+            whole(self.residual, (m, n)),
             self.turns,
         ).compile_options(self.options)
 
@@ -193,6 +195,7 @@ def kernels(most: int = 3) -> st.SearchStrategy[Around]:
         st.sampled_from([1, 1, 1, 2, 4]),
         st.sampled_from([None, None, 1, 2, 4, 5, 16]),
         st.sampled_from([None, None, None, 4, 8]),
+        st.sampled_from([bf16, f32]),
         st.integers(0, 2**32 - 1),
     )
 

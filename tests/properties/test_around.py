@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.ir.verify import verify
 from tests.backend.cuda.programs import lowered, written
@@ -15,7 +16,8 @@ from tests.properties.products import searched
 
 
 def lowers(case: Around) -> None:
-    """For warps that load and warps that multiply, if they can: and these neither wait for ever nor overwrite."""
+    """For warps that load and warps that multiply, if they can: and these neither wait for ever nor overwrite, and find
+    each tile where they take it to be."""
     with may_be_too_large():
         options = case.options
         made = lowered(
@@ -26,6 +28,7 @@ def lowers(case: Around) -> None:
         )
         verify(made)
         check_function(made)
+        check_layouts(made)
 
 
 def test_whatever_stands_around_a_product_lowers() -> None:

@@ -9,13 +9,20 @@ import pytest
 
 from cutile.backend.cuda.intrinsics import quads
 from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_accumulator
+from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.ops import ConvertLayout
 from cutile.backend.cuda.specialised.alone import alone_accumulator
 from cutile.backend.cuda.specialised.quads import widened
+from cutile.backend.cuda.specialised.storing import Storing
 from cutile.dtypes import DTypeLike, bf16, f16, f32
+from cutile.errors import IRError
+from cutile.ir.core import Function, Value
+from cutile.ir.types import Type
 from tests.backend.cuda.chosen import Kind, described, faults, machine_code
 from tests.backend.cuda.emulated import Emulated, collect, scatter
-from tests.backend.cuda.programs import instructions
+from tests.backend.cuda.programs import instructions, lowered, written
 from tests.support.draw import draw
+from tests.support.programs import mut, tensor
 
 SUMS = {
     "of two groups": group_accumulator((128, 64), 2),
@@ -53,3 +60,36 @@ def test_a_residual_is_loaded_in_wide_accesses(tmp_path: Path) -> None:
     found = instructions(made, tmp_path)
     assert found["LDG.E.128.CONSTANT"] == 4 * 4  # of four pieces, 32 elements to a thread
     assert sum(count for name, count in found.items() if name.startswith("SHFL.BFLY")) == 4 * 16
+
+
+FIRST = """
+def f(z: Mut, x: Tensor, y: Tensor, first: Tensor):
+    part_x, part_y = x.partition((128, 64)), y.partition((64, 128))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.load_tile(first, (128, 128), (i, j))
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+def begun() -> Function:
+    """A product whose sums begin with a tile of f32."""
+    x = tensor(2, bf16)
+    types: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": x, "y": x, "first": tensor(2, f32)}
+    return written(FIRST, types)
+
+
+def test_sums_that_begin_with_what_is_loaded_have_it_where_they_are() -> None:
+    made = lowered(begun())
+    assert "exchange" in [op.attributes["how"] for op in made.walk() if isinstance(op, ConvertLayout)]
+    assert check_layouts(made) > 5
+
+
+def test_a_tile_that_is_not_handed_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_it_came(lowering: Storing, value: Value) -> None:
+        """Leaves the tile where the wide accesses brought it."""
+
+    monkeypatch.setattr(Storing, "_hand_round", as_it_came)
+    with pytest.raises(IRError, match=r"cuda\.opaque takes .* to lie as tile_128x128_1, it lies as tile_128x128"):
+        check_layouts(lowered(begun()))

@@ -33,6 +33,8 @@ class Multiplying(TrailingStore):
 
     def _operation(self, op: Op) -> None:
         if op is self._plan.loop:
+            for value in op.operands:
+                self._hand_round(value)
             self._multiply(self._plan.loop)
         else:
             super()._operation(op)

@@ -1,0 +1,104 @@
+"""That each operation of a lowered kernel finds its operands in the layout in which it takes them to be.
+
+The IR's types say nothing of which thread holds what: lowered operations name layouts in their attributes, and what
+makes a tile and what takes it must name the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutile.backend.cuda.ops import (
+    AddNearby,
+    AddUp,
+    BulkStore,
+    ConvertLayout,
+    DealOut,
+    GroupMma,
+    GroupWait,
+    Opaque,
+    OuterMma,
+    Pack,
+    Part,
+    Store,
+    ZeroUnless,
+)
+from cutile.backend.cuda.placement import ELEMENTWISE, is_tile
+from cutile.errors import IRError
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.reduce import Reduce
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Permute, Reshape
+
+_AS_MADE = (AddUp, DealOut, GroupMma, GroupWait, Opaque, OuterMma, Store, ZeroUnless)
+"""What takes its tile as it leaves it, or as it says where there is nothing left."""
+_FROM_SOURCE = (AddNearby, Broadcast, ConvertLayout, Part, Permute, Reduce, Reshape)
+
+
+def check_layouts(function: Function) -> int:
+    """Check the layouts of a lowered kernel's tiles; return how many operands were looked at.
+
+    Raises:
+        IRError: an operation takes a tile to be in another layout than it is in.
+    """
+    return _Layouts().block(function.body)
+
+
+class _Layouts:
+    """Where tiles are, by value. Of those that an operation says nothing of, nothing is known."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, str] = {}
+
+    def block(self, block: Block) -> int:
+        return sum(self._operation(op) for op in block.operations)
+
+    def _operation(self, op: Op) -> int:
+        count = 0
+        for value, wanted in _taken(op):
+            found = self._known.get(value)
+            if found is not None:
+                count += 1
+                if found != wanted:
+                    raise IRError(f"{op.name} takes {value.name or 'a tile'} to lie as {wanted}, it lies as {found}")
+        if isinstance(op, For | While):
+            self._carry(op.carried, op.body.arguments[len(op.body.arguments) - len(op.carried) :])
+        count += sum(map(self.block, op.regions))
+        if isinstance(op, For):
+            count += self._same(op, op.carried, op.body.terminator.operands)
+            self._carry(op.carried, op.results)
+        elif isinstance(op, If):
+            count += self._same(op, op.then.terminator.operands, op.orelse.terminator.operands)
+            self._carry(op.then.terminator.operands, op.results)
+        elif op.results and is_tile(op.results[0]) and "layout" in op.attributes:
+            self._known[op.results[0]] = op.attributes["layout"]
+        return count
+
+    def _carry(self, values: tuple[Value, ...], to: tuple[Value, ...]) -> None:
+        for value, other in zip(values, to, strict=True):
+            if value in self._known:
+                self._known[other] = self._known[value]
+
+    def _same(self, op: Op, values: tuple[Value, ...], others: tuple[Value, ...]) -> int:
+        pairs = [(self._known.get(x), self._known.get(y)) for x, y in zip(values, others, strict=True)]
+        both = [(x, y) for x, y in pairs if x is not None and y is not None]
+        for x, y in both:
+            if x != y:
+                raise IRError(f"{op.name} carries a tile that lies as {x} and as {y}")
+        return len(both)
+
+
+def _taken(op: Op) -> Iterator[tuple[Value, str]]:
+    """The tiles that an operation takes, and the layouts in which it takes them to be."""
+    said = op.attributes
+    if isinstance(op, _FROM_SOURCE) and "source" in said:
+        yield op.operands[0], said["source"]
+    elif isinstance(op, _AS_MADE) or (isinstance(op, BulkStore) and not op.packed):
+        tile = op.value if isinstance(op, Store | BulkStore) else op.operands[0]
+        if "layout" in said:
+            yield tile, said["layout"]
+    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, Pack):
+        for value in op.operands:
+            if is_tile(value):
+                yield value, said["layout"]
