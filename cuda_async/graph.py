@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 from cuda_async.context import ExecutionContext
 from cuda_async.errors import ContextError, NotReadyError
 from cuda_async.lease import GuardLease, Lease, Use, end, lend
-from cuda_async.nesting import refuse_nested
+from cuda_async.nesting import OneByOne, refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
@@ -316,7 +316,7 @@ class Scope:
     def __enter__(self) -> Scope:
         refuse_nested("CudaGraph.scope()")
         recording = Recording(self._home, may_allocate=False)
-        self._run = Run(_Nothing(), recording.stream)
+        self._run = _ScopeRun(_Nothing(), recording.stream)
         recording.begin()
         self._recording = recording
         self._restore = self._run.hold_thread()
@@ -337,6 +337,12 @@ class Scope:
         finally:
             run.release()
         return False
+
+
+class _ScopeRun(Run[None], OneByOne):
+    """The run of a scope."""
+
+    __slots__ = ()
 
 
 class _Nothing(DeviceOp[None]):

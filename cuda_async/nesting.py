@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from cuda_async.errors import ReentrancyError
 from cuda_async.lease import current_holder
 
-__all__ = ("allow_nested", "refuse_nested")
+__all__ = ("OneByOne", "allow_nested", "refuse_nested")
+
+
+class OneByOne:
+    """Marks a run whose operations the user records one by one: that of a graph scope."""
+
+    __slots__ = ()
 
 
 class _Nesting(threading.local):
@@ -37,6 +43,11 @@ def refuse_nested(what: str) -> None:
     """
     holder = current_holder()
     if holder is not None and holder is not _nesting.inside:
+        if isinstance(holder, OneByOne):
+            raise ReentrancyError(
+                f"{what} was called inside a graph scope, which records operations and runs none: "
+                "write scope.record(operation), and run others before it or behind it"
+            )
         raise ReentrancyError(
             f"{what} was called inside the submission of another operation (in a function given to then(), map() "
             "or inspect(), or in execute()); waiting there would wait for work that is not enqueued yet. "

@@ -254,7 +254,7 @@ def test_nested_execution_in_a_scope_is_rejected(device: Device, stream: Stream,
         op = value(1)
         _ = op.sync() if how == "sync" else op.sync_on(other if how == "sync_on" else stream)
 
-    with pytest.raises(ReentrancyError):
+    with pytest.raises(ReentrancyError, match=r"inside a graph scope, .* write scope\.record\(operation\)"):
         CudaGraph.scope(stream, record)
     assert value(1).sync_on(stream) == 1
 
