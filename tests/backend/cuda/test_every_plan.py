@@ -16,7 +16,7 @@ from kernels.gemm import gemm
 from kernels.gemm_choice import HOPPER
 from kernels.gemm_fused import gemm_fused
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_stacked, gemm_tf32
-from tests.backend.cuda.programs import lowered, shipped
+from tests.backend.cuda.programs import lowered, shipped, written
 from tests.support.programs import mut, tensor
 
 FEW = tuple(product((8, 16), (64, 128, 256)))
@@ -31,6 +31,8 @@ def turned(dtype: DTypeLike) -> TensorType:
 def made(kernel: Any, tile: tuple[int, int], dtype: DTypeLike, out: DTypeLike, y: TensorType, **more: Any) -> Function:
     x = tensor(2, dtype)
     types: dict[str, Type] = {"z": mut(*tile, dtype=out), "x": x, "y": y}
+    if kernel is gemm_batched:
+        types = {"z": mut(1, *tile, dtype=out), "x": tensor(3, dtype), "y": tensor(3, dtype)}
     if kernel is gemm_fused:
         types |= {"bias": tensor(1, dtype), "residual": x}
     return shipped(kernel, types, BK=HOPPER.depth * 16 // dtype.bits, **more)
@@ -41,6 +43,7 @@ PRODUCTS: dict[str, tuple[Any, DTypeLike, DTypeLike, bool, dict[str, Any]]] = {
     "f16, right by columns": (gemm, f16, f32, True, {}),
     "fused": (gemm_fused, bf16, bf16, False, {"BIAS": 1, "RESIDUAL": 1, "ACTIVATION": 2}),
     "stacked": (gemm_stacked, bf16, bf16, False, {"TALL": 4}),
+    "batched": (gemm_batched, bf16, bf16, False, {}),
     "tf32": (gemm_tf32, f32, f32, True, {}),
     "fp8": (gemm, f8e4m3fn, bf16, True, {}),
     "fp8, fast sums": (gemm_fused, f8e4m3fn, bf16, True, {"BIAS": 0, "RESIDUAL": 0, "FAST_ACC": 1}),
@@ -64,7 +67,17 @@ def test_rings_neither_deadlock_nor_overwrite(name: str) -> None:
     assert rings > len(TILES)
 
 
+BATCH_IN_A_TILE = """
+def f(z: Mut, x: Tensor, y: Tensor):
+    b, i, j = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, ct.f32)
+    for k in range(ct.num_tiles(x.partition((2, 64, 64)), 2)):
+        acc = ct.mma(ct.load_tile(x, (2, 64, 64), (b, i, k)), ct.load_tile(y, (2, 64, 64), (b, k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
 def test_a_batch_in_one_tile_has_no_such_ring() -> None:
     x = tensor(3, bf16)
-    function = shipped(gemm_batched, {"z": mut(1, 128, 128, dtype=bf16), "x": x, "y": x}, BK=64)
+    function = written(BATCH_IN_A_TILE, {"z": mut(2, 64, 64, dtype=bf16), "x": x, "y": x})
     assert check_function(lowered(function)) == 0

@@ -72,13 +72,6 @@ def refusal(function: Function, **options: Any) -> str:
     [
         ("the left operand is used twice", GEMM.replace("acc)\n", f"acc) + {SUM_OF_A}\n", 1), {}),
         ("the left operand is not loaded in the loop", GEMM.replace("mma(a", "mma(a + a"), {}),
-        (
-            "the left operand is reshaped: the copy engine brings tiles of two axes",
-            GEMM.replace(
-                "x, (z.shape[0], 64), (i, k))", "x, (1, z.shape[0], 64), (0, i, k)).reshape((z.shape[0], 64))"
-            ),
-            {"x": tensor(3, bf16)},
-        ),
         ("rows of the left operand's tensor do not begin at multiples of 16 bytes", GEMM, {"x": tensor(2, bf16, 8)}),
         ("a tile of 96 rows is no whole number of 64", GEMM, {"z": mut(96, 80, dtype=bf16)}),
         ("100 columns: a multiple of 8 up to 256 is wanted", GEMM, {"z": mut(128, 100, dtype=bf16)}),

@@ -59,7 +59,7 @@ class Loading(DividedLoop):
         self._add(
             made,
             panels=operand.panels.plain,
-            axis=operand.axis,
+            axis=operand.lead + operand.axis,
             cluster=operand.shared,
             slots=self._plan.slots,
             slot_bytes=self._plan.slot_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.specialised.exchange import whole
@@ -26,9 +27,10 @@ class Operand:
     Attributes:
         load: where it comes from.
         panels: how it lies in shared memory.
-        axis: the axis of the load's tile that is contiguous in memory.
+        axis: the axis that is contiguous in memory, of the two of the load's tile that are the matrix's.
         passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
-            it, and the conversion from f32 to tf32, which the copy engine does on the way.
+            it, the conversion from f32 to tf32, which the copy engine does on the way, and a reshape that leaves away
+            axes of one element, ahead of the matrix's.
         rounded: whether that is among these.
         shared: blocks of a cluster that need the same tile, and load a part each.
     """
@@ -41,11 +43,17 @@ class Operand:
     shared: int = 1
 
     @property
+    def lead(self) -> int:
+        """Axes of the load's tile ahead of the matrix's: of one element each, such as that of a batch."""
+        return len(self.load.shape) - 2
+
+    @property
     def map(self) -> TensorMap:
         """How the copy engine loads it."""
         _, rows, _ = self.panels.part(self.shared)
         box = (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
-        return TensorMap(box, self.panels.swizzle, (1 - self.axis, self.axis), self.rounded)
+        order = (*range(self.lead), self.lead + 1 - self.axis, self.lead + self.axis)
+        return TensorMap((1,) * self.lead + box, self.panels.swizzle, order, self.rounded)
 
 
 def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:
@@ -63,14 +71,16 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
     side = "left" if k_axis == 1 else "right"
     load = definitions.get(value)
     require(uses[value] == 1, f"the {side} operand is used twice")
-    passed: list[Convert | Permute] = []
-    while isinstance(load, Permute) or (isinstance(load, Convert) and (load.x.tile.dtype, load.dtype) == (f32, tf32)):
+    passed: list[Convert | Permute | Reshape] = []
+    while isinstance(load, Permute) or leaves_lead(load) or rounds(load):
+        if isinstance(load, Permute) and len(load.axes) != 2:
+            break
         passed.append(load)
         require(uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
         load = definitions.get(load.x)
     along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
     if isinstance(load, Reshape):
-        raise Refused(f"the {side} operand is reshaped: the copy engine brings tiles of two axes as they are loaded")
+        raise Refused(f"the {side} operand is reshaped by more than leaving away axes of one element, ahead of others")
     if not isinstance(load, LoadTile) or load not in loop.body.operations:
         raise Refused(f"the {side} operand is not loaded in the loop")
     require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
@@ -78,11 +88,12 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
     if not isinstance(tensor, TensorType):
         raise Refused(f"the {side} operand is a tensor that this launch writes")
     require(load.x not in definitions, f"the {side} operand's tensor is no argument, but made in the kernel")
-    axis = tensor.unit_axis
-    if axis is None:
+    lead = len(load.shape) - 2
+    axis = -1 if tensor.unit_axis is None else tensor.unit_axis - lead
+    if axis < 0:
         raise Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
     require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
-    width, length = load.shape[axis], load.shape[1 - axis]
+    width, length = load.shape[lead + axis], load.shape[lead + 1 - axis]
     if k_axis == 1 and axis == along and length % ROWS:
         length = whole(length)
     size = tensor.dtype.bits // 8
@@ -91,11 +102,26 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
     return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
 
 
+def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
+    """Whether an operation only leaves away axes of one element, ahead of a matrix's: of one of a batch."""
+    if not isinstance(op, Reshape) or len(op.shape) != 2:
+        return False
+    *lead, rows, columns = op.x.tile.shape
+    return (rows, columns) == op.shape and all(extent == 1 for extent in lead)
+
+
+def rounds(op: Op | None) -> TypeGuard[Convert]:
+    """Whether an operation makes tf32 of f32."""
+    return isinstance(op, Convert) and (op.x.tile.dtype, op.dtype) == (f32, tf32)
+
+
 def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
     """Whether an operand is loaded from a tensor that is contiguous along another axis than the product's K."""
     load = definitions.get(value)
-    while isinstance(load, Convert | Permute):
+    while isinstance(load, Convert | Permute) or leaves_lead(load):
         k_axis = 1 - k_axis if isinstance(load, Permute) else k_axis
         load = definitions.get(load.x)
-    axis = load.x.type.unit_axis if isinstance(load, LoadTile) and isinstance(load.x.type, TensorType) else None
-    return axis is not None and axis != k_axis
+    if not isinstance(load, LoadTile) or not isinstance(load.x.type, TensorType):
+        return False
+    axis = load.x.type.unit_axis
+    return axis is not None and axis != k_axis + len(load.shape) - 2

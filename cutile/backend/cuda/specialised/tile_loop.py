@@ -129,13 +129,14 @@ class TileLoop(Places):
         """The index of the tile block, by the user's names."""
         assert self._number is not None
         self._block_ids = {}
+        lead = min(1, max(self._plan.left.lead, self._plan.right.lead))  # tile blocks of one matrix are neighbours
         for axis in self._index_axes():
             self._builder.location = self._asked[axis].location if axis in self._asked else None
             index = TileIndex(
                 number=self._number,
                 axis=axis,
-                rows=0,
-                columns=1,
+                rows=lead,
+                columns=lead + 1,
                 group=self._plan.grouped,
                 cluster=self._plan.cluster,
                 along=self._plan.along,

@@ -1,0 +1,144 @@
+"""A matrix product of each of a batch: tensors of three axes, whose tiles have one element along the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cutile.backend.cuda.ops import GroupMma, TileIndex
+from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.ring_model import check_function
+from cutile.backend.interface import TensorMap
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32
+from cutile.ir.core import Function
+from cutile.ir.types import TensorType, Type
+from cutile.ops.shape import Permute, Reshape
+from kernels.gemm_variants import gemm_batched
+from tests.backend.cuda.programs import compiled, lowered, shipped, source, written
+from tests.backend.cuda.test_compile import assert_clean
+from tests.support.programs import mut, tensor
+
+BATCH = """
+def f(z: Mut, x: Tensor, y: Tensor):
+    _, BM, BN = z.shape
+    b, i, j = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), ct.f32)
+    for k in range(ct.num_tiles(x.partition((1, BM, 64)), 2)):
+        left = ct.load_tile(x, (1, BM, 64), (b, i, k)).reshape((BM, 64))
+        right = ct.load_tile(y, (1, 64, BN), (b, k, j)).reshape((64, BN))
+        acc = ct.mma(left, right, acc)
+    z.store(ct.convert_tile(acc, z.dtype).reshape((1, BM, BN)))
+"""
+
+
+def turned(dtype: DTypeLike) -> TensorType:
+    """Of which each matrix is transposed."""
+    return TensorType(dtype, (None, None, None), (None, 1, None), 16)
+
+
+def types(tile: tuple[int, int], dtype: DTypeLike = bf16, /, **others: Type) -> dict[str, Type]:
+    return {"z": mut(1, *tile, dtype=dtype), "x": tensor(3, dtype), "y": tensor(3, dtype)} | others
+
+
+def refusal(function: Function) -> str:
+    return dict(lowered(function).facts.get("refused", ())).get("specialised warps", "")
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "boxes"),
+    [
+        (tensor(3, bf16), tensor(3, bf16), [((1, 128, 64), (0, 1, 2)), ((1, 64, 64), (0, 1, 2))]),
+        (tensor(3, bf16), turned(bf16), [((1, 128, 64), (0, 1, 2)), ((1, 64, 256), (0, 2, 1))]),
+        (turned(bf16), tensor(3, bf16), [((1, 64, 64), (0, 2, 1)), ((1, 64, 64), (0, 1, 2))]),
+    ],
+)
+def test_the_copy_engine_brings_one_matrix_of_a_batch(x: TensorType, y: TensorType, boxes: list[Any]) -> None:
+    function = written(BATCH, types((128, 256), x=x, y=y))
+    assert refusal(function) == ""
+    maps = [each.map for each in source(function).parameters if each.kind == "tensor_map"]
+    assert maps == [TensorMap(box, 128, order) for box, order in boxes]
+    plan = lowered(function)
+    assert check_function(plan) > 10
+    product = next(op for op in plan.walk() if isinstance(op, GroupMma))
+    left, right = (Panels(*each) for each in product.attributes["panels"])
+    assert (left.k_major, right.k_major) == (x.unit_axis == 2, y.unit_axis == 1)
+
+
+def test_tile_blocks_of_one_matrix_are_neighbours() -> None:
+    plan = lowered(shipped(gemm_batched, types((128, 256)), BK=64))
+    indices = [op for op in plan.walk() if isinstance(op, TileIndex)]
+    assert {(op.rows, op.columns) for op in indices} == {(1, 2)}
+    assert {op.axis for op in indices} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile", "depth", "y"),
+    [
+        (bf16, (128, 256), 64, tensor(3, bf16)),
+        (bf16, (16, 64), 64, tensor(3, bf16)),
+        (f8e4m3fn, (128, 192), 128, turned(f8e4m3fn)),
+        (f8e4m3fn, (128, 128), 128, tensor(3, f8e4m3fn)),
+        (f32, (128, 128), 32, tensor(3, f32)),
+    ],
+    ids=str,
+)
+def test_every_kind_of_product_takes_batches(
+    dtype: DTypeLike, tile: tuple[int, int], depth: int, y: TensorType
+) -> None:
+    out = bf16 if dtype is f8e4m3fn else dtype
+    function = shipped(gemm_batched, types(tile, dtype, z=mut(1, *tile, dtype=out), y=y), BK=depth)
+    assert refusal(function) == ""
+    assert check_function(lowered(function)) > 10
+    assert_clean(compiled(function))
+
+
+def test_a_product_may_be_divided_and_one_operand_be_that_of_all() -> None:
+    shared = BATCH.replace(
+        "ct.load_tile(y, (1, 64, BN), (b, k, j)).reshape((64, BN))", "ct.load_tile(y, (64, BN), (k, j))"
+    )
+    for text, others in ((BATCH, {}), (shared, {"y": tensor(2, bf16)})):
+        function = written(text, types((64, 128), bf16, **others))
+        assert refusal(function) == ""
+        for pieces in (4, 12):
+            assert check_function(lowered(function, num_pieces=pieces)) > 10
+    plan = lowered(written(shared, types((64, 128), y=tensor(2, bf16))), num_cta_in_cga=2)
+    assert plan.facts["cluster"] == 2  # of neighbours in the batch
+    assert check_function(plan) > 10
+
+
+def test_matrices_may_be_exchanged_behind_the_reshape() -> None:
+    text = BATCH.replace(
+        "(1, BM, 64), (b, i, k)).reshape((BM, 64))", "(1, 64, BM), (b, k, i)).reshape((64, BM)).transpose()"
+    )
+    plan = lowered(written(text, types((128, 128))))
+    assert check_function(plan) > 10
+    assert not any(isinstance(op, Permute) for op in plan.walk())
+    assert len([op for op in plan.walk() if isinstance(op, Reshape)]) <= 4  # of the result's pieces alone
+
+
+LOADED = "ct.load_tile(x, (1, BM, 64), (b, i, k)).reshape((BM, 64))"
+
+
+@pytest.mark.parametrize(
+    ("reason", "left"),
+    [
+        ("is reshaped by more than", "ct.load_tile(x, (1, BM // 2, 128), (b, i, k)).reshape((BM, 64))"),
+        (
+            "is not loaded in the loop",
+            "ct.permute(ct.load_tile(x, (1, 64, BM), (b, k, i)), (0, 2, 1)).reshape((BM, 64))",
+        ),
+        (
+            "is used before it is reshaped",
+            "t.reshape((BM, 64)); acc += ct.reduce_sum(t.astype(ct.f32), 2).reshape((BM, 1))",
+        ),
+    ],
+)
+def test_what_is_no_matrix_of_a_batch_is_refused(reason: str, left: str) -> None:
+    text = BATCH.replace("left =", "t = ct.load_tile(x, (1, BM, 64), (b, i, k))\n        left =").replace(LOADED, left)
+    assert f"the left operand {reason}" in refusal(written(text, types((128, 128))))
+
+
+def test_a_batch_that_is_contiguous_is_refused() -> None:
+    x = TensorType(bf16, (None, None, None), (1, None, None), 16)
+    assert "no axis of the left operand's tensor" in refusal(written(BATCH, types((128, 128), x=x)))
