@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import RingStart
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, i8, i32
@@ -61,6 +62,7 @@ def test_rings_neither_deadlock_nor_overwrite(name: str) -> None:
         for cluster in (1, 2):
             plan = lowered(function, num_cta_in_cga=cluster)
             turns = check_function(plan)
+            check_layouts(plan)
             has_ring = any(isinstance(op, RingStart) for op in plan.walk())
             assert (turns > 10) is has_ring, (tile, cluster)
             rings += has_ring
