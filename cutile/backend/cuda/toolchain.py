@@ -21,7 +21,8 @@ _linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
 
 # f32 as IEEE has it: every operation rounds by itself, denormals count, division and square root to nearest.
 NVVM_OPTIONS = ("-opt=3", "-gen-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1")
-LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v")
+LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v", "-no-cache")
+"""Without its own cache, from which the linker serves machine code and says nothing of spills: ours keeps both."""
 
 
 @dataclass(frozen=True)
