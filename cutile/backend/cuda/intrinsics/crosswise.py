@@ -45,10 +45,21 @@ class Reader:
         self._warp = _bits(b, self._number, 5, (*WARP_ROWS[panels.size], *([ROWS] if groups > 1 else [])))
         self._turn = _select_pairs(b, self._number) if panels.size != WORD else None
 
-    def fragment(self, row: int, k: int) -> list[Any]:
-        """The four registers of a left operand with rows from `row` on, of which this thread's are some, and 32 bytes
+    def read(self, row: int, k: int) -> list[Any]:
+        """What lies there of a left operand with rows from `row` on, of which this thread's are some, and 32 bytes
         along K from `k` on."""
         return self._words(row, k) if self._panels.size == WORD else self._bytes(row, k)
+
+    def fragment(self, found: list[Any]) -> list[Any]:
+        """The four registers of the left operand, of what was read of it."""
+        b, turn = self._b, self._turn
+        if turn is None:
+            return found
+        return [
+            asm(b, I32, [*two, each], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
+            for two in (found[:2], found[2:])
+            for each in turn
+        ]
 
     def _place(self, row: Any, above: int, k: Any, beyond: int) -> Any:
         """The address of element (row + above, k + beyond); `beyond` is a multiple of 8 ks."""
@@ -92,13 +103,7 @@ class Reader:
         place = self._place(self._warp, row, at, k)
         text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
         made = asm(b, WORDS, [place], text, "=r,=r,=r,=r,r,~{memory}", effect=True, convergent=True)
-        blocks = [b.extract_value(made, i) for i in range(4)]
-        assert self._turn is not None
-        return [
-            asm(b, I32, [*two, each], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
-            for two in (blocks[:2], blocks[2:])
-            for each in self._turn
-        ]
+        return [b.extract_value(made, i) for i in range(4)]
 
 
 def lane_of(b: Any, number: Any) -> Any:
@@ -131,7 +136,9 @@ def multiply(
     """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn, the left one read by threads.
 
     Each step of K is a group of its own: a step's registers are read into again in the next turn, when all steps but
-    those after it have been finished. With `replaces`, `f(acc, turn, added)`: as `group.multiply`.
+    those after it have been finished. Bytes are turned on their way there, and so are read before, a whole turn of
+    them: a group that has the tensor cores to itself would wait for them between its products. With `replaces`,
+    `f(acc, turn, added)`: as `group.multiply`.
 
     Args:
         dtype: of the left operand.
@@ -160,10 +167,19 @@ def multiply(
         slot = slot_at(b, fed, values[1])
         reader = Reader(b, left, groups, slot)
         right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
-        for k in range(0, fed.depth, step):
-            text = f"wgmma.wait_group.sync.aligned {fed.depth // step - 1};"
+        steps = range(0, fed.depth, step)
+        found: list[list[list[Any]]] = []
+
+        def read(until: int) -> None:
+            found.extend([reader.read(row, k) for row in rows] for k in steps[len(found) : until])
+
+        if left.size != WORD:
+            read(len(steps))
+        for number, k in enumerate(steps):
+            text = f"wgmma.wait_group.sync.aligned {len(steps) - 1};"
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
-            fragments = [reader.fragment(row, k) for row in rows]
+            read(number + 1)
+            fragments = [reader.fragment(each) for each in found[number]]
             begin_group(b)
             for row, fragment in zip(rows, fragments, strict=True):
                 y = b.add(right_at, const(I64, right.offset(0, k) >> 4))
