@@ -10,7 +10,7 @@ from typing import Literal, TypedDict
 
 from cuda_async import Device
 from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, tf32, u8
-from kernels.gemm_model import AMPERE, HOPPER, Chip, Choice, best, candidates
+from kernels.gemm_model import AMPERE, HOPPER, ROWS, Chip, Choice, best, candidates
 
 EXACT = {(128, 128): 2.8e-6, (64, 128): 1.5e-6, (128, 64): 1.5e-6, (64, 64): 0.85e-6, (32, 64): 0.6e-6}
 """f32 on an H200, by fused multiply-adds: seconds of a step of 32 with a tile, as measured."""
@@ -35,6 +35,8 @@ ALONG_K = (i8, u8, f8e4m3fn, f8e5m2, tf32)
 """What warp groups multiply only where an operand, at least, is contiguous along K."""
 
 EIGHTS = (f8e4m3fn, f8e5m2)
+MANY = 16
+"""Rounds of tiles from which on products of 8-bit floats gain by loading less: the GPU is at the limit of its power."""
 
 
 class Facts(TypedDict):
@@ -82,6 +84,8 @@ def choose(
     if model is not None:
         turned = model.turned  # what is multiplied is the transpose
         found = best(*((n, m) if turned else (m, n)), k, model.chip, units, batch=batch, **model.facts)
+        if model.paired and -(-m // found.rows) * -(-n // found.columns) * batch >= MANY * units:
+            found = _paired(found)
         return _turned(found) if turned else found
     if _exact(dtype, device.arch, lie):
         return best_exact(m, n, k, units, batch=batch)
@@ -114,6 +118,8 @@ def every_choice(
         1 << 20,
     )  # from so many rows on, others are
     found = [each for m in least for each in candidates(m, 1 << 13, 1 << 13, model.chip, batch=batch, **model.facts)]
+    if model.paired:
+        found += [_paired(each) for each in found]
     return list(dict.fromkeys(_turned(each) if model.turned else each for each in found))
 
 
@@ -128,11 +134,13 @@ class _Told(TypedDict):
 
 @dataclass(frozen=True)
 class _Model:
-    """What the model is asked for a kind of product, and whether for its transpose."""
+    """What the model is asked for a kind of product, whether for its transpose, and whether two thread blocks share the
+    columns that they load where tiles are many."""
 
     chip: Chip
     facts: _Told
     turned: bool = False
+    paired: bool = False
 
 
 def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fast: bool) -> _Model | None:
@@ -145,8 +153,14 @@ def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fas
         if dtype in EIGHTS and not fast:
             held = max(held, 2)  # products of some steps are added up apart from the sums
         facts: _Told = {"held": held, "bits": dtype.bits, "along": lie == "along", "halves": False}
-        return _Model(HOPPER, facts, turned=lie == "right across")
+        return _Model(HOPPER, facts, turned=lie == "right across", paired=dtype in EIGHTS and lie == "along")
     return None
+
+
+def _paired(tile: Choice) -> Choice:
+    """A tile whose columns two thread blocks load together, where there is nothing else that they share."""
+    alone = tile.cluster == tile.pieces == 1 and not tile.halved
+    return replace(tile, cluster=2) if alone and tile.columns > tile.rows > ROWS else tile
 
 
 def _turned(tile: Choice) -> Choice:

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import GroupMma
+from cutile.backend.cuda.ops import GroupMma, TileIndex
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8
 from cutile.ir.control import For
 from cutile.ir.core import Function
 from cutile.ir.types import Type
 from cutile.ops.arith import Mul
+from kernels.gemm_choice import Lie, choose
 from kernels.gemm_fused import gemm_fused
+from tests.backend.cuda.chosen import described
 from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, source, written
 from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
 from tests.support.programs import mut, tensor
@@ -102,3 +104,22 @@ def test_bytes_are_multiplied_by_warp_groups(dtype: DTypeLike, instruction: str,
     assert refusal(across) == why
     odd = written(text, types(**turned | {"z": mut(128, 200, dtype=i32)}))
     assert "200 columns: a multiple of 16 up to 256 is wanted" in refusal(odd)
+
+
+@pytest.mark.parametrize("cluster", [1, 2, 4])
+def test_clusters_go_through_as_many_rows_of_tiles_together(cluster: int) -> None:
+    made = lowered(eights(f8e4m3fn, f8e4m3fn, "f32", 192), num_cta_in_cga=cluster)
+    assert made.facts["cluster"] == cluster
+    rows = {op.group * cluster for op in made.walk() if isinstance(op, TileIndex)}
+    assert all(abs(each - 14) <= cluster / 2 for each in rows)
+    if cluster == 2:
+        built = compiled(eights(f8e4m3fn, f8e4m3fn, "f32", 192), num_cta_in_cga=cluster)
+        assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+
+
+def test_large_products_of_8_bit_floats_share_columns() -> None:
+    lies: tuple[Lie, ...] = ("along", "right across")
+    for size, many in ((8192, True), (4096, False)):
+        for lie in lies:
+            found = choose(size, size, size, f8e4m3fn, described("sm_90a"), lie=lie)
+            assert found.cluster == (2 if many and lie == "along" else 1)

@@ -22,7 +22,7 @@ BARRIER_BYTES = 8
 WARP_ROWS = 16
 """Rows of a result that one warp holds together."""
 REGISTERS = {1: (0, 0), 2: (56, 224), 3: (32, 160)}
-REGISTERS_ALONE = (40, 232)
+REGISTERS_FEW = (40, 232)
 """Registers of a loading and of a computing thread, by groups: 65536 hold them all; 0 leaves the number alone."""
 
 
@@ -141,9 +141,11 @@ class Specialised:
 
     @property
     def grouped(self) -> int:
-        """Rows of tile blocks that are gone through together: those at work cover a square of the result."""
+        """Rows of tile blocks, or of clusters of them, that are gone through together: those at work cover a square of
+        the result, so that they read as little as may be."""
         rows, columns = self.product.acc.tile.shape
-        return max(1, round(math.sqrt(AT_ONCE * columns / rows)))
+        together = self.cluster if self.along == 0 else 1
+        return max(1, round(math.sqrt(AT_ONCE * columns / rows) / together))
 
     @property
     def slot_bytes(self) -> int:
@@ -153,7 +155,8 @@ class Specialised:
     @property
     def registers(self) -> tuple[int, int]:
         """Of a loading and of a computing thread; 0 leaves the number alone."""
-        return REGISTERS_ALONE if self.alone else REGISTERS[self.groups]
+        read_twice = self.crosswise and self.together and self.groups == 2
+        return REGISTERS_FEW if self.alone or read_twice else REGISTERS[self.groups]
 
     @property
     def threads(self) -> int:
