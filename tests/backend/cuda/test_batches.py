@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import GroupMma, TileIndex
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.cuda.ring_model import check_function
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32
 from cutile.ir.core import Function
