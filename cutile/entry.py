@@ -6,7 +6,7 @@ import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.declared import Declared, checked_hints, checked_options
@@ -85,6 +85,15 @@ class Kernel:
             f"{name}[...]: a launch gets its grid from the partitions that it writes, as in "
             f"{name}(y.partition((64, 64)), ...), or from .grid(...), as in {name}(...).grid({grid!r})"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            kernel = self.__dict__.get("__name__", "kernel")
+            said = f"kernel {kernel!r} has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(KernelOp, name):
+                said += f": a launch has it, which a call makes: {kernel}(...).{name}"
+            raise AttributeError(said, name=name, obj=self)
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
         """The text of one stage of the compilation for these arguments.

@@ -45,7 +45,11 @@ def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> T
     """
     name = chosen or FOR_DEVICE[kind]
     if (name == "cuda") != (kind == "cuda"):
-        raise UnsupportedTargetError(f"the backend {name!r} cannot run on a device of kind {kind!r}")
+        where = {"host": "the CPU", "cuda": "a GPU"}.get(kind, "a simulated device")
+        raise UnsupportedTargetError(
+            f"the backend {name!r} cannot run on {where}, where the tensors are; leave out use_backend, and the "
+            "device's own is taken (without a GPU, inspect(..., arch='sm_90a') compiles for one)"
+        )
     return backend(name).target(arch, units)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cutile as ct
+from cuda_async import Device
 from cutile import api
 from cutile.errors import (
     ArgumentError,
@@ -178,6 +179,24 @@ def test_a_mistake_in_a_kernel_is_not_buried_under_the_compiler() -> None:
     files = [Path(each.filename) for each in traceback.extract_tb(caught.value.__traceback__)]
     assert not any(file.parent.name == "frontend" for file in files if file.parent.parent.name == "cutile")
     assert "            ^^^^^^" in str(caught.value)
+
+
+def test_what_a_launch_has_its_kernel_has_not() -> None:
+    untyped: Any = SCALE
+    for name in ("interpret", "grid", "compile_options", "sync", "bind"):
+        with pytest.raises(AttributeError, match=rf"^kernel 'scale' .* '{name}': .* scale\(\.\.\.\)\.{name}$"):
+            getattr(untyped, name)
+    with pytest.raises(AttributeError, match=r"^kernel 'scale' has no attribute 'warmup'$"):
+        _ = untyped.warmup
+    assert not hasattr(untyped, "_repr_html_")
+
+
+def test_a_backend_of_another_device() -> None:
+    with (
+        ct.use_backend("cuda"),
+        pytest.raises(UnsupportedTargetError, match=r"cannot run on the CPU, .* leave out use_b"),
+    ):
+        SCALE(part(), 2.0).sync_on(Device.host().new_stream())
 
 
 def test_there_are_backends_of_some_names() -> None:
