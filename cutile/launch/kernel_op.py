@@ -296,10 +296,10 @@ class KernelOp(DeviceOp[Any]):
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""
-        plan = self._plan
-        if plan is not None and self._backend is None and not self._lazy:
+        plan, grid = self._plan, self._grid
+        if plan is not None and grid is not None and self._backend is None and not self._lazy:
             ready: Ready | None = plan.memo.get(device)
-            if ready is not None and ready.division is None:
+            if ready is not None and ready.compiles_nothing(self._checked, grid):
                 return ()
         return self._find_preparations(device)
 

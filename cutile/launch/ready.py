@@ -31,11 +31,11 @@ class Ready:
     Attributes:
         unchanged: whether the names that were compiled in still mean the same.
         enqueue: enqueues a launch; see `Enqueue`.
-        division: how launches of few tile blocks divide their turns, if they do.
     """
 
     __slots__ = (
-        "_compiled", "_condition", "_kernel", "_loaded", "_numbers", "_variables", "division", "enqueue", "unchanged",
+        "_compiled", "_condition", "_divided", "_division", "_kernel", "_loaded", "_numbers", "_variables", "enqueue",
+        "unchanged",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
@@ -48,13 +48,22 @@ class Ready:
         self._loaded = compiled.loaded
         packed = None if self._variables else self._loaded.packed(stream)
         self.enqueue: Enqueue = self._enqueue if packed is None else self._straight(packed, stream.device)
-        self.division = division_of(compiled, kernel.signature.names)
-        if self.division is not None:
+        self._divided: dict[int, Ready] = {}
+        self._division = division_of(compiled, kernel.signature.names)
+        if self._division is not None:
 
             def make(pieces: int, stream: Stream) -> Ready:
                 return Ready(plan.divided(pieces), kernel, stream, backend)
 
-            self.enqueue = _whole_or_divided(self.enqueue, self.division, make)
+            self.enqueue = _whole_or_divided(self.enqueue, self._division, self._divided, make)
+
+    def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
+        """Whether all that a launch takes is there: also the kernel for its pieces, where it divides its turns."""
+        division = self._division
+        if division is None:
+            return True
+        pieces = division.pieces(checked, grid)
+        return pieces == 1 or pieces in self._divided
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
         """Enqueue a launch of any kernel."""
@@ -137,15 +146,18 @@ class Ready:
         return scope["enqueue"]
 
 
-def _whole_or_divided(whole: Enqueue, division: Division, make: Callable[[int, Stream], Ready]) -> Enqueue:
+def _whole_or_divided(
+    whole: Enqueue, division: Division, divided: dict[int, Ready], make: Callable[[int, Stream], Ready]
+) -> Enqueue:
     """Make the `enqueue` of a kernel that launches of few tile blocks divide: these take the kernel for their pieces.
 
     Args:
         whole: the `enqueue` of all others.
         division: says which is which.
+        divided: what launches these, by their pieces; is filled.
         make: makes what launches a kernel of so many pieces, on the device of a stream.
     """
-    most, divided = division.most, dict[int, Ready]()
+    most = division.most
 
     def enqueue(checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
         pieces = division.pieces(checked, grid) if grid[0] * grid[1] * grid[2] <= most else 1
