@@ -7,7 +7,7 @@ right elements meet, not whether a barrier is missing.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -262,6 +262,11 @@ class Emulated:
         self._active = before & self._of(condition)
         yield
         self._active = before
+
+    @contextmanager
+    def if_else(self, condition: Any) -> Generator[tuple[AbstractContextManager[None], AbstractContextManager[None]]]:
+        holds = self._of(condition).astype(bool)
+        yield self.if_then(Vector(I1, holds)), self.if_then(Vector(I1, ~holds))
 
     # calls
 

@@ -71,21 +71,31 @@ def deal_out(
         owned = b.udiv(b.add(b.sub(i32c(parts), rank), i32c(blocks - 1)), i32c(blocks))
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
             text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-            asm(b, VOID, [barrier, b.mul(owned, i32c(places.round))], text, "r,r,~{memory}", effect=True)
+            asm(b, VOID, [barrier, b.mul(owned, i32c(places.round - places.part))], text, "r,r,~{memory}", effect=True)
         mine = b.add(places.mine(b, place), b.mul(rank, i32c(places.part)))
+        values_of = ["r", *[places.letter] * places.width]
         for owner in range(min(parts, blocks)):
-            there, counts = (asm(b, I32, [each, i32c(owner)], MAPA, "=r,r,r") for each in (mine, barrier))
+            writes: list[tuple[int, list[Any]]] = []
             for part in range(owner, parts, blocks):
                 for chunk in range(places.count // places.width):
                     first = chunk * places.width
                     some = [elements[at + part * places.step] for at in places.registers[first : first + places.width]]
-                    beyond = part // blocks * places.round + chunk * places.chunk
-                    text = (
-                        f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
-                        f"[$0+{beyond}], {listed}, [${1 + places.width}];"
-                    )
-                    constraints = ",".join(["r", *[places.letter] * places.width, "r", "~{memory}"])
-                    asm(b, VOID, [there, *some, counts], text, constraints, effect=True)
+                    writes.append((part // blocks * places.round + chunk * places.chunk, some))
+            with b.if_else(b.icmp_unsigned("==", rank, i32c(owner))) as (own, others):
+                with own:  # which the same thread will read
+                    for beyond, some in writes:
+                        text = f"st.shared{form} [$0+{beyond}], {listed};"
+                        asm(b, VOID, [mine, *some], text, ",".join([*values_of, "~{memory}"]), effect=True)
+                with others:
+                    there, counts = (asm(b, I32, [each, i32c(owner)], MAPA, "=r,r,r") for each in (mine, barrier))
+                    for beyond, some in writes:
+                        text = (
+                            f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
+                            f"[$0+{beyond}], {listed}, [${1 + places.width}];"
+                        )
+                        asm(
+                            b, VOID, [there, *some, counts], text, ",".join([*values_of, "r", "~{memory}"]), effect=True
+                        )
         if limited:
             wait_limited(b, barrier, i32c(0), "the sums of other pieces do not come", scope=ACQUIRE)
         else:
