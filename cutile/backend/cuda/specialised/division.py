@@ -30,8 +30,10 @@ LOADED, LOADED_TOGETHER = 155e9, 92e9
 """bytes that a thread block loads in a second, where half of the multiprocessors have one at most, and in a cluster,
 whose thread blocks are neighbours,"""
 MULTIPLIED, MULTIPLIED_F32 = 7.3e12, 0.39e12
-"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
-MEETING, SENT = 0.4e-6, 30e9
+"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them. Slots"""
+ENOUGH_SLOTS = 4
+"""of a ring; with fewer, loads wait for products."""
+MEETING, SENT = 0.6e-6, 30e9
 """Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
 GATHERING, GATHERED = 3e-6, 100e9
 """Seconds until the last thread block is found by way of a workspace, and bytes of sums that it reads in one."""
@@ -125,22 +127,23 @@ def _worth(plan: Specialised, pieces: int, meet: float, costs: Mapping[int, floa
         meet: what it costs.
         costs: the same of each fewer.
     """
-    divided = _turn_s(plan, LOADED_TOGETHER) / pieces
+    whole, divided = _turn_s(plan, alone=True), _turn_s(plan, alone=False)
     needed: list[float] = []
     for fewer, cost in costs.items():
-        saved = _turn_s(plan, LOADED if fewer == 1 else LOADED_TOGETHER) / fewer - divided
+        saved = (whole if fewer == 1 else divided / fewer) - divided / pieces
         needed.append(WORTH * (meet - cost) / saved if saved > 0 else math.inf)
     return math.ceil(min(max(needed), MOST_TURNS))
 
 
-def _turn_s(plan: Specialised, loaded: float) -> float:
-    """Seconds of a turn of a thread block that loads so many bytes in one."""
+def _turn_s(plan: Specialised, *, alone: bool) -> float:
+    """Seconds of a turn: of a thread block that has a tile block alone, or of one of several."""
     rows, columns = plan.product.acc.tile.shape
     left = plan.product.a.tile
     if plan.by_fma:
         return 2 * rows * columns * left.shape[1] / MULTIPLIED_F32
-    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8
-    return max(TURN, (plan.left.panels.nbytes + plan.right.panels.nbytes) / loaded, multiplied / MULTIPLIED)
+    loaded = (plan.left.panels.nbytes + plan.right.panels.nbytes) / (LOADED if alone else LOADED_TOGETHER)
+    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MULTIPLIED
+    return max(TURN, loaded, multiplied) * (1 if alone else max(1, ENOUGH_SLOTS / plan.slots))
 
 
 def _sums_bytes(plan: Specialised) -> int:
