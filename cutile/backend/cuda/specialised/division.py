@@ -30,9 +30,9 @@ LOADED, LOADED_TOGETHER = 155e9, 92e9
 """bytes that a thread block loads in a second, where half of the multiprocessors have one at most, and in a cluster,
 whose thread blocks are neighbours,"""
 MULTIPLIED, MULTIPLIED_F32 = 7.3e12, 0.39e12
-"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them. Slots"""
+"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
 ENOUGH_SLOTS = 4
-"""of a ring; with fewer, loads wait for products."""
+"""Slots of a ring; with fewer, loads wait for products."""
 MEETING, SENT = 0.6e-6, 30e9
 """Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
 GATHERING, GATHERED = 3e-6, 100e9
