@@ -65,6 +65,14 @@ def test_the_copy_engine_brings_one_matrix_of_a_batch(x: TensorType, y: TensorTy
     assert (left.k_major, right.k_major) == (x.unit_axis == 2, y.unit_axis == 1)
 
 
+def test_a_descriptor_has_five_axes_at_most() -> None:
+    for axes, reason in ((5, ""), (6, "the left operand's tensor has more than 5 axes")):
+        ahead = (axes - 3) * "1, ", (axes - 3) * "0, "
+        text = BATCH.replace("x, (1,", f"x, ({ahead[0]}1,").replace("(b, i, k)", f"({ahead[1]}b, i, k)")
+        text = text.replace("ct.num_tiles(x.partition((1, BM, 64)), 2)", "3")
+        assert refusal(written(text, types((128, 256), x=tensor(axes, bf16)))) == reason
+
+
 def test_tile_blocks_of_one_matrix_are_neighbours() -> None:
     plan = lowered(shipped(gemm_batched, types((128, 256)), BK=64))
     indices = [op for op in plan.walk() if isinstance(op, TileIndex)]

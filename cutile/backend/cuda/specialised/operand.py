@@ -10,6 +10,7 @@ from typing import TypeGuard
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.specialised.exchange import whole
 from cutile.backend.cuda.specialised.refusal import Refused, require
+from cutile.backend.cuda.tensor_map import MOST_AXES
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import f32, tf32
 from cutile.ir.control import For
@@ -92,6 +93,7 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
     axis = -1 if tensor.unit_axis is None else tensor.unit_axis - lead
     if axis < 0:
         raise Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
+    require(len(load.shape) <= MOST_AXES, f"the {side} operand's tensor has more than {MOST_AXES} axes")
     require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
     width, length = load.shape[lead + axis], load.shape[lead + 1 - axis]
     if k_axis == 1 and axis == along and length % ROWS:
