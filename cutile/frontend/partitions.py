@@ -136,7 +136,7 @@ def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str)
     if part.writes == "own":
         for axis, each in enumerate(index):
             count = materialize(frame, count_of(frame, part, axis))
-            text = f"{what}: index {axis} into the nested partition of {name!r}"
+            text = f"{what}: the index along axis {axis} into the nested partition of {name!r}"
             frame.builder.add(CheckIndex(index=each, count=count, what=text))
         return
     order = part.order or tuple(range(len(index)))

@@ -47,7 +47,7 @@ class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=
         ...     y.partition_mut((2,)).store(1.0, n)
         >>> put(ct.api.zeros((4,)).sync().partition((4,)), -1).sync()
         Traceback (most recent call last):
-        cutile.errors.LaunchError: put: in line 3: store: index 0 into the nested partition of 'y' is -1...
+        cutile.errors.LaunchError: put: in line 3: store: the index along axis 0 into the nested partition of...
     """
 
     index: Value = operand(SCALAR_INT)

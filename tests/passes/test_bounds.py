@@ -300,7 +300,7 @@ def test_a_nested_index_is_checked(backend: str) -> None:
     y = np.zeros(20, np.float32)
     launch(kernel(text), (y, (5,)), 2, backend=backend)
     np.testing.assert_array_equal(y.reshape(4, 5)[:, 4], 1)
-    with pytest.raises(ct.LaunchError, match=r"index 0 into the nested partition of 'y' is 3; .* below 3"):
+    with pytest.raises(ct.LaunchError, match=r"along axis 0 into the nested partition of 'y' is 3; .* below 3"):
         launch(kernel(text), (y, (5,)), 3, backend=backend)
 
 
