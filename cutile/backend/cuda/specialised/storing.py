@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.ops import AddNearby, BulkStore, ConvertLayout, Part, Store, StorePart
+from cutile.backend.cuda.ops import AddNearby, BulkStore, ConvertLayout, Opaque, Part, Store, StorePart
 from cutile.backend.cuda.placement import vector_width
 from cutile.backend.cuda.specialised.divided import DividedLoop
 from cutile.backend.cuda.specialised.quads import widened
@@ -73,6 +73,8 @@ class Storing(DividedLoop):
         x = self._converted(self._map[op.x], self._placement[op.x], self._plan.accumulator)
         made = self._add(Part(x=x, part=op.part, parts=op.parts), **layouts)
         self._map[op.result] = made.result
+        if self._plan.narrow:  # else the compiler begins with pieces whose turn has not come
+            self._map[op.result] = self._add(Opaque(x=made.result), layout=layouts["layout"]).result
 
     def _add_nearby(self, op: AddNearby) -> None:
         """A part of the sums of all thread blocks of the cluster."""
