@@ -9,7 +9,7 @@ import numpy as np
 
 from cuda_async import Device, Stream
 from cutile import DType, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32
-from kernels.paired.cases import TOLERANCE, Operand, Product
+from kernels.paired.cases import Operand, Product
 
 DTYPES: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf32": f32, "fp8": f8e4m3fn, "int8": i8}
 RESULTS: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf32": f32, "fp8": bf16, "int8": i32}
@@ -98,7 +98,7 @@ def judge(case: Product, x: Any, y: Any, z: Any, random: np.random.Generator) ->
     scale = float((exact * exact).sum(-1).mean()) ** 0.5 or 1.0  # of a row; what a row times signs has in the mean
     error = float((off * off).mean()) ** 0.5 / scale
     worst = float(abs(off).max()) / scale
-    allowed = TOLERANCE[case.operand]
+    allowed = case.tolerance
     # One wrong element in a row of thousands is a hundredth of the row's product: the worst row may not be far off.
     limits = (
         ("", error, allowed),
