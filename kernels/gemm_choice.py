@@ -153,7 +153,9 @@ def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fas
         if dtype in EIGHTS and not fast:
             held = max(held, 2)  # products of some steps are added up apart from the sums
         facts: _Told = {"held": held, "bits": dtype.bits, "along": lie == "along", "halves": False}
-        return _Model(HOPPER, facts, turned=lie == "right across", paired=dtype in EIGHTS and lie == "along")
+        return _Model(
+            HOPPER, facts, turned=lie == "right across", paired=dtype in EIGHTS and not fast and lie == "along"
+        )
     return None
 
 
