@@ -36,7 +36,7 @@ class Draft(ABC):
         self._arch = arch
         self._unsafe = bool(function.facts.get("unsafe", False))
         self._exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
-        self._shared_tensors = self._find_shared_tensors() | self._exposed
+        self._shared_tensors = self._find_shared_tensors(function) | self._exposed
         self._uses = Counter(value for op in function.walk() for value in op.operands)
         self._definitions = {value: op for op in function.walk() for value in op.results}
         self._rings: list[Ring] = []
@@ -84,29 +84,28 @@ class Draft(ABC):
     def _layout(self, value: Value) -> Layout:
         return self._placement[value] if is_tile(value) else blocked((), self._warps)
 
-    def _find_shared_tensors(self) -> set[Value]:
-        """The tensors of which one thread may load what another stores: loaded and stored in more than one layout,
-        or in one where several threads hold an element."""
+    def _find_shared_tensors(self, function: Function) -> set[Value]:
+        """The tensors of which one thread may load what another has stored, or store over it: accessed more than once,
+        in more than one layout or at more than one place, or loaded where several threads hold an element."""
         layouts: dict[Value, set[Layout]] = {}
         loaded: set[Value] = set()
-        stored: set[Value] = set()
+        stored: Counter[Value] = Counter()
         moved: set[Value] = set()
-        for op in self._function.walk():
+        for op in function.walk():
             if isinstance(op, LoadTile | LoadMut | LoadView):
                 loaded.add(op.operands[0])
                 layouts.setdefault(op.operands[0], set()).add(self._layout(op.result))
             elif isinstance(op, StoreMut | StoreView):
-                stored.add(op.x)
+                stored[op.x] += 1
                 layouts.setdefault(op.x, set()).add(self._layout(op.value))
             if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
                 moved.add(op.x)
-        return {
-            tensor
-            for tensor in loaded & stored
-            if tensor in moved
-            or len(layouts[tensor]) > 1
-            or any(each.free_lanes or each.free_warps for each in layouts[tensor])
+        changing = {tensor for tensor, ways in layouts.items() if tensor in moved or len(ways) > 1}
+        held_twice = {
+            tensor for tensor, ways in layouts.items() if any(each.free_lanes or each.free_warps for each in ways)
         }
+        again = {tensor for tensor, count in stored.items() if count > 1}
+        return (loaded & stored.keys() & (changing | held_twice)) | (again & changing)
 
     def _copy(self, value: Value) -> Value:
         made = Value(value.type, value.name)

@@ -340,6 +340,29 @@ def test_threads_wait_before_they_read_what_others_stored() -> None:
     assert count(copied, Barrier) == 3  # several threads hold each element, one of them stores it
 
 
+def test_threads_wait_before_they_store_over_what_others_stored() -> None:
+    over = """
+        def over(y: Mut, x: Tensor, z: Tensor):
+            y.store(ct.load_tile_like(z, y))
+            y.store(ct.load_tile_like(x, y))
+        """
+    by_columns = TensorType(f32, (None, None), (1, None), 16)
+    both: dict[str, Type] = {"y": mut(64, 64), "x": tensor(2), "z": by_columns}
+    assert count(lowered(written(dedent(over), both)), Barrier) == 2  # each thread stores other elements
+    assert count(lowered(written(dedent(over), {**both, "z": tensor(2)})), Barrier) == 0
+    pieces = """
+        def pieces(y: Mut, x: Tensor):
+            part = y.partition_mut((32, 32))
+            for i in range(ct.num_tiles(part, 0)):
+                part.store(x.load_tile((32, 32), (i, 0)), (i, 0))
+                part.store(x.load_tile((32, 32), (i, 1)), (i, 1))
+        """
+    views: dict[str, Type] = {"y": mut(64, 64), "x": tensor(2)}
+    assert count(lowered(written(dedent(pieces), views)), Barrier) == 2
+    one = "\n".join(line for line in dedent(pieces).splitlines() if "(i, 1)" not in line)
+    assert count(lowered(written(one, views)), Barrier) == 0  # each turn stores elsewhere
+
+
 def test_loop_carried_reductions_wait_for_one_another() -> None:
     text = """
         def total(y: Mut, x: Tensor, n: i32):
