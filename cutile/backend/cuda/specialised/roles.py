@@ -46,16 +46,17 @@ class RoleLowering(Loading, Computing):
     """One walk for the loading warps, over what they need, and one for those that compute, over everything."""
 
     def __init__(self, function: Function, plan: Specialised, arch: Architecture) -> None:
-        nearby, written = loop_beside(function, plan.loop, plan.parts), function
+        nearby = loop_beside(function, plan.loop, plan.parts)
         if not plan.exchanged:  # then its columns are dealt to warps
             function = cut(function, plan.loop, plan.piece, ahead=not (plan.narrow or plan.by_fma))
+        whole = function
         if nearby is not None:
             function = beside(function, nearby)
         cuts = [op for op in function.walk() if isinstance(op, Part | AddNearby)]
         parts = [(op, part_layout(plan.accumulator, op.parts)) for op in cuts]
         super().__init__(function, plan, arch, ((plan.product, plan.accumulator), *parts))
         # What stores a tile's parts runs in place of what stores all of it: nothing is stored over.
-        self._shared_tensors = self._find_shared_tensors(written) | self._exposed
+        self._shared_tensors = self._find_shared_tensors(whole) | self._exposed
 
     def run(self) -> Function:
         """The lowered function."""
