@@ -80,7 +80,7 @@ class BoundLaunch:
         self._divided: dict[int, Compiled] = {}
         found = self._taken(self._checked)
         verify(found, kernel.signature.names, self._checked, grid)
-        self._prepare(found)
+        self._prepare(found, self._checked)
         self._note_storages()
 
     def _taken(self, checked: Sequence[Checked]) -> Compiled:
@@ -92,19 +92,19 @@ class BoundLaunch:
             self._divided[pieces] = self._plan.divided(pieces).compiled(self._target)
         return self._divided[pieces]
 
-    def _prepare(self, compiled: Compiled) -> None:
-        """Make ready to launch this with the arguments that there are."""
-        self._compiled = compiled
+    def _prepare(self, compiled: Compiled, checked: list[Checked]) -> None:
+        """Make ready to launch this with these arguments; where that fails, what was ready stays so."""
+        variables = use_variables(compiled.program.variables, self._stream)
+        numbers = numbers_of(compiled)([*checked, *(each.address for each in variables)], self._grid)
+        prepared = compiled.loaded.prepare(self._grid, numbers, self._stream)
+        self._compiled, self._checked, self._variables = compiled, checked, variables
         self._numbers: list[list[tuple[int, Number]]] = [[] for _ in self._arguments]
         """Of each argument, the compiled kernel's parameters that come from it, and what makes their numbers."""
         for place, parameter in enumerate(compiled.executable.parameters):
             if 0 <= parameter.argument < len(self._arguments):
                 self._numbers[parameter.argument].append((place, number_of(parameter)))
-        self._variables = use_variables(compiled.program.variables, self._stream)
-        addresses = [each.address for each in self._variables]
-        numbers = numbers_of(compiled)([*self._checked, *addresses], self._grid)
-        self._prepared: PreparedLaunch = compiled.loaded.prepare(self._grid, numbers, self._stream)
-        self._launch = self._prepared.launch
+        self._prepared: PreparedLaunch = prepared
+        self._launch = prepared.launch
 
     @property
     def stream(self) -> Stream:
@@ -158,15 +158,15 @@ class BoundLaunch:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
         found = self._taken(candidate)
         verify(found, signature.names, candidate, self._grid)
-        self._checked = candidate
-        for position in fresh:
-            self._arguments[position] = arguments[signature.names[position]]
         if found is not self._compiled:
-            self._prepare(found)
+            self._prepare(found, candidate)
         else:
+            self._checked = candidate
             for position in fresh:
                 for place, number in self._numbers[position]:
                     self._prepared.set(place, number(candidate, self._grid))
+        for position in fresh:
+            self._arguments[position] = arguments[signature.names[position]]
         if moved:
             self._note_storages()
 

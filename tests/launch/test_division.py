@@ -41,12 +41,14 @@ class Dividing(ReferenceBackend):
         compiled: the pieces of the kernels that were compiled, in order.
         options: what each of them was compiled with.
         launched: those of the kernels that were launched or bound.
+        refused: of which no kernel is made ready, as where a device has no memory for it.
     """
 
     def __init__(self) -> None:
         self.compiled: list[int | None] = []
         self.options: list[CompileOptions] = []
         self.launched: list[int | None] = []
+        self.refused: set[int | None] = set()
 
     def version(self) -> str:
         return f"{super().version()}, dividing"
@@ -61,16 +63,22 @@ class Dividing(ReferenceBackend):
         return replace(super().build(source, target), facts=source.facts)
 
     def load(self, executable: Executable) -> ReferenceKernel:
-        return Noting(executable, self.launched)
+        return Noting(executable, self.launched, self.refused)
 
 
 class Noting(ReferenceKernel):
     """Notes its launches."""
 
-    def __init__(self, executable: Executable, launched: list[int | None]) -> None:
+    def __init__(self, executable: Executable, launched: list[int | None], refused: set[int | None]) -> None:
         super().__init__(executable)
         self._pieces = executable.facts["pieces"]
         self._launched = launched
+        self._refused = refused
+
+    def prepare(self, grid: Any, arguments: Any, stream: Any) -> Any:
+        if self._pieces in self._refused:
+            raise MemoryError("no room for its sums")
+        return super().prepare(grid, arguments, stream)
 
     def launch(self, grid: Any, arguments: Any, stream: Any) -> None:
         self._launched.append(self._pieces)
@@ -168,6 +176,24 @@ def test_a_bound_launch_takes_what_its_arguments_say(backend: Dividing, stream: 
         check(y, x, stream)
     assert backend.launched == [8, 8, 3, None, 8]
     assert backend.compiled == [None, 8, 3]
+
+
+def test_a_bound_launch_stays_as_it_was_where_another_kernel_is_not_made_ready(
+    backend: Dividing, stream: Stream
+) -> None:
+    y, x = operands(stream, 1, 7)
+    bound = kernel(SUMS)(y.mut.partition((4,)), x).bind(stream)
+    _, shorter = operands(stream, 1, 4)
+    backend.refused.add(3)
+    with pytest.raises(MemoryError, match="no room"):
+        bound.set(x=shorter)
+    bound()
+    check(y, x, stream)
+    backend.refused.clear()
+    bound.set(x=shorter)
+    bound()
+    check(y, shorter, stream)
+    assert backend.launched == [8, 3]
 
 
 def test_a_graph_records_it(backend: Dividing, stream: Stream) -> None:

@@ -95,7 +95,7 @@ def start(
 
     `more` of them behind the ring's are for `arrivals` each. Blocks are a cluster where they load together, or have
     something for each other later (`nearby`). Those that load need not know of the others then, but wait with the rest:
-    racecheck of compute-sanitizer lets nobody past this barrier before all have come to wait, and it costs nothing.
+    racecheck of compute-sanitizer lets nobody past this barrier before all have come to wait.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
