@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
 from cuda_async.errors import ContextError, NotReadyError
-from cuda_async.lease import GuardLease, Lease, Use, end, lend
+from cuda_async.lease import GuardLease, Lease, end, lend
 from cuda_async.nesting import OneByOne, refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
@@ -59,7 +59,7 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_held", "_lease", "_output", "_site", "_steps", "_stream", "_unlaunched",
+        "__weakref__", "_handle", "_held", "_lease", "_output", "_site", "_steps", "_stream", "_token", "_unlaunched",
         "_uses", "closed", "nodes",
     )  # fmt: skip
 
@@ -79,9 +79,10 @@ class CudaGraph(Generic[T]):
         )
         for storage in recorder.allocated:
             storage.error = self._unlaunched
-        uses = [Use("an operand of the graph", storage, False) for storage, _ in self._uses]
-        self._lease: Lease = lend(uses, self, site, allies={run, *run.allies, self}, kind=GuardLease)
-        self._lease.run = self
+        self._token = object()  # in its place: a lease that referred to the graph would keep it until a collection
+        allies = {run, *run.allies, self._token}
+        self._lease: Lease = lend(recorder.operands(), self._token, site, allies=allies, kind=GuardLease)
+        self._lease.run = self._token
 
     # -- capture ------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class CudaGraph(Generic[T]):
         """
         self._check_open()
         run = Run(op, self._stream)
-        run.allies.add(self)
+        run.allies.add(self._token)
         run.submit()
         if run.submission_failed:
             run.wait()

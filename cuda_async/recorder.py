@@ -2,6 +2,10 @@
 
 A stream with a recorder captures instead of running. Nothing is ordered while recording (nothing
 runs); each launch of the graph orders itself behind the other users of the same storage.
+
+Order is a storage's, but what belongs to the graph is what was lent: the bytes of each argument.
+The storage of memory that another library lends is all the memory of a device, and of our own an
+operation may use a part.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_async.errors import LaunchError
+from cuda_async.lease import Use
 from cuda_async.site import Site
 from cuda_async.workspace import workspace_of_graph
 
@@ -41,12 +46,13 @@ class Recorder:
         may_allocate: whether operations that allocate may be recorded.
     """
 
-    __slots__ = ("_may_allocate", "_running", "_uses", "_workspace", "allocated", "home", "steps")
+    __slots__ = ("_may_allocate", "_operands", "_running", "_uses", "_workspace", "allocated", "home", "steps")
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.home = home
         self._may_allocate = may_allocate
         self._uses: dict[int, tuple[Storage, bool]] = {}
+        self._operands: dict[tuple[int, int, int | None], Use] = {}
         self.allocated: list[Storage] = []
         self._workspace: Storage | None = None
         self._running: list[tuple[DeviceOp[Any], Step | None]] = []
@@ -65,6 +71,8 @@ class Recorder:
         """The recorded work reads, or writes, this storage."""
         known = self._uses.get(id(storage))
         self._uses[id(storage)] = (storage, write or (known is not None and known[1]))
+        for start, stop in self._lent(storage):
+            self._operands[id(storage), start, stop] = Use("an operand of the graph", storage, False, start, stop)
         if self._running:
             op, step = self._running[-1]
             if step is None:
@@ -72,6 +80,11 @@ class Recorder:
                 self._running[-1] = (op, step)
                 self.steps.append(step)
             step.uses[id(storage)] = write or step.uses.get(id(storage), False)
+
+    def _lent(self, storage: Storage) -> list[tuple[int, int | None]]:
+        """Which bytes of a storage the operations that run hold; all, of memory that nobody lent to them."""
+        uses = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
+        return [(start, stop) for _, lent, _, start, stop in uses if lent is storage] or [(0, None)]
 
     def workspace(self, nbytes: int) -> Storage:
         """Memory of the graph's own for the launch that is being recorded; zeros before the graph's first launch."""
@@ -84,6 +97,10 @@ class Recorder:
     def uses(self) -> list[tuple[Storage, bool]]:
         """Each storage used, and whether it is written."""
         return list(self._uses.values())
+
+    def operands(self) -> list[Use]:
+        """The bytes that each launch of the graph uses: nobody else is to write them as long as the graph lives."""
+        return list(self._operands.values())
 
     def check_allocation(self) -> None:
         """Refuse an allocation in a scope.

@@ -21,6 +21,7 @@ from cuda_async.testing import SimDriver
 from cutile import api, bf16, f32, f64, i16, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.dlpack import read_capsule
+from kernels.gemm import matmul
 
 
 @ct.entry
@@ -129,6 +130,23 @@ def test_aliases_are_found_through_any_look(host: Device) -> None:
     api.fill(api.from_dlpack(array[4:]), 2).sync()
     op.sync()
     assert array.tolist() == [1] * 4 + [2] * 4
+
+
+def test_graphs_over_different_arrays_live_beside_each_other(host: Device) -> None:
+    stream = host.new_stream()
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    arrays = [np.zeros((4, 4), np.float32) for _ in range(2)]
+    graphs = [
+        matmul(api.from_dlpack(Wrapped(x)), api.from_dlpack(x), out=api.from_dlpack(array)).graph_on(stream)
+        for array in arrays
+    ]
+    api.fill(api.from_dlpack(np.zeros(4)), 1).sync()
+    with pytest.raises(OwnershipError, match=r"the graph captured at .*test_exchange"):
+        api.fill(api.from_dlpack(arrays[1]), 1).sync()
+    for graph in graphs:
+        graph.launch().sync()
+        graph.close()
+    assert all((array == x @ x).all() for array in arrays)
 
 
 def test_read_only_memory_stays_so(host: Device) -> None:
