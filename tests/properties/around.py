@@ -65,6 +65,16 @@ ENDINGS = {
     "sums of columns": "    w.store(ct.convert_tile(ct.reduce_sum(acc, 0).reshape((1, BN)), w.dtype))\n",
 }
 """What follows the loop, by what is special about it."""
+BEFORE = {
+    "nothing": "",
+    "stored": "    w.store(ct.constant(1, w.shape, w.dtype))\n",
+    "asked": "    c = 0\n    if n > 3:\n        c = i * 2 - j\n",
+    "counted": "    c = 0\n    for k in range(ct.num_tiles(part_x, 1)):\n        "
+    "if k < 3:\n            c = c + i * k + j\n",
+    "rows": "    c = ct.constant(0, (BM, 1), ct.i32)\n    for k in range(ct.num_tiles(part_x, 1)):\n        "
+    "c = c + ct.reduce_sum(ct.convert_tile(part_x.load((i, k)), ct.i32), 1).reshape((BM, 1))\n",
+}
+"""What stands before the loop. What it makes of the tile block's index, in regions of its own, is added to the sums."""
 BOUNDS = ("range(n)", "range(ct.num_tiles(part_x, 1))", "range(0, n, 2)", "range(1, n)")
 TILES = tuple(product((8, 16, 64, 128, 192, 256), (16, 32, 64, 96, 128, 160, 192, 256), (32, 64, 128)))
 
@@ -80,7 +90,7 @@ class Around:
         counts: the dtype of the number of turns.
         bounds: of the loop.
         loaded: whether the sums begin with the residual, and not as zeros.
-        early: whether something is stored before the loop.
+        before: what stands before the loop, of `BEFORE`.
         across: whether the left and the right operand are stored by columns.
         tiles: of the result, along both axes.
         cut: by how many elements the result is smaller than these.
@@ -97,7 +107,7 @@ class Around:
     counts: DTypeLike
     bounds: str
     loaded: bool
-    early: bool
+    before: str
     across: tuple[bool, bool]
     tiles: tuple[int, int]
     cut: tuple[int, int]
@@ -116,9 +126,10 @@ class Around:
     @property
     def text(self) -> str:
         """The kernel."""
-        given = {"counts": self.counts, "tile": self.tile, "bounds": self.bounds, "after": ENDINGS[self.ending]}
-        before = "    w.store(ct.constant(1, w.shape, w.dtype))\n" if self.early else ""
-        return KERNEL.format(**given, before=before, start=(LOADED if self.loaded else ZEROS).format(sums=self.sums))
+        before = BEFORE[self.before]
+        after = ("    acc = acc + ct.convert_tile(c, acc.dtype)\n" if " c = " in before else "") + ENDINGS[self.ending]
+        given = {"counts": self.counts, "tile": self.tile, "bounds": self.bounds, "before": before, "after": after}
+        return KERNEL.format(**given, start=(LOADED if self.loaded else ZEROS).format(sums=self.sums))
 
     @property
     def options(self) -> CompileOptions:
@@ -155,7 +166,8 @@ class Around:
     def _op(self, random: np.random.Generator) -> KernelOp:
         rows, columns, depth = self.tile
         m, n = (max(1, each * t - cut) for each, t, cut in zip(self.tile, self.tiles, self.cut, strict=False))
-        beside = (self.tiles[0], n) if self.ending == "sums of columns" else (m, self.tiles[1])
+        across, along = -(-m // rows), -(-n // columns)  # tiles that are left of what is cut
+        beside = (across, n) if self.ending == "sums of columns" else (m, along)
 
         def whole(dtype: DTypeLike, shape: tuple[int, int], across: bool = False) -> Tensor:
             values = random.integers(-2, 3, shape).astype(dtype.numpy)
@@ -187,7 +199,7 @@ def kernels(most: int = 3) -> st.SearchStrategy[Around]:
         st.sampled_from([i32, i32, i32, i64, u32]),
         st.sampled_from(BOUNDS),
         rare,
-        rare,
+        st.one_of(st.just("nothing"), st.just("nothing"), st.sampled_from(tuple(BEFORE))),
         st.tuples(rare, rare),
         st.tuples(tiles, tiles),
         st.tuples(cut, cut),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.specialised.reads import reads
 from cutile.backend.cuda.specialised.refusal import require
 from cutile.backend.interface import CompileOptions
 from cutile.ir.core import Op, Value
@@ -28,7 +29,7 @@ def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> froz
         seen.add(value)
         if isinstance(op, TileBlockId):
             found.add(op.axis)
-        pending += op.operands
+        pending += reads(op)
     return frozenset(found)
 
 

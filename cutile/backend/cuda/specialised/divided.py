@@ -14,6 +14,7 @@ from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, 
 from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
 from cutile.backend.cuda.specialised.nearby import loop_of_parts
+from cutile.backend.cuda.specialised.reads import reads
 from cutile.backend.cuda.specialised.record import Specialised
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
 from cutile.backend.cuda.specialised.tile_loop import TileLoop
@@ -95,7 +96,7 @@ class DividedLoop(TileLoop):
             op = self._definitions.get(wanted.pop())
             if op is not None:
                 self._hoisted.add(op)
-                wanted += op.operands
+                wanted += reads(op)
         for op in self._function.body.operations:
             if op in self._hoisted:
                 self._operation(op)

@@ -9,8 +9,9 @@ assertion is, would make the others wait for each product before they begin the 
 
 from __future__ import annotations
 
+from cutile.backend.cuda.specialised.reads import inside
 from cutile.ir.control import For, If, Yield
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.core import Function, Op
 from cutile.ir.types import TileType
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
@@ -41,14 +42,5 @@ def guards(function: Function, loop: For) -> list[Op] | None:
     None where one is elsewhere: in another loop, or under a condition under which tiles are computed.
     """
     found = [op for block in (function.body, loop.body) for op in block.operations if _only_asserts(op)]
-    inside = {each for op in found for each in (op, *_within(op))}
-    return found if all(op in inside for op in function.walk() if isinstance(op, Assert)) else None
-
-
-def _within(op: Op) -> list[Op]:
-    return [each for block in op.regions for each in block.walk()]
-
-
-def operands_of(guard: Op) -> list[Value]:
-    """What a guard asks for, made in it or outside."""
-    return [value for each in (guard, *_within(guard)) for value in each.operands]
+    asserting = {each for op in found for each in (op, *inside(op))}
+    return found if all(op in asserting for op in function.walk() if isinstance(op, Assert)) else None

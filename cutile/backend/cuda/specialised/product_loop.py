@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from cutile.backend.cuda.specialised.guards import is_scalar_work, operands_of
+from cutile.backend.cuda.specialised.guards import is_scalar_work
 from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.specialised.reads import reads
 from cutile.backend.cuda.specialised.refusal import require
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -63,7 +64,7 @@ def needed_to_load(
     wanted = [loop.start, loop.stop, loop.step, *(number for each in operands for number in each.load.index)]
     needed = _scalar_slice(wanted, "an index of a load", definitions, loop)
     for op in asserts:
-        needed |= _scalar_slice(operands_of(op), "an assertion", definitions, loop)
+        needed |= _scalar_slice(reads(op), "an assertion", definitions, loop)
     return frozenset(needed)
 
 

@@ -14,6 +14,7 @@ from cutile.backend.cuda.ops import FirstTile, FirstTurn, StorePart, TileIndex, 
 from cutile.backend.cuda.specialised.cluster import block_axes
 from cutile.backend.cuda.specialised.guards import is_scalar_work
 from cutile.backend.cuda.specialised.places import Places
+from cutile.backend.cuda.specialised.reads import inside, reads
 from cutile.backend.cuda.specialised.record import Specialised
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import i32
@@ -205,11 +206,11 @@ def put_off(function: Function, plan: Specialised) -> list[Op] | None:
     found: list[Op] = []
     late: set[Value] = set()
     for op in before:
-        if isinstance(op, TileBlockId) or any(value in late for value in op.operands):
+        if isinstance(op, TileBlockId) or any(value in late for value in reads(op)):
             if not is_scalar_work(op):
                 return None
             found.append(op)
             late.update(op.results)
-        elif isinstance(op, LoadMut | StoreMut):  # of this block's own tile
+        elif any(isinstance(each, LoadMut | StoreMut) for each in (op, *inside(op))):  # of this block's own tile
             return None
     return None if any(value in late for value in (*loop.operands,)) else found
