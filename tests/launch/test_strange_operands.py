@@ -204,6 +204,17 @@ def test_a_launch_of_some_tile_blocks_leaves_the_others_alone(backend: str, clus
     assert (result[3 * rows :] == 77).all()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_repeated_is_not_for_the_copy_engine(axis: int) -> None:
+    with on("cpu"):
+        row, y = api.zeros((256,), bf16).sync(), api.zeros((256, 128), bf16).sync()
+        op = gemm(api.empty((256, 128), bf16).sync().partition((128, 128)), repeated(row, (256, 256), axis), y)
+        lowered = op.render("lowered", "sm_90a")
+        op.discard()
+    assert "multiples of 16 bytes, each at one of its own" in lowered.splitlines()[0]
+    assert "cuda.bulk_load" not in lowered
+
+
 def test_what_runs_backwards_is_not_for_the_copy_engine() -> None:
     with on("cpu"):
         x, y = api.zeros((192, 256), bf16).sync(), api.zeros((256, 128), bf16).sync()

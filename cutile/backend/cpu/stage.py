@@ -6,7 +6,7 @@ their dtype; f16 and bf16 scalars are held as f32 values that the dtype can repr
 
 from __future__ import annotations
 
-from cutile.dtypes import DTypeLike, bool_, i64
+from cutile.dtypes import DTypeLike, bool_, f32, f64, i64
 from cutile.errors import KernelTypeError
 from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, Constraint, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
@@ -134,7 +134,8 @@ class Larger(_Pick, name="cpu.larger"):
 class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
     """`c[:rows, :cols] = a @ b + beta * c` by the BLAS; each operand is memory, an offset, and the step between rows.
 
-    A transposed operand is stored column by column, and its step is that between columns.
+    A transposed operand is stored column by column, and its step is that between columns. All three are memory of the
+    same float type: the BLAS is handed addresses, and takes what lies there for that.
     """
 
     rows: Value = operand(AN_INDEX)
@@ -154,6 +155,9 @@ class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
     beta: float = attribute(1.0)
 
     def infer(self) -> tuple[Type, ...]:
+        dtypes = {memory.tensor.dtype for memory in (self.a, self.b, self.c)}
+        if len(dtypes) > 1 or not dtypes <= {f32, f64}:
+            raise KernelTypeError(f"cpu.gemm: memory of {self.a.type}, {self.b.type} and {self.c.type} to the BLAS")
         return ()
 
 

@@ -14,10 +14,23 @@ from cutile import api
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.ops import BulkPrefetch, FollowOn, RingStart, Roles
 from cutile.backend.interface import Executable, Target
-from cutile.dtypes import bf16
+from cutile.dtypes import bf16, i32
+from cutile.ir.types import Type
+from cutile.ops.memory import LoadTile
+from cutile.ops.pointer import LoadPointer
 from kernels.gemm import gemm
-from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, saxpy_program
+from tests.backend.cuda.programs import (
+    AMPERE,
+    HOPPER,
+    compiled,
+    gemm_program,
+    instructions,
+    lowered,
+    saxpy_program,
+    written,
+)
 from tests.backend.cuda.recorder import Recorder
+from tests.support.programs import mut, scalar, tensor
 
 
 @pytest.mark.parametrize("tile", [(64, 64), (128, 256), (192, 160)], ids=str)
@@ -38,6 +51,36 @@ def test_others_are_launched_when_all_ahead_of_them_is_done() -> None:
 def test_the_wait_is_in_the_machine_code(tmp_path: Path) -> None:
     found = instructions(compiled(gemm_program(bf16, (128, 128), 64)), tmp_path)
     assert (found["ACQBULK"], found["PREEXIT"]) == (1, 1)
+
+
+BESIDE = """
+def f(z: Mut, x: Tensor, y: Tensor, bias: Tensor, rows: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), ct.f32)
+    for k in range(n):
+        a, b = ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k, j))
+        acc = ct.mma(a, b, acc)
+    acc = acc + ct.load_tile(bias, (1, BN), (0, j))
+    acc = acc + ct.gather(rows, ct.iota((BM,), ct.i32) + i * BM).reshape((BM, 1))
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.mark.parametrize("target", [HOPPER, AMPERE], ids=lambda each: each.arch)
+def test_what_the_kernel_ahead_may_be_writing_is_read_by_plain_loads(target: Target, tmp_path: Path) -> None:
+    """`ld.global.nc` wants memory that nobody writes from the kernel's begin on."""
+    x = tensor(2, bf16)
+    types: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": x, "y": x, "bias": tensor(2), "rows": tensor(1)}
+    function = written(BESIDE, types | {"n": scalar(i32)})
+    made = lowered(function, target)
+    loads = [op for op in made.walk() if isinstance(op, LoadTile | LoadPointer)]
+    assert loads
+    early = bool(made.facts.get("early", False))
+    assert early == (target is HOPPER)
+    assert any(op.attributes["constant"] for op in loads) == (not early)
+    found = instructions(compiled(function, target.arch), tmp_path)
+    assert any(".CONSTANT" in each for each in found) == (not early)
 
 
 @pytest.mark.parametrize("early", [False, True])

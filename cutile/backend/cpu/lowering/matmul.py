@@ -25,6 +25,8 @@ from cutile.ops.compare import Eq, Ge
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 
+LARGEST = 2**31 - 1
+"""The largest extent or step that BLAS takes."""
 PANEL = 192  # depth of a panel that is converted at once: two panels and the accumulator stay in the L2 cache
 
 
@@ -69,10 +71,15 @@ def _multiply(lowering: Lowering, a: Product, b: Product, c: Product) -> None:
     if len(c.extents) == 2:
         _multiply_at(lowering, a, b, c, [scope.index(0)] * 3)
         return
-    sizes = [product.extents[1].capacity * product.extents[2].capacity for product in (a, b, c)]
     with scope.loop(c.extents[0].stop(scope), "batch") as loop:
-        begins = [scope.times(loop.index, scope.index(size)) for size in sizes]
+        begins = [scope.times(loop.index, scope.index(_step(product, -3))) for product in (a, b, c)]
         _multiply_at(lowering, a, b, c, begins)
+
+
+def _step(product: Product, axis: int) -> int:
+    """How far the neighbours along an axis lie apart in a packed tile's memory, in elements."""
+    assert product.buffer is not None
+    return product.buffer.steps[axis]
 
 
 def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins: list[Value]) -> None:
@@ -83,7 +90,7 @@ def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins:
     assert c.buffer is not None
     rows, cols = (extent.stop(scope) for extent in c.extents[-2:])
     depth = a.extents[-1].stop(scope)
-    steps = [scope.index(product.extents[-1].capacity) for product in (a, b, c)]
+    steps = [scope.index(_step(product, -2)) for product in (a, b, c)]
     if c.dtype.kind == "float":
         scope.builder.add(
             Gemm(
@@ -232,8 +239,8 @@ def _direct(
     lowering: Lowering, a: Loaded, b: Loaded, c: Product, depth_a: Value, depth_b: Value
 ) -> tuple[Value, Gemm, Gemm] | None:
     """One call on the tensors' own memory: when it may run, adding to `c`, and overwriting it."""
-    if a.dtype is not c.dtype or a.dtype.kind != "float":
-        return None
+    if not a.dtype is b.dtype is c.dtype:
+        return None  # BLAS takes all three memories for elements of one type
     units = [_unit_axis(lowering, tile) for tile in (a, b)]
     if units[0] is None or units[1] is None:
         return None
@@ -247,6 +254,8 @@ def _direct(
         step = tile.axes[1 - unit].stride
         steps.append(step)
         bits.append(scope.add(Ge(step, scope.larger(scope.index(1), extents[unit]))))
+        bits += _fits(scope, step)
+    bits += _fits(scope, depth_a)
     condition = scope.all_of(list(dict.fromkeys(bits)))
     assert condition is not None
     condition.name = "direct"
@@ -257,6 +266,14 @@ def _direct(
     )  # fmt: skip
     flags = {"a_transposed": units[0] == 0, "b_transposed": units[1] == 0}
     return condition, Gemm(*arguments, **flags, beta=1.0), Gemm(*arguments, **flags, beta=0.0)
+
+
+def _fits(scope: Scope, number: Value) -> list[Value]:
+    """A bit that is true where BLAS, whose integers have 32 bits, can be told a number; none where that is certain."""
+    known = scope.known(number)
+    if known is not None and known <= LARGEST:
+        return []
+    return [scope.shared((">=", LARGEST, number), Ge(scope.index(LARGEST), number))]
 
 
 def _unit_axis(lowering: Lowering, tile: Loaded) -> int | None:
