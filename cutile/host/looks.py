@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+from cuda_async import OwnershipError
 from cutile.errors import ArgumentError
 from cutile.host.checks import DTypeSpec, element_type, new_shape
+from cutile.host.overlap import common_element
 from cutile.host.shapes import ShapeLike, is_contiguous, reshape_shape, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("piece", "reinterpreted", "reshaped")
+__all__ = ("piece", "refuse_common_elements", "reinterpreted", "reshaped")
 
 
 def reshaped(view: View, shape: ShapeLike, method: str) -> View:
@@ -51,3 +53,21 @@ def piece(view: View, offset: int, shape: tuple[int, ...], strides: tuple[int, .
     """Some of the elements, or all in another order; `offset` counts elements from the first one."""
     start = view.offset + offset * (view.dtype.bits // 8)
     return View(view.storage, start, view.dtype, shape, strides)
+
+
+def refuse_common_elements(view: View, use: str) -> bool:
+    """True where each index names an element of its own, so that tile blocks may write them in any order.
+
+    Raises:
+        OwnershipError: two indices name one element; says which.
+    """
+    common = common_element(view.shape, view.strides)
+    if common is None:
+        return True
+    one, other = common
+    which = f", {one} and {other} among them" if one else ""
+    raise OwnershipError(
+        f"{use}: indices of the tensor ({view.dtype.name}, shape {view.shape}, strides {view.strides}) name the same "
+        f"element{which}: what it holds in the end would depend on which tile block is last. dup() gives a copy in "
+        "which each has its own; to write the memory as it is, take the tensor that it is a look at"
+    )

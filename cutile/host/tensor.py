@@ -25,7 +25,7 @@ from cutile.dtypes import DTypeLike
 from cutile.host.checks import DTypeSpec
 from cutile.host.compat import OldTensorMethods
 from cutile.host.display import card, drawing
-from cutile.host.looks import piece, reinterpreted, reshaped
+from cutile.host.looks import piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.host.partition import MutBorrow, Partition, as_tile
 from cutile.host.pointer import DevicePointer
 from cutile.host.shapes import (
@@ -80,10 +80,11 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         array([10., 11.], dtype=float32)
     """
 
-    __slots__ = ("_hold", "_tiled", "_view")
+    __slots__ = ("_distinct", "_hold", "_tiled", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
+        self._distinct = False  # until a write asks
         self._hold: weakref.ref[Holder] | None = None
         self._tiled: TiledView | None = None
 
@@ -206,9 +207,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         """The elements, to be written.
 
         Raises:
-            OwnershipError: the tensor is held, or memory of another library that was lent to be read.
+            OwnershipError: the tensor is held, or memory of another library that was lent to be read, or two of its
+                indices name one element.
         """
         view = self._usable(use)
+        if not self._distinct:
+            self._distinct = refuse_common_elements(view, use)
         if view.storage.read_only:
             raise OwnershipError(
                 f"{use}: the memory of the tensor ({view.dtype.name}, shape {view.shape}) belongs to another library, "
@@ -245,7 +249,7 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Raises:
             ArgumentError: `shape` is no such shape.
-            OwnershipError: the tensor is held, or is a read-only view.
+            OwnershipError: the tensor is held, is a read-only view, or two of its indices name one element.
 
         Example:
             >>> from cutile import api, f32

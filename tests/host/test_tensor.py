@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cutile as ct
-from cuda_async import Device, NotReadyError, OwnershipError
+from cuda_async import Device, NotReadyError
 from cutile import api, f32, i32
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host import elsewhere
@@ -276,10 +276,3 @@ def test_a_bad_partition_shape_is_refused_and_holds_nothing(x: Tensor, shape: An
         with pytest.raises(ArgumentError, match=re.escape(words)):
             tensor.partition(shape)
     assert x.to_host_vec().sync()[5] == 5
-
-
-def test_elements_that_share_memory_are_not_written(x: Tensor) -> None:
-    view = x.__kernel_input__()
-    repeated = api.TensorView(type(view)(view.storage, 0, view.dtype, (4, 8), (0, 1)), x)
-    with pytest.raises(OwnershipError, match="share memory; tile blocks would write the same element"):
-        repeated.mut.partition((2, 2))
