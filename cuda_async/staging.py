@@ -8,9 +8,11 @@ On the CPU both are plain copies in stream order.
 
     upload(context, storage, source_address, nbytes, keep=array)
     download(context, storage, destination_address, nbytes, keep=array)
+    fetch(context, storage, destination_address, nbytes)
 
 For the `execute` of an operation; `keep` is what owns the host memory: it is held until the run
-completes, and must not change (nor be read, for a download) before.
+completes, and must not change (nor be read, for a download) before. `fetch` waits, for an
+operation that computes on the host while it is submitted.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from cuda_async.storage import Storage
 if TYPE_CHECKING:
     from cuda_async.device import Device
 
-__all__ = ("CHUNK_BYTES", "Staging", "download", "upload")
+__all__ = ("CHUNK_BYTES", "Staging", "download", "fetch", "upload")
 
 CHUNK_BYTES = 4 << 20
 """Up to this size the caller moves the bytes itself: that takes it less than a millisecond or so."""
@@ -101,6 +103,35 @@ def download(
         context.keep(staging)
         context.stream.copy(staging.address, source, nbytes)
         context.on_complete(lambda: _move(destination, staging.address, nbytes))
+
+
+def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0) -> None:
+    """Copy `nbytes` at byte `offset` of `storage` to host address `destination`; they are there when this returns.
+
+    Waits for the stream. `download` brings bytes by the end of the run, too late for what the run itself does with
+    them.
+
+    Raises:
+        ValueError: the storage is shorter.
+        DeviceError: what the stream has to do before failed.
+    """
+    _check(storage, nbytes, offset)
+    refuse_in_capture(context.stream.recorder, "a copy to the host")
+    stream = context.stream
+    storage.use(stream, write=False)
+    source = storage.address + offset
+    if context.device.kind == "host":
+        stream.synchronize()
+        _move(destination, source, nbytes)
+    elif nbytes > CHUNK_BYTES:
+        _Pipe(context).download(destination, source, nbytes)
+        stream.synchronize()  # which follows the workers' last move
+    else:
+        staging = Staging(context.device, nbytes)
+        context.keep(staging)  # should the wait be interrupted
+        stream.copy(staging.address, source, nbytes)
+        stream.synchronize()
+        _move(destination, staging.address, nbytes)
 
 
 def _check(storage: Storage, nbytes: int, offset: int) -> None:

@@ -9,14 +9,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuda_async import ExecutionContext, LaunchError, Storage, Stream, Use, download, upload
+from cuda_async import ExecutionContext, LaunchError, Storage, Stream, Use, upload
+from cuda_async.staging import fetch
 from cutile.backend.interface import Grid
 from cutile.compile.kernels import Plan
 from cutile.language.variables import DeviceVariable
 from cutile.launch.arguments import Checked
 from cutile.launch.numbers import number_of
+from cutile.launch.pointers import Pointer
 from cutile.launch.variables import use_variables
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import PointingView, TiledView, View
 
 Bytes = np.ndarray[Any, np.dtype[np.bool_]]
 Mark = tuple[Stream, int] | None
@@ -39,21 +41,24 @@ def run_interpreted(
     """Wait for what the arguments wait for, and run the kernel here and now.
 
     Raises:
-        LaunchError: in a graph, which would have nothing to replay.
+        LaunchError: in a graph, which would have nothing to replay; or an argument is an address of a device whose
+            memory the CPU does not reach.
         KernelError, or whatever the kernel's function raises.
     """
     if context.stream.recorder is not None:
         raise LaunchError("an interpreted kernel cannot be part of a graph: it runs in Python, once")
+    reachable = context.device.kind == "host"
+    if not reachable and any(isinstance(each, Pointer | PointingView) for each in checked):
+        raise LaunchError(
+            f"an interpreted kernel runs on the CPU, which does not reach what addresses of {context.device} lead to: "
+            "interpret it over tensors of the CPU (with Device.host(): ...), or compile it"
+        )
     views = {position: each for position, each in enumerate(checked) if isinstance(each, View | TiledView)}
     before = {id(use.storage): cast("Storage", use.storage).write_mark() for use in uses}
     for use in uses:
         cast("Storage", use.storage).use(context.stream, write=use.write)
-    mirrors = (
-        {}
-        if context.device.kind != "cuda"
-        else {i: _Mirror(context, each.storage, each.byte_range) for i, each in views.items()}
-    )
     context.stream.synchronize()
+    mirrors = {} if reachable else {i: _Mirror(context, each.storage, each.byte_range) for i, each in views.items()}
     kernel = plan.interpreted()
     numbers: list[Any] = [number_of(each)(checked, grid) for each in kernel.parameters]
     for position, parameter in enumerate(kernel.parameters):
@@ -91,9 +96,8 @@ class _Variables:
             (storage,) = use_variables([variable], stream)
             stream.synchronize()
             self._addresses[variable] = storage.address
-            if self._context.device.kind == "cuda":
+            if self._context.device.kind != "host":
                 mirror = _Mirror(self._context, storage, (0, storage.nbytes))
-                stream.synchronize()
                 self._mirrors.append(mirror)
                 self._addresses[variable] += mirror.shift
         return self._addresses[variable]
@@ -105,15 +109,13 @@ class _Variables:
 
 
 class _Mirror:
-    """Bytes of a GPU's memory in the CPU's, for the time of a launch."""
+    """Bytes of a GPU's memory in the CPU's, for the time of a launch; there once this is made."""
 
     def __init__(self, context: ExecutionContext, storage: Storage, byte_range: tuple[int, int]) -> None:
         self._storage = storage
         self._low, high = byte_range
         self._bytes = np.empty(high - self._low, np.uint8)
-        download(
-            context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low, keep=self._bytes
-        )
+        fetch(context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low)
         self.shift = self._bytes.ctypes.data - (self._storage.address + self._low)
 
     def write_back(self, context: ExecutionContext) -> None:

@@ -264,6 +264,7 @@ class SimDriver(PooledDriver):
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
         address = self._memory.allocate(nbytes)
+        ctypes.memset(address, _FREED, nbytes)  # whoever reads it before a copy has arrived reads nonsense
         self._pinned[address] = nbytes
         return address
 
