@@ -12,6 +12,9 @@ from cutile.dtypes import DTypeLike
 from cutile.passes.linear import MOST_EXTENT
 
 WIDEST = 16  # bytes; the widest access of a thread
+REPEATED = 8
+"""Of what is aligned to `WIDEST`, but has a stride of 0: the copy engine, which takes all of that alignment, is not
+known to take it. Threads still load it eight bytes at a time."""
 
 
 class LayoutClass:
@@ -20,8 +23,8 @@ class LayoutClass:
     Attributes:
         dtype: the element type.
         strides: 1 on at most one axis, None on the others, which are launch arguments.
-        alignment: bytes that divide the address and the strides that are not 1: 16, or an element's size. 16 says that
-            no stride is negative, too.
+        alignment: bytes that divide the address and the strides that are not 1: 16, 8, or an element's size. 16 says
+            that all strides are positive, too.
         tile: the partition's shape for a `Mut` parameter, else None.
         map: the map of a mapped partition.
         exact: whether a launch's grid is the partition's own.
@@ -100,7 +103,9 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
         extent == 1 or axis == unit or (stride >= 0 and stride * size % WIDEST == 0)
         for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
     )
+    repeated = any(extent > 1 and stride == 0 for extent, stride in zip(shape, strides, strict=True))
+    widest = max(size, REPEATED) if repeated else WIDEST
     known = tuple(1 if axis == unit else None for axis in range(len(shape)))
     # What is too long for a launch is a class of its own, so that no launch takes it for one that was checked.
-    key = (dtype, known, WIDEST if aligned else size, max(shape, default=1) > MOST_EXTENT)
+    key = (dtype, known, widest if aligned else size, max(shape, default=1) > MOST_EXTENT)
     return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3]))

@@ -54,7 +54,7 @@ class TensorType:
         shape: extents; None is dynamic (a launch argument).
         strides: in elements; 1 is known at compile time, None is a launch argument.
         alignment: bytes that divide the base address and every stride that is not 1. A promise by the launch; 16 also
-            promises that no stride is negative.
+            promises that all strides are positive.
         stable: whether nothing writes to it while the kernel runs; not known of what a kernel finds at an address.
     """
 

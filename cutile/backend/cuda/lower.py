@@ -108,6 +108,9 @@ def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
 class Lowering(RunAhead):
     """What becomes of each operation."""
 
+    _early = False
+    """Whether the kernel may begin before the one ahead of it in the stream has ended."""
+
     def _operation(self, op: Op) -> None:
         self._builder.location = op.location
         if isinstance(op, TileBlockId):
@@ -175,6 +178,14 @@ class Lowering(RunAhead):
             vector = (axis, width) if width > 1 else None
         return {"layout": self._name(layout), "vector": vector}
 
+    def _constant(self, tensor: Value) -> bool:
+        """Whether a tensor may be read past the caches that see stores: nothing writes to it from the kernel's begin on.
+
+        A kernel that begins before the one ahead of it has ended (`_early`) may find it being written.
+        """
+        kind = tensor.type
+        return isinstance(kind, TensorType) and kind.stable and not self._unsafe and not self._early
+
     def _load(self, op: LoadTile | LoadMut) -> None:
         self._load_in(op, self._layout(op.result))
 
@@ -187,8 +198,7 @@ class Lowering(RunAhead):
             index, shape = self._own_index(op.x.mut), op.x.mut.tile
         if op.operands[0] in self._shared_tensors:
             self._builder.add(Barrier())
-        tensor = op.operands[0].type
-        constant = isinstance(tensor, TensorType) and tensor.stable and not self._unsafe
+        constant = self._constant(op.operands[0])
         made = LoadTile(x=x, index=index, shape=shape)
         self._add(made, **self._access(x.tensor, layout), constant=constant)
         made.result.name = op.result.name
@@ -210,7 +220,7 @@ class Lowering(RunAhead):
         made = op.copy_with([self._map[value] for value in op.operands], (), ())
         made.attributes.update(self._access(op.x.tensor, self._layout(tile), op.steps))
         if isinstance(op, LoadView):
-            made.attributes["constant"] = isinstance(op.x.type, TensorType) and op.x.type.stable and not self._unsafe
+            made.attributes["constant"] = self._constant(op.x)
         self._finish(op, made)
 
     def _access_by_address(self, op: Access) -> None:
@@ -223,6 +233,8 @@ class Lowering(RunAhead):
             made.attributes["lanes"] = self._name(layout)
             if op.results:
                 made.attributes["layout"] = self._name(layout)
+        if isinstance(made, LoadPointer) and self._early:
+            made.attributes["constant"] = False  # see `_constant`
         used = bool(op.results) and self._uses[op.results[0]] > 0
         if isinstance(op, AtomicRmw):
             made.attributes["used"] = used

@@ -95,8 +95,8 @@ def _broken(made: Descriptor, size: int, innermost: int) -> str | None:
     if made.address % GRAIN:
         return f"the address must be a multiple of {GRAIN} bytes"
     for stride in made.strides:
-        if stride % GRAIN or not 0 <= stride < 2**40:
-            return f"a stride must be a multiple of {GRAIN} bytes, from 0 to 2**40, got {stride} bytes"
+        if stride % GRAIN or not 0 < stride < 2**40:
+            return f"a stride must be a multiple of {GRAIN} bytes, above 0 and below 2**40, got {stride} bytes"
     if max(made.extents) > 2**32:
         return "an extent is at most 2**32"
     if not all(1 <= extent <= MOST_BOX for extent in made.box):

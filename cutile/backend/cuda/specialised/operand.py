@@ -94,7 +94,8 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
     if axis < 0:
         raise Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
     require(len(load.shape) <= MOST_AXES, f"the {side} operand's tensor has more than {MOST_AXES} axes")
-    require(tensor.alignment == 16, f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes")
+    apart = f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes, each at one of its own"
+    require(tensor.alignment == 16, apart)
     width, length = load.shape[lead + axis], load.shape[lead + 1 - axis]
     if k_axis == 1 and axis == along and length % ROWS:
         length = whole(length)

@@ -16,6 +16,8 @@ from cutile.ir.core import Function, Op, Value
 class Places(Lowering):
     """The memory and the names that the loading and the computing warps share."""
 
+    _early = True
+
     def __init__(
         self, function: Function, plan: Specialised, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]]
     ) -> None:

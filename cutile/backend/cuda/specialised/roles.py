@@ -99,7 +99,7 @@ class RoleLowering(Loading, Computing):
         made.facts = self._facts(
             threads=plan.threads,
             min_blocks=1,
-            early=True,
+            early=self._early,
             **self._divided_facts(),
             cluster=plan.pieces if plan.parts else plan.cluster,
             computing=GROUP * plan.groups,
