@@ -21,7 +21,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cuda_async import Device
-from cutile import CompileOptions, KernelOp, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32, i64, u32
+from cutile import CompileOptions, KernelOp, Tensor, api, bf16, f8e4m3fn, f16, f32, f64, i8, i16, i32, i64, u8, u32
 from cutile.dtypes import DTypeLike
 from cutile.errors import KernelTypeError
 from cutile.ir.types import MutType, TensorType, TileType, Type
@@ -39,8 +39,9 @@ def around(z: Mut, w: Mut, x: Tensor, y: Tensor, bias: Tensor, residual: Tensor,
     i, j, _ = ct.get_tile_block_id()
 {before}    acc = {start}
     for k in {bounds}:
-        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+        acc = ct.mma({left}, {right}, acc)
 {after}"""
+LOADS = ("part_x.load((i, k))", "part_y.load((k, j))")
 ZEROS = "ct.constant(0, (BM, BN), ct.{sums})"
 LOADED = "ct.convert_tile(ct.load_tile(residual, (BM, BN), (i, j)), ct.{sums})"
 STORED = "    z.store(ct.convert_tile(acc, z.dtype))\n"
@@ -75,6 +76,8 @@ BEFORE = {
     "c = c + ct.reduce_sum(ct.convert_tile(part_x.load((i, k)), ct.i32), 1).reshape((BM, 1))\n",
 }
 """What stands before the loop. What it makes of the tile block's index, in regions of its own, is added to the sums."""
+IN_MEMORY: tuple[DTypeLike, ...] = (i8, u8, i16, f16, bf16, f8e4m3fn, f32, f64)
+"""What operands may be stored as, whatever their products are of."""
 BOUNDS = ("range(n)", "range(ct.num_tiles(part_x, 1))", "range(0, n, 2)", "range(1, n)")
 TILES = tuple(product((8, 16, 64, 128, 192, 256), (16, 32, 64, 96, 128, 160, 192, 256), (32, 64, 128)))
 
@@ -85,6 +88,7 @@ class Around:
 
     Attributes:
         operands, out, sums: the dtypes of the operands, of the result, and of what products add up to.
+        stored: the dtypes of the operands in memory; of others than `operands` each tile is converted.
         tile: rows, columns, depth.
         ending: what follows the loop, of `ENDINGS`.
         counts: the dtype of the number of turns.
@@ -101,6 +105,7 @@ class Around:
     """
 
     operands: DTypeLike
+    stored: tuple[DTypeLike, DTypeLike]
     out: DTypeLike
     tile: Tile
     ending: str
@@ -121,15 +126,20 @@ class Around:
     @property
     def sums(self) -> DTypeLike:
         """What products add up to."""
-        return i32 if self.operands is i8 else f32
+        return i32 if self.operands is i8 else f64 if self.operands is f64 else f32
 
     @property
     def text(self) -> str:
         """The kernel."""
         before = BEFORE[self.before]
         after = ("    acc = acc + ct.convert_tile(c, acc.dtype)\n" if " c = " in before else "") + ENDINGS[self.ending]
+        left, right = (
+            text if stored is self.operands else f"ct.convert_tile({text}, ct.{self.operands})"
+            for text, stored in zip(LOADS, self.stored, strict=True)
+        )
         given = {"counts": self.counts, "tile": self.tile, "bounds": self.bounds, "before": before, "after": after}
-        return KERNEL.format(**given, start=(LOADED if self.loaded else ZEROS).format(sums=self.sums))
+        start = (LOADED if self.loaded else ZEROS).format(sums=self.sums)
+        return KERNEL.format(**given, start=start, left=left, right=right)
 
     @property
     def options(self) -> CompileOptions:
@@ -151,8 +161,8 @@ class Around:
         return {
             "z": MutType(tensor(self.out), self.tile[:2]),
             "w": MutType(tensor(f32), self.beside),
-            "x": tensor(self.operands, self.across[0]),
-            "y": tensor(self.operands, self.across[1]),
+            "x": tensor(self.stored[0], self.across[0]),
+            "y": tensor(self.stored[1], self.across[1]),
             "bias": tensor(bf16),
             "residual": tensor(self.residual),
             "n": TileType(self.counts),
@@ -170,15 +180,15 @@ class Around:
         beside = (across, n) if self.ending == "sums of columns" else (m, along)
 
         def whole(dtype: DTypeLike, shape: tuple[int, int], across: bool = False) -> Tensor:
-            values = random.integers(-2, 3, shape).astype(dtype.numpy)
+            values = (random.integers(-2, 3, shape) + 2 * (dtype.kind == "uint")).astype(dtype.numpy)
             made = api.from_numpy(np.ascontiguousarray(values.T) if across else values).sync()
             return made.T if across else made
 
         return kernel(self.text)(
             whole(self.out, (m, n)).partition((rows, columns)),
             whole(f32, beside).partition(self.beside),
-            whole(self.operands, (m, depth * self.turns), self.across[0]),
-            whole(self.operands, (depth * self.turns, n), self.across[1]),
+            whole(self.stored[0], (m, depth * self.turns), self.across[0]),
+            whole(self.stored[1], (depth * self.turns, n), self.across[1]),
             whole(bf16, (1, n)),
             whole(self.residual, (m, n)),
             self.turns,
@@ -190,9 +200,22 @@ def kernels(most: int = 3) -> st.SearchStrategy[Around]:
     rare = st.sampled_from([False, False, False, True])
     tiles = st.integers(1, most)
     cut = st.sampled_from([0, 0, 8, 16, 40, 5])
+    products: tuple[DTypeLike, ...] = (bf16, f16, bf16, f32, f32, f64, f8e4m3fn, i8)
+    operands = st.sampled_from(products)
+    other: st.SearchStrategy[DTypeLike | None] = st.sampled_from((None,) * len(IN_MEMORY) + IN_MEMORY)
+
+    def stored(operands: DTypeLike) -> st.SearchStrategy[tuple[DTypeLike, tuple[DTypeLike, DTypeLike]]]:
+        def own(drawn: DTypeLike | None) -> DTypeLike:
+            return operands if drawn is None else drawn
+
+        return st.tuples(st.just(operands), st.tuples(other.map(own), other.map(own)))
+
+    def drawn(dtypes: tuple[DTypeLike, tuple[DTypeLike, DTypeLike]], *rest: Any) -> Around:
+        return Around(*dtypes, *rest)
+
     return st.builds(
-        Around,
-        st.sampled_from([bf16, f16, bf16, f32, f8e4m3fn, i8]),
+        drawn,
+        operands.flatmap(stored),
         st.sampled_from([bf16, f16, f32, i32]),
         st.sampled_from(TILES),
         st.one_of(st.just("stored"), st.sampled_from(tuple(ENDINGS))),

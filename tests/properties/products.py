@@ -22,18 +22,33 @@ from hypothesis import seed as fixed
 from hypothesis import strategies as st
 
 from cuda_async import Device
-from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32, tf32
+from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i16, i32, tf32, u8
 from cutile.dtypes import DTypeLike
 from kernels.example import TOLERANCE
 from kernels.gemm import matmul
 from kernels.gemm_fused import ACTIVATIONS, Activation
 from kernels.gemm_variants import integer_matmul, tf32_matmul
+from tests.support.kernels import kernel
 
 Case = TypeVar("Case")
 RESULTS: dict[DTypeLike, Any] = {f8e4m3fn: bf16, tf32: f32, i8: i32}
 PLAIN: dict[DTypeLike, Any] = {tf32: tf32_matmul, i8: integer_matmul}
 """Products that nothing follows."""
 ALLOWED: dict[DTypeLike, float] = {**TOLERANCE, f8e4m3fn: TOLERANCE[bf16], tf32: 2e-3, i8: 0.0}
+
+CONVERTED = """
+def converted(z: Mut, x: Tensor, y: Tensor):
+    BM, BN, BK = {tile}
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), ct.{sums})
+    for k in range(ct.num_tiles(part_x, 1)):
+        a, b = part_x.load((i, k)), part_y.load((k, j))
+        acc = ct.mma(ct.convert_tile(a, ct.{dtype}), ct.convert_tile(b, ct.{dtype}), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""A product whose operands are stored as other dtypes than it is of, and than one another."""
+STORED: tuple[DTypeLike, ...] = (i8, u8, i16, f8e4m3fn, f8e5m2, f16, bf16, f32, f64)
 
 Lies = Literal["whole", "wide", "odd", "apart", "backwards"]
 """How rows lie: one behind the other; in wider rows that begin at multiples of 16 bytes; or anywhere; with a row
@@ -71,6 +86,13 @@ class Random:
     pieces: int | None
     seed: int
     cluster: int = 1
+    stored: tuple[DTypeLike | None, DTypeLike | None] = (None, None)
+    """The operands' dtypes in memory, where they are others; nothing follows such a product."""
+
+    @property
+    def converts(self) -> bool:
+        """Whether an operand is stored as another dtype than the product's."""
+        return self.dtype is not tf32 and any(each not in (None, self.dtype) for each in self.stored)
 
 
 def products(most: int) -> st.SearchStrategy[Random]:
@@ -79,6 +101,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
     # so deep that the turns of few tile blocks are divided
     depth = st.one_of(extent, extent, st.sampled_from([2048, 2568, 4104]))
     layout = st.builds(Layout, st.booleans(), st.sampled_from(["whole", "wide", "odd", "apart", "backwards"]))
+    stored: st.SearchStrategy[DTypeLike | None] = st.sampled_from((None,) * len(STORED) + STORED)
     plain = st.sampled_from([True, False, False])  # what follows is rarer than nothing
     return st.builds(
         Random,
@@ -95,6 +118,7 @@ def products(most: int) -> st.SearchStrategy[Random]:
         st.sampled_from([None, None, 1, 2, 4, 8, 16]),
         st.integers(0, 2**32 - 1),
         st.sampled_from([1, 1, 1, 2, 4]),
+        st.one_of(st.just((None, None)), st.tuples(stored, stored)),
     )
 
 
@@ -137,6 +161,8 @@ def check(case: Random) -> None:
     x, y = draw(case.m, case.k), draw(case.k, case.n)
     bias, residual = draw(case.n).astype(made_of.numpy), draw(case.m, case.n).astype(made_of.numpy)
     tile = fitting(case)
+    if case.converts:
+        x, y = (_stored(each, other or case.dtype) for each, other in zip((x, y), case.stored, strict=True))
     poison = -77 if case.dtype is i8 else np.nan
     options: Any = {
         "out": api.from_numpy(np.full((case.m, case.n), poison, made_of.numpy)).sync(),
@@ -144,7 +170,14 @@ def check(case: Random) -> None:
         "depth": None if tile is None else tile[2],
     }
     given = operand(x, case.x, random), operand(y, case.y, random)
-    if case.dtype in PLAIN:
+    is_plain = case.dtype in PLAIN
+    if case.converts:
+        is_plain, tile = True, tile or (64, 64, 64)
+        sums = "i32" if case.dtype is i8 else "f32"
+        text = CONVERTED.format(tile=tile, sums=sums, dtype=case.dtype)
+        made = kernel(text)(options["out"].partition(tile[:2]), *given).first().unpartition()
+        x, y = x.astype(dtype), y.astype(dtype)
+    elif is_plain:
         made = PLAIN[case.dtype](*given, **options)
     else:
         made = matmul(
@@ -159,12 +192,18 @@ def check(case: Random) -> None:
     wide = [each.astype(np.float64) for each in (x, y, bias, residual)]
     wanted = wide[0] @ wide[1]
     largest = np.abs(wanted).max()
-    if case.dtype not in PLAIN:
+    if not is_plain:
         wanted += case.bias * wide[2]
         largest = np.abs(wanted).max()  # an activation hardly adds to an error, but may leave nothing of the number
         wanted = _activated(case.activation, wanted) + case.residual * wide[3]
     error = np.abs(result - wanted).max() / max(largest, np.abs(wanted).max())
     assert error <= 2 * ALLOWED[case.dtype], f"error {error:.2e}"
+
+
+def _stored(values: np.ndarray[Any, Any], dtype: DTypeLike) -> np.ndarray[Any, Any]:
+    """Values in another dtype, small enough for every one to hold about what they are."""
+    small = values // 2 if values.dtype == np.int8 else values
+    return (np.abs(small) if dtype is u8 else small).astype(dtype.numpy)
 
 
 def fitting(case: Random) -> tuple[int, int, int] | None:

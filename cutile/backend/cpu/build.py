@@ -38,6 +38,9 @@ NumbaError: Any = _errors.NumbaError
 
 SYMBOL = "cutile_kernel"
 
+WRAPPING = frozenset(("add", "sub", "mul", "shl"))
+"""The instructions that may be marked as never overflowing."""
+
 # What an object may ask of the process: the C library's memory and float functions, nothing of Python's.
 _LIBRARY = frozenset(
     ["memcpy", "memset", "memmove"]
@@ -106,7 +109,18 @@ class _Pipeline(compiler.CompilerBase):
 
 
 class _Library(codegen.JITCodeLibrary):
-    """Keeps the LLVM IR as Numba writes it: it is optimised once, as a whole, in `_object`."""
+    """Keeps the LLVM IR as Numba writes it, but for the overflow of integers, which wraps: it is optimised once, as a
+    whole, in `_object`."""
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        # Numba has signed sums and products marked nsw, "never overflows": LLVM may then take `p + 1 > p` for true, and
+        # leave out the test that an index is in its tensor. What a kernel computes wraps, as NumPy's integers do.
+        for function in ir_module.functions:
+            for block in function.blocks:
+                for instruction in block.instructions:
+                    if instruction.opname in WRAPPING:
+                        instruction.flags = [flag for flag in instruction.flags if flag not in ("nsw", "nuw")]
+        codegen.JITCodeLibrary.add_ir_module(self, ir_module)
 
     def add_llvm_module(self, ll_module: Any) -> None:
         self._final_module.link_in(ll_module)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +11,11 @@ import numpy as np
 import pytest
 
 from cutile.backend.cpu.blas import Blas, blas
+from cutile.backend.cpu.stage import INDEX, Gemm
+from cutile.dtypes import f16, f32, f64, i8
+from cutile.errors import KernelTypeError
+from cutile.ir.core import Value
+from cutile.ir.types import TensorType
 from tests.backend.cpu.programs import GEMM
 from tests.support.kernels import kernel
 from tests.support.memory import launch
@@ -228,3 +235,53 @@ def test_both_ways_to_the_library_find_the_same() -> None:
     assert all(capsules.addresses.values())
     with capsules.one_thread():
         pass
+
+
+MIXED = """
+    def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 16):
+        BM, BN = z.shape
+        part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+        i, j, _ = ct.get_tile_block_id()
+        acc = ct.constant(0, (BM, BN), z.dtype)
+        for k in range(ct.num_tiles(part_x, 1)):
+            acc = ct.mma(part_x.load((i, k)).astype(z.dtype), part_y.load((k, j)).astype(z.dtype), acc)
+        z.store(acc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "wide"),
+    [
+        ("f4", "i1", "f4"), ("f4", "u1", "f4"), ("i2", "f4", "f4"), ("f4", "f2", "f4"), ("f8", "i1", "f8"),
+        ("f8", "f4", "f8"), ("f4", "f8", "f8"), ("f4", "f4", "f8"), ("i1", "u1", "f4"),
+        ("f4", ml_dtypes.float8_e4m3fn, "f4"),
+    ],
+)  # fmt: skip
+def test_operands_that_are_stored_as_other_dtypes(left: Any, right: Any, wide: Any) -> None:
+    rng = np.random.default_rng(6)
+    x, y = (rng.integers(0, 5, (70, 70)).astype(stored) for stored in (left, right))
+    z = np.full((70, 70), np.nan, wide)
+    launch(kernel(text(MIXED)), (z, (32, 32)), x, y, backend="cpu")
+    np.testing.assert_array_equal(z, x.astype(wide) @ y.astype(wide))
+
+
+def test_memory_of_two_types_does_not_reach_the_blas() -> None:
+    def memory(dtype: Any) -> Value:
+        return Value(TensorType(dtype, (64,), (1,), 16))
+
+    n = Value(INDEX)
+    for a, b, c in ((f32, i8, f32), (f32, f64, f64), (f16, f16, f16), (f32, f32, f64)):
+        with pytest.raises(KernelTypeError, match=r"cpu\.gemm: memory of"):
+            Gemm(*(n, n, n), memory(a), *(n, n), memory(b), *(n, n), memory(c), *(n, n), False, False, 1.0).infer()
+
+
+def test_a_step_that_the_blas_has_no_integer_for_goes_another_way() -> None:
+    """Two rows 2**32 + 16 elements apart, in memory that is never touched between them: in 32 bits that is 16."""
+    step = 2**32 + 16
+    untouched: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named since 3.13
+    memory = mmap.mmap(-1, 4 * (step + 16), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | untouched)
+    x = np.lib.stride_tricks.as_strided(np.frombuffer(memory, np.float32), (2, 16), (4 * step, 4))
+    y, z = np.eye(16, dtype=np.float32), np.zeros((2, 16), np.float32)
+    x[0], x[1] = 1, 2
+    launch(kernel(text(GEMM)), (z, (2, 16)), x, y, backend="cpu", BK=16)
+    np.testing.assert_array_equal(z, x)
