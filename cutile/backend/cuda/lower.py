@@ -179,7 +179,7 @@ class Lowering(RunAhead):
         return {"layout": self._name(layout), "vector": vector}
 
     def _constant(self, tensor: Value) -> bool:
-        """Whether a tensor may be read past the caches that see stores: nothing writes to it from the kernel's begin on.
+        """Whether nothing writes to a tensor from the kernel's begin on, so that loads may go past what sees stores.
 
         A kernel that begins before the one ahead of it has ended (`_early`) may find it being written.
         """
