@@ -173,8 +173,10 @@ class Executable:
         entry: the symbol to call.
         parameters: as in `Source`.
         facts: as in `Source`, plus what the toolchain reported (registers, spills). `division` is there where launches
-            are to take kernels compiled with other `num_pieces`: how the turns of a tile block are counted, as Python
-            over the kernel's parameters, and rows of tile blocks up to which, turns from which on, and how many pieces.
+            are to take kernels compiled with other `num_pieces`: how the turns of a tile block are counted, and rows of
+            tile blocks up to which, turns from which on, and how many pieces. What a launch counts is data: a number,
+            `("argument", position)`, `("extent", position, axis)`, `("grid", axis)`, or one of `+ - * // min max` with
+            two of those. Executables come from files, whose text nothing evaluates.
         source: the generated text, for dumps.
         log: what the toolchain said.
     """

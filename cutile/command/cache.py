@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 from cutile import config
 from cutile.compile.driver import disk_store
+from cutile.compile.encoding import META, read_fields
+from cutile.compile.store import Entry
 
 
 def add(commands: Any) -> None:
@@ -23,29 +23,28 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what there is, or remove it."""
     store = disk_store(config.load().cache_directory)
-    entries = sorted(store.entries(), key=lambda path: path.stat().st_mtime, reverse=True)
-    size = sum(_size(each) for each in entries)
+    entries = sorted(store.listing(), key=lambda entry: entry.used, reverse=True)
+    size = f"{sum(each.nbytes for each in entries) / 2**20:.1f} MiB"
     if options.clear:
         store.clear()
-        print(f"removed {len(entries)} compiled kernels ({size / 2**20:.1f} MiB) from {store.folder}")
+        print(f"removed {len(entries)} compiled kernels ({size}) from {store.base}")
         return 0
-    print(f"{len(entries)} compiled kernels, {size / 2**20:.1f} MiB, in {store.folder}")
+    print(f"{len(entries)} compiled kernels, {size}, in {store.base}")
+    refusal = store.refusal()
+    if refusal is not None:
+        print(f"they are not used: {refusal}")
     if options.list:
         for each in entries:
             print(_line(each))
     return 0
 
 
-def _size(entry: Path) -> int:
-    return sum(each.stat().st_size for each in entry.iterdir())
-
-
-def _line(entry: Path) -> str:
+def _line(entry: Entry) -> str:
     try:
-        meta = json.loads((entry / "meta.json").read_text())
-        backend, arch, _ = meta["target"]
-        what = f"{meta['entry']:24} {backend} {arch}"
-    except (OSError, ValueError, KeyError):
+        fields = read_fields((entry.path / META).read_bytes())
+        backend, arch, _ = fields["target"]
+        what = f"{fields['entry']:24} {backend} {arch}"
+    except (OSError, ValueError, KeyError, TypeError):
         what = "damaged; the next use of it compiles again"
-    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.stat().st_mtime))
-    return f"  {used}  {_size(entry) / 1024:8.1f} KiB  {entry.name[:12]}  {what}"
+    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+    return f"  {used}  {entry.nbytes / 1024:8.1f} KiB  {entry.path.name[:12]}  {what}"

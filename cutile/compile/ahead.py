@@ -74,7 +74,8 @@ class Builders:
         """
         errors: list[Exception | None] = [None] * len(requests)
         settings = config.load()
-        if not settings.disk_cache or self.workers < 1:
+        store = disk_store(settings.cache_directory)
+        if not settings.disk_cache or self.workers < 1 or store.refusal() is not None:
             return errors
         wanted: dict[str, list[int]] = {}
         jobs: list[Job] = []
@@ -90,7 +91,6 @@ class Builders:
                 wanted.setdefault(job.key, []).append(number)
         if self._limit_s is None and (self.workers == 1 or len(jobs) < WORTH_A_PROCESS):
             return errors
-        store = disk_store(settings.cache_directory)
         for job, (executable, reason) in zip(jobs, self._build(jobs), strict=True):
             if executable is not None:
                 store.put(job.key, executable)

@@ -1,40 +1,51 @@
 """The disk cache: one folder per compiled kernel, named by its key.
 
-    <folder>/v1/<2 digits>/<key>/image       machine code (`nvdisasm` reads a cubin as it lies there)
+    <folder>/v2/<2 digits>/<key>/image       machine code (`nvdisasm` reads a cubin as it lies there)
                                  source.py   the generated file
-                                 meta.json   entry, parameters, facts, and the image's digest
+                                 meta.json   the digest of everything; entry, parameters, facts
+    <folder>/v2/new/...                      what is being written, or removed (`temporaries.py`)
 
 An entry appears whole or not at all: it is written aside and renamed. Failures never fail a launch: an unwritable
-folder warns once, a damaged entry counts as missing and is removed.
+folder warns once, a damaged entry counts as missing, and is replaced by whoever compiles it again. A folder that
+another user can write is not used, since machine code from it would run (`trust.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import hashlib
-import json
 import os
 import shutil
-import tempfile
+import stat
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import platformdirs
 
-from cutile.backend.interface import Executable, Parameter, ParameterKind, Target, TensorMap
-from cutile.dtypes import BY_NAME
+from cutile.backend.interface import Executable
+from cutile.compile.encoding import FILES, DamagedEntryError, decode, encode
+from cutile.compile.temporaries import Temporaries, size_of
+from cutile.compile.trust import distrust, is_trusted, make_private
 
-FORMAT = "v1"
+FORMAT = "v2"
 DEFAULT_CAPACITY = 2 * 2**30
 EVICT_EVERY = 64
+ATTEMPTS = 3
+"""Times that an entry is written where others remove, between two steps, what the next one needs."""
 
 
 class CacheWarning(UserWarning):
     """The disk cache cannot be used; kernels are compiled again in every process."""
+
+
+class Entry(NamedTuple):
+    """An entry on disk: its folder, its bytes, and when it was last used (seconds since 1970)."""
+
+    path: Path
+    nbytes: int
+    used: float
 
 
 class DiskStore:
@@ -46,111 +57,152 @@ class DiskStore:
     """
 
     def __init__(self, folder: Path | None = None, capacity: int = DEFAULT_CAPACITY) -> None:
-        self.folder = (folder or Path(platformdirs.user_cache_dir("cutile", appauthor=False))) / FORMAT
+        self.base = folder or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+        self.folder = self.base / FORMAT
+        self._temporaries = Temporaries(self.folder / "new")
         self._capacity = capacity
-        self._warned = False
+        self._warned: set[str] = set()
         self._puts = 0
+        self._swept = False
         self._lock = threading.Lock()
 
-    def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / key
+    def refusal(self) -> str | None:
+        """Why this folder is not used, and what to do about it; None where it is."""
+        return distrust(self.base, self.folder)
 
     def get(self, key: str) -> Executable | None:
         """The entry of this key, or None."""
+        if not self._may_be_used():
+            return None
+        if not self._swept:
+            self._swept = True
+            self._temporaries.sweep()
         path = self._path(key)
-        try:
-            meta = json.loads((path / "meta.json").read_text())
-            image = (path / "image").read_bytes()
-            if hashlib.sha256(image).hexdigest() != meta["digest"]:
-                raise ValueError("the image is damaged")
-            found = _decode(meta, image, (path / "source.py").read_text())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError):
-            shutil.rmtree(path, ignore_errors=True)
-            return None
-        with contextlib.suppress(OSError):  # a cache that may only be read still serves
-            os.utime(path)  # read now: the last to be removed
+        found = _read(key, path)
+        if found is not None:
+            with suppress(OSError):  # a cache that may only be read still serves
+                os.utime(path)  # read now: the last to be removed
         return found
 
     def put(self, key: str, executable: Executable) -> None:
         """Keep an entry; warn once if that fails."""
-        path = self._path(key)
+        if not self._may_be_used():
+            return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=".new-", dir=path.parent))
-            try:
-                (aside / "image").write_bytes(executable.image)
-                (aside / "source.py").write_text(executable.source)
-                (aside / "meta.json").write_text(json.dumps(_encode(executable), indent=1))
-                os.rename(aside, path)
-            except OSError:
-                shutil.rmtree(aside, ignore_errors=True)
-                if not path.exists():  # else another process was faster, with the same content
-                    raise
+            make_private(self._temporaries.folder)
+            if not self._may_be_used():  # another user was faster to make it
+                return
+            self._temporaries.sweep()
+            self._write(key, encode(key, executable))
             self._puts += 1
             if self._puts % EVICT_EVERY == 1:  # sizing the folder takes longer than writing an entry
                 self._evict()
         except OSError as error:
-            with self._lock:
-                if self._warned:
-                    return
-                self._warned = True
-            warnings.warn(
-                f"compiled kernels cannot be kept in {self.folder} ({error}); set CUTILE_CACHE_DIR to a writable "
-                "folder, or CUTILE_DISK_CACHE=0 to do without",
-                CacheWarning,
-                stacklevel=2,
-            )
+            remedy = "set CUTILE_CACHE_DIR to a writable folder, or CUTILE_DISK_CACHE=0 to do without"
+            self._warn("written", f"compiled kernels cannot be kept in {self.folder} ({error}); {remedy}")
 
     def entries(self) -> Iterator[Path]:
         """The folder of every entry."""
-        for shard in self.folder.glob("[0-9a-f][0-9a-f]"):
-            yield from (each for each in shard.iterdir() if not each.name.startswith("."))
+        yield from self.folder.glob("[0-9a-f][0-9a-f]/*")
+
+    def listing(self) -> list[Entry]:
+        """Every entry, those of other versions of this format too; what disappears meanwhile is left out."""
+        return [*self._entries()]
 
     def clear(self) -> None:
         """Remove every entry."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self._formats():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+    def _may_be_used(self) -> bool:
+        refusal = self.refusal()
+        if refusal is None:
+            return True
+        self._warn("trusted", f"compiled kernels are not taken from {self.folder}, and none are kept there: {refusal}")
+        return False
+
+    def _warn(self, kind: str, text: str) -> None:
+        with self._lock:
+            if kind in self._warned:
+                return
+            self._warned.add(kind)
+        warnings.warn(text, CacheWarning, stacklevel=3)
+
+    def _write(self, key: str, files: dict[str, bytes]) -> None:
+        """Put an entry in its place, unless a sound one is there."""
+        path = self._path(key)
+        for attempt in range(ATTEMPTS):
+            aside = self._temporaries.fresh()
+            try:
+                make_private(path.parent)
+                make_private(aside)
+                for name, data in files.items():
+                    _write_file(aside / name, data)
+                try:
+                    os.rename(aside, path)
+                except OSError:
+                    if _read(key, path) is not None:  # another process was faster
+                        return
+                    with suppress(FileNotFoundError):
+                        self._temporaries.discard(path)
+                    os.rename(aside, path)
+                return
+            except OSError:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            finally:
+                with suppress(OSError):
+                    self._temporaries.discard(aside)
+
+    def _formats(self) -> Iterator[Path]:
+        """The folders of all versions of this format: together they are to stay below the capacity."""
+        yield from self.base.glob("v[0-9]*")
+
+    def _entries(self) -> Iterator[Entry]:
+        for folder in self._formats():
+            for path in folder.glob("[0-9a-f][0-9a-f]/*"):
+                with suppress(OSError):
+                    yield Entry(path, size_of(path), os.lstat(path).st_mtime)
 
     def _evict(self) -> None:
-        sized = [(path, sum(each.stat().st_size for each in path.iterdir())) for path in self.entries()]
-        total = sum(size for _, size in sized)
-        if total <= self._capacity:
-            return
-        for path, size in sorted(sized, key=lambda each: each[0].stat().st_mtime):
-            shutil.rmtree(path, ignore_errors=True)
-            total -= size
+        entries = self.listing()
+        total = sum(each.nbytes for each in entries) + self._temporaries.nbytes()
+        for path, nbytes, _ in sorted(entries, key=lambda each: each.used):
             if total <= self._capacity:
                 return
+            with suppress(OSError):
+                self._temporaries.discard(path)
+            total -= nbytes
 
 
-def _encode(executable: Executable) -> dict[str, Any]:
-    target = executable.target
-    return {
-        "target": [target.backend, target.arch, target.units],
-        "entry": executable.entry,
-        "parameters": [_parameter(each) for each in executable.parameters],
-        "facts": dict(executable.facts),
-        "log": executable.log,
-        "digest": hashlib.sha256(executable.image).hexdigest(),
-    }
+def _read(key: str, path: Path) -> Executable | None:
+    """What a folder holds, if it is the entry of this key as it was written by somebody trusted."""
+    try:
+        for folder in (path.parent, path):
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or not is_trusted(status):
+                return None
+        return decode(key, {name: _read_file(path / name) for name in FILES})
+    except (OSError, DamagedEntryError):
+        return None
 
 
-def _parameter(parameter: Parameter) -> list[Any]:
-    form = parameter.map
-    plain = [parameter.name, parameter.kind, parameter.argument, parameter.axis, parameter.dtype.name]
-    return plain if form is None else [*plain, dataclasses.asdict(form)]
+# Where a system lacks a flag, it lacks what the flag is against. A pipe in the place of a file is not waited for.
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
-def _read_parameter(
-    name: str, kind: ParameterKind, argument: int, axis: int, dtype: str, form: dict[str, Any] | None = None
-) -> Parameter:
-    if form is None:
-        return Parameter(name, kind, argument, axis, BY_NAME[dtype])
-    made = TensorMap(tuple(form["box"]), form["swizzle"], tuple(form["order"]), form["rounded"])
-    return Parameter(name, kind, argument, axis, BY_NAME[dtype], made)
+def _read_file(path: Path) -> bytes:
+    with open(os.open(path, _READ), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or not is_trusted(status):
+            raise DamagedEntryError(f"{path} is another user's, or no file")
+        return file.read()
 
 
-def _decode(meta: dict[str, Any], image: bytes, source: str) -> Executable:
-    parameters = tuple(_read_parameter(*each) for each in meta["parameters"])
-    return Executable(Target(*meta["target"]), image, meta["entry"], parameters, meta["facts"], source, meta["log"])
+def _write_file(path: Path, data: bytes) -> None:
+    with open(os.open(path, _CREATE, 0o600), "wb") as file:
+        file.write(data)

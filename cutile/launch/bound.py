@@ -76,7 +76,7 @@ class BoundLaunch:
         self._site = user_site()
         self._storages: tuple[tuple[Storage, bool], ...] = ()
         self._whole = plan.compiled(target)
-        self._division = division_of(self._whole, kernel.signature.names)
+        self._division = division_of(self._whole)
         self._divided: dict[int, Compiled] = {}
         found = self._taken(self._checked)
         verify(found, kernel.signature.names, self._checked, grid)

@@ -8,13 +8,13 @@ takes depends on the kernel, the extents and the device alone, so that equal lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cutile.backend.interface import Target
 from cutile.compile.driver import Compiled
 from cutile.compile.kernels import Plan
 from cutile.launch.arguments import Checked
-from cutile.launch.checks import placed
+from cutile.launch.counts import Counter, counter
 from cutile.launch.views import Grid
 
 
@@ -36,7 +36,7 @@ class Division:
 
     __slots__ = ("_turns", "_ways", "most")
 
-    def __init__(self, turns: Callable[[Sequence[Checked], Grid], int], ways: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, turns: Counter, ways: Sequence[tuple[int, int, int]]) -> None:
         self._turns = turns
         self._ways = ways
         self.most = max(tiles for tiles, _, _ in ways)
@@ -53,17 +53,16 @@ class Division:
         return 1
 
 
-def division_of(compiled: Compiled, names: Sequence[str]) -> Division | None:
+def division_of(compiled: Compiled) -> Division | None:
     """How launches of a compiled kernel divide its turns; None where they do not."""
     if "division" not in compiled.memo:
         said = compiled.executable.facts.get("division")
-        made = None if said is None else Division(eval(f"lambda c, g: {placed(said[0], names)}"), said[1])
-        compiled.memo["division"] = made
+        compiled.memo["division"] = None if said is None else Division(counter(said[0]), said[1])
     return compiled.memo["division"]
 
 
-def taken(plan: Plan, target: Target, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> Plan:
+def taken(plan: Plan, target: Target, checked: Sequence[Checked], grid: Grid) -> Plan:
     """What a launch takes: the plan itself, or that for its pieces. Compiles the plan where that has not been done."""
-    division = division_of(plan.compiled(target), names)
+    division = division_of(plan.compiled(target))
     pieces = 1 if division is None else division.pieces(checked, grid)
     return plan if pieces == 1 else plan.divided(pieces)

@@ -314,7 +314,7 @@ class KernelOp(DeviceOp[Any]):
     def _taken(self, plan: Plan, target: Target) -> Plan:
         """What the launch takes, if its grid is known: the plan, or one whose turns are divided."""
         grid = self._grid
-        return plan if grid is None else taken(plan, target, self._form.kernel.signature.names, self._checked, grid)
+        return plan if grid is None else taken(plan, target, self._checked, grid)
 
     def request(self, device: Device) -> Request | None:
         """What is to be compiled for `device`; None where an argument has to run first, or nothing is compiled."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from operator import index
 
 from cutile.backend.interface import Argument, Parameter
 from cutile.compile.driver import Compiled
@@ -29,13 +30,14 @@ def numbers_of(compiled: Compiled) -> Numbers:
 
 def expression(parameter: Parameter) -> str:
     """The number of one parameter, in terms of the checked arguments `c` and the grid `g`."""
-    owner = f"c[{parameter.argument}]"
+    # What stands in the text that is evaluated are numbers, whatever an executable holds: it may come from a file.
+    axis, owner = index(parameter.axis), f"c[{index(parameter.argument)}]"
     by_kind = {
-        "grid": f"g[{parameter.axis}]",
+        "grid": f"g[{axis}]",
         "scalar": owner,
         "pointer": f"{owner}.address",
-        "extent": f"{owner}.shape[{parameter.axis}]",
-        "stride": f"{owner}.strides[{parameter.axis}]",
+        "extent": f"{owner}.shape[{axis}]",
+        "stride": f"{owner}.strides[{axis}]",
         "workspace": "0",  # the backend's business
         "tensor_map": f"({owner}.address, {owner}.shape, {owner}.strides)",
     }

@@ -49,7 +49,7 @@ class Ready:
         packed = None if self._variables else self._loaded.packed(stream)
         self.enqueue: Enqueue = self._enqueue if packed is None else self._straight(packed, stream.device)
         self._divided: dict[int, Ready] = {}
-        self._division = division_of(compiled, kernel.signature.names)
+        self._division = division_of(compiled)
         if self._division is not None:
 
             def make(pieces: int, stream: Stream) -> Ready:

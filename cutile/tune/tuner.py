@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from cuda_async import Stream, default_device
 from cutile import config as settings
 from cutile.bench import DEFAULT_BENCH, BenchOptions
 from cutile.compile.ahead import Builders
+from cutile.compile.trust import make_private
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.oracle import Candidate, DeviceOracle, Judge, Oracle, Poison
@@ -213,5 +215,7 @@ class Autotuner:
         if self._log is not None or not self._kept or not found.disk_cache:
             return self._log
         folder = found.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+        with suppress(OSError):  # said where the log is written
+            make_private(folder)  # compiled kernels lie there too
         name = re.sub(r"[^\w.-]+", "_", self.name)
         return folder / "tune" / f"{name}-{space_hash(searcher.parameters)}.jsonl"

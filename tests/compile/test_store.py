@@ -9,23 +9,12 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.interface import CompileOptions, Executable, Parameter, Target
+from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.key import cache_key
 from cutile.compile.memory import SingleFlight
 from cutile.compile.store import CacheWarning, DiskStore
-from cutile.dtypes import f32, u64
+from tests.compile.entries import EXECUTABLE, KEY
 from tests.support.programs import mut, program, scalar, tensor
-
-EXECUTABLE = Executable(
-    Target("cpu", "test", 2),
-    b"\x7fELF machine code",
-    "saxpy",
-    (Parameter("y", "pointer", 0, 0, u64), Parameter("a", "scalar", 1, 0, f32)),
-    {"threads": 128},
-    "def saxpy(): ...",
-    "said the linker",
-)
-KEY = "ab" + "0" * 62
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
@@ -37,18 +26,6 @@ def test_what_is_put_is_got(tmp_path: Path) -> None:
     store.put(KEY, EXECUTABLE)  # a second process with the same content
     (entry,) = store.entries()
     assert sorted(each.name for each in entry.iterdir()) == ["image", "meta.json", "source.py"]
-
-
-@pytest.mark.parametrize("name", ["image", "meta.json"])
-def test_a_damaged_entry_counts_as_missing(tmp_path: Path, name: str) -> None:
-    store = DiskStore(tmp_path)
-    store.put(KEY, EXECUTABLE)
-    (entry,) = store.entries()
-    (entry / name).write_bytes(b"{ damaged")
-    assert store.get(KEY) is None
-    assert list(store.entries()) == []
-    store.put(KEY, EXECUTABLE)
-    assert store.get(KEY) == EXECUTABLE
 
 
 def test_an_unwritable_folder_warns_once(tmp_path: Path) -> None:
@@ -69,7 +46,7 @@ def test_the_entries_read_longest_ago_go_first(tmp_path: Path) -> None:
     big = replace(EXECUTABLE, image=b"x" * 800)
     for position, key in enumerate(keys):
         DiskStore(tmp_path, capacity=10**9).put(key, big)
-        os.utime(tmp_path / "v1" / key[:2] / key, (position, position))
+        os.utime(tmp_path / "v2" / key[:2] / key, (position, position))
     store.put("ff" + "2" * 62, big)
     assert store.get(keys[0]) is None
     assert store.get("ff" + "2" * 62) is not None

@@ -55,7 +55,7 @@ class Dividing(ReferenceBackend):
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         self.options.append(options)
-        said = {"division": ("(x.shape[1] + 7) // 8", WAYS)} if options.num_pieces is None else {}
+        said = {"division": (("//", ("+", ("extent", 1, 1), 7), 8), WAYS)} if options.num_pieces is None else {}
         return replace(super().emit(function, target, options), facts={"pieces": options.num_pieces, **said})
 
     def build(self, source: Source, target: Target) -> Executable:

@@ -28,6 +28,7 @@ from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.view import LoadView, TensorView
+from cutile.passes.counts import count_of
 
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided")
 """Facts that are for readers, or stand in the text in another form."""
@@ -349,6 +350,9 @@ class Kernel:
         lines = {len(head) + i + 1: at for i, at in enumerate(self.body.origin) if at is not None}
         text = "\n".join([*head, *self.body.lines]) + "\n"
         facts = {key: value for key, value in function.facts.items() if key not in IN_THE_DUMP}
+        if "division" in facts:
+            turns, ways = facts["division"]
+            facts["division"] = (count_of(turns, [each.name for each in function.parameters]), ways)
         return Source(text, entry, self.parameters, lines, facts)
 
     def _header(self) -> list[str]:
