@@ -3,4 +3,4 @@
 from cutile.command.line import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(program="python -m cutile"))

@@ -1,4 +1,4 @@
-"""`python -m cutile COMMAND`: which commands there are, and errors without a traceback."""
+"""`python -m cutile COMMAND`, or `cutile COMMAND`: which commands there are, and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from cutile.errors import CutileError
 COMMANDS = (info, ops, compile, cache)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, or 1 where something is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m cutile", description="Tile kernels in Python.")
+def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> int:
+    """Run a command; return the exit status: 0, or 1 where something is wrong.
+
+    Args:
+        arguments: what was typed behind the program's name; `sys.argv` by default, as for the installed script.
+        program: how the program was called, for its help.
+    """
+    parser = argparse.ArgumentParser(prog=program, description="Tile kernels in Python.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,17 @@ GEMM = [
     "compile", str(ROOT / "kernels" / "gemm.py"), "gemm", "--generic", "BK=32",
     "--arg", "z=f16[512,512]/(64,64)", "--arg", "x=f16[512,256]", "--arg", "y=f16[512,256].T",
 ]  # fmt: skip
+
+
+def test_the_installed_script_is_this_command(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    module, _, function = settings["project"]["scripts"]["cutile"].partition(":")
+    script = getattr(importlib.import_module(module), function)
+    with pytest.raises(SystemExit):
+        script(["--help"])
+    assert capsys.readouterr().out.startswith("usage: cutile ")
+    done = subprocess.run([sys.executable, "-m", "cutile", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: python -m cutile ")
 
 
 def test_info_tries_every_backend(capsys: pytest.CaptureFixture[str]) -> None:
