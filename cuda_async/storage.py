@@ -87,6 +87,9 @@ class Storage:
     read_only: bool = False
     """Whether it must not be written: memory that another library lends may be so."""
 
+    without_memory: bool = False
+    """Whether it only stands for memory, so that nothing which uses it can run."""
+
     def __init__(self, stream: Stream, address: int, nbytes: int, *, owned: bool, keep: object | None = None) -> None:
         self.device: Device = stream.device
         self.address = address

@@ -19,6 +19,7 @@ class MetaStorage(Storage):
     """Memory that is not there."""
 
     __slots__ = ()
+    without_memory = True
 
     def __init__(self, device: Device, nbytes: int) -> None:
         super().__init__(import_stream(device), 0, nbytes, owned=False)  # the stream is never used

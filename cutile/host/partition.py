@@ -154,9 +154,11 @@ class _TiledTensor(language.Partition):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            from cutile.host.tensor import Tensor
+            remedy = ""
+            if not name.startswith("__"):  # else a protocol is asked for, maybe while Python ends and imports nothing
+                from cutile.host.tensor import Tensor
 
-            remedy = f", but its tensor has: partition.unpartition().{name}" if hasattr(Tensor, name) else ""
+                remedy = f", but its tensor has: partition.unpartition().{name}" if hasattr(Tensor, name) else ""
             words = f"{type(self).__name__!r} object has no attribute {name!r}{remedy}"
             raise AttributeError(words, name=name, obj=self)
 

@@ -129,6 +129,10 @@ class KernelOp(DeviceOp[Any]):
             self.discard()
             raise
 
+    def warns(self) -> bool:
+        """Whether dropping it unrun is likely a mistake: not where it can only be looked at."""
+        return super().warns() and not any(use[1].without_memory for use in self._uses)
+
     def _give_back(self) -> None:
         super()._give_back()
         give_back(getattr(self, "_arguments", ()))  # absent where __init__ failed

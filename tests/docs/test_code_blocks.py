@@ -8,17 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import FILES, ROOT, blocks, program, run
+from tests.docs.blocks import FILES, ROOT, blocks, lacking, program, programs, run
 
-WITH_CODE = [path for path in FILES if blocks(path)]
+PROGRAMS = [
+    pytest.param(
+        path,
+        needs,
+        id="-".join([path.relative_to(ROOT).as_posix(), *sorted(needs)]),
+        marks=[pytest.mark.gpu] if "gpu" in needs else [],
+    )
+    for path in FILES
+    for needs in programs(path)
+]
 README = ROOT / "README.md"
 
 
-@pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_the_blocks_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(path)
+@pytest.mark.parametrize(("path", "needs"), PROGRAMS)
+def test_the_blocks_run(path: Path, needs: frozenset[str], capsys: pytest.CaptureFixture[str]) -> None:
+    reason = lacking(needs)
+    if reason:
+        pytest.skip(f"{reason}; the blocks of {path.name} that need it did not run")
+    run(path, needs)
     printed = capsys.readouterr().out
-    promised = re.findall(r"# prints: (.*)", program(path))
+    promised = re.findall(r"# prints: (.*)", program(path, needs))
     assert [line for line in promised if line.strip() not in printed] == []
 
 
@@ -51,11 +63,22 @@ def test_the_readme_passes_strict_pyright(readme: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def links(text: str) -> list[str]:
+    """The targets of a page's links, without the part behind #; what is code has none."""
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose)
+
+
+def test_code_has_no_links() -> None:
+    text = "[a](b.md#part) `t[0](1)`, [`c`](d.md)\n```py\nf[e](g)\n```\n![h](i.svg)\n"
+    assert links(text) == ["b.md", "d.md", "i.svg"]
+
+
 def test_links_lead_somewhere() -> None:
     broken = [
         f"{path.relative_to(ROOT)}: {target}"
         for path in FILES
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+        for target in links(path.read_text(encoding="utf-8"))
         if "://" not in target and not (path.parent / target).exists()
     ]
     assert broken == []
@@ -67,3 +90,17 @@ def test_a_block_keeps_its_line_numbers(tmp_path: Path) -> None:
     assert [block.line for block in blocks(page)] == [4, 10]
     assert program(page).splitlines()[9] == "y = x + 1"
     assert run(page)["y"] == 2
+
+
+def test_a_block_runs_only_where_what_it_needs_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nx = 1\n```\n```python needs=json\ny = x + 1\n```\n```python needs=no_such.part,gpu\nz = 3\n```\n"
+        "```py\nnot ours\n```\n"
+    )
+    nothing, absent, json_alone = programs(page)
+    assert (nothing, absent, json_alone) == (frozenset(), {"no_such.part", "gpu"}, {"json"})
+    assert "y" not in run(page)
+    assert run(page, json_alone)["y"] == 2
+    assert lacking(json_alone) == lacking(nothing) == ""
+    assert lacking(absent) == "not installed: no_such.part"

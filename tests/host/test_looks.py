@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -96,6 +98,33 @@ def test_a_tensor_without_memory_compiles_kernels(host: Device) -> None:
     for use in (lambda: x.to_numpy().sync(), lambda: x.dup().sync(), x.device_pointer, lambda: api.fill(x, 1).sync()):
         with pytest.raises(NotReadyError, match="has no memory"):
             use()
+
+
+def test_an_operation_that_can_only_be_looked_at_may_be_dropped(host: Device, recwarn: pytest.WarningsRecorder) -> None:
+    y = api.meta((64, 64), f16)
+    assert "double" in double(y.mut.partition((8, 8)), api.meta((64, 64), f16)).render("ir")
+    gc.collect()
+    assert len(recwarn) == 0
+    op = double(y.mut.partition((8, 8)), api.meta((64, 64), f16))  # and y is free again
+    assert not op.warns()
+    op.discard()
+
+
+def test_what_waits_while_python_ends_is_silent() -> None:
+    """Its arguments are let go of when imports no longer work."""
+    script = """if True:
+        import sys
+        import cutile as ct
+        from cutile import api
+
+        @ct.entry
+        def add_one(y: ct.Mut):
+            y.store(y.load() + 1)
+
+        sys.modules["keeps it until the end"] = add_one(api.zeros((8,)).sync().mut.partition((4,)))
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_borrowed_memory_is_never_freed() -> None:
