@@ -22,6 +22,11 @@ _EXPECTED = "x.load_tile(shape, index), or ct.gather(x, index, mask=mask) for el
 _WRITTEN = "y.store(tile), or ct.scatter(y, index, value, mask=mask) for elements one by one"
 _ORDERED = "nothing: a tile block's accesses are in program order"
 _PRINT = "print(...), also with f-strings"
+# The first of equal ones, and the first NaN, as NumPy has it; no element is below the identity, none lies behind it.
+_PLACE = (
+    "ct.reduce((tile, places), axis, ({bound}, count), lambda a, b: "
+    "a if (a[0] {order} b[0]) | (a[0] != a[0]) | ((a[0] == b[0]) & (a[1] < b[1])) else b)[1]"
+)
 _THREAD = "ct.get_tile_block_id(): a kernel is written for tile blocks, the compiler spreads each over threads"
 
 FUNCTIONS: dict[str, str] = {
@@ -32,8 +37,8 @@ FUNCTIONS: dict[str, str] = {
     "amin": _MIN,
     "any": "ct.reduce_max(tile.astype(ct.i32), axis) == 1",
     "arange": "ct.iota(shape, dtype)",
-    "argmax": "ct.reduce((tile, places), axis, (low, 0), lambda a, b: a if a[0] >= b[0] else b)[1]",
-    "argmin": "ct.reduce((tile, places), axis, (high, 0), lambda a, b: a if a[0] <= b[0] else b)[1]",
+    "argmax": _PLACE.format(bound="low", order=">"),
+    "argmin": _PLACE.format(bound="high", order="<"),
     "asarray": _SHAPED,
     "astype": "ct.convert_tile(tile, dtype)",
     "barrier": _ORDERED,

@@ -45,12 +45,13 @@ def reduce(x: T, axis: int, identity: Any, function: Callable[[Any, Any], Any]) 
     reduced together: the function then takes two tuples of scalars and returns one, and `identity` is a tuple too.
 
     Example:
-        >>> def later(a, b):                        # the larger value, and where it is first
-        ...     return a if a[0] >= b[0] else b
+        >>> def larger(a, b):                       # the larger value, and where it is first; the first NaN
+        ...     first = (a[0] == b[0]) & (a[1] < b[1])
+        ...     return a if (a[0] > b[0]) | (a[0] != a[0]) | first else b
         >>> @ct.entry
         ... def argmax(where: ct.Mut, x: ct.Tensor):
         ...     t = x.load_tile((8,), (0,))
-        ...     value, index = ct.reduce((t, ct.iota((8,))), 0, (float("-inf"), 0), later)
+        ...     value, index = ct.reduce((t, ct.iota((8,))), 0, (float("-inf"), 8), larger)
         ...     where.store(index.reshape((1,)))
     """
     outside_kernel("reduce")

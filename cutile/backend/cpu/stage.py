@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from cutile.dtypes import DTypeLike, bool_, f32, f64, i64
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, Constraint, Op, Value, attribute, operand, operands
+from cutile.ir.core import (
+    ANY_TENSOR,
+    ANY_TILE,
+    NUMBER_TILE,
+    SCALAR_INT,
+    Constraint,
+    Op,
+    Value,
+    attribute,
+    operand,
+    operands,
+)
 from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType, TileType, Type
 
@@ -129,6 +140,17 @@ class Smaller(_Pick, name="cpu.smaller"):
 
 class Larger(_Pick, name="cpu.larger"):
     """The larger of two indices."""
+
+
+class TripCount(Op, name="cpu.trip_count"):
+    """The turns of a loop from `start` to before `stop` by `step`; none where the step is 0, at most 2**63 - 1."""
+
+    start: Value = operand(SCALAR_INT)
+    stop: Value = operand(SCALAR_INT)
+    step: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (INDEX,)
 
 
 class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):

@@ -90,8 +90,6 @@ class Walker:
                 return []
             case Folding():
                 return fold(op, self._of(op.operands))
-            case Folding():
-                return fold(op, self._of(op.operands))
             case TensorView():
                 shape, steps = (tuple(map(self._number, each)) for each in (op.extents, op.steps))
                 return [array_at(self._number(op.address), op.dtype, shape, steps)]

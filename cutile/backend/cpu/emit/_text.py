@@ -27,7 +27,8 @@ EVERY_INTRINSIC = frozenset((
     "mul_hi_unsigned", "mul_to_zero", "mul_upward", "nan", "notify", "power", "product_step", "remainder",
     "rsqrt", "shift_left", "shift_right", "shift_right_unsigned", "sin", "sinh", "smaller", "sqrt",
     "sqrt_downward", "sqrt_to_zero", "sqrt_upward", "store_at", "store_at_release", "sub_downward",
-    "sub_to_zero", "sub_upward", "sum_step", "tan", "tanh", "to_odd", "u16", "u32", "u64", "u8",
+    "sub_to_zero", "sub_upward", "sum_step", "tan", "tanh", "to_odd", "trip_count",
+    "trip_count_unsigned", "u16", "u32", "u64", "u8",
 ))  # fmt: skip
 """The names that generated code may import: what `intrinsics/__init__.py` lists, without importing Numba to know it."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cutile.backend.cpu.emit._text import NOT, Printer, Statement, call
+from cutile.backend.cpu.emit._text import NOT, Expression, Printer, Statement, Text, call
+from cutile.backend.cpu.stage import TripCount
 from cutile.dtypes import i64
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
@@ -94,4 +95,10 @@ def _if(printer: Printer, op: If) -> None:
         _body(printer, op.orelse, names)
 
 
+def _trip_count(printer: Printer, op: TripCount) -> Text:
+    unsigned = op.start.tile.dtype.kind == "uint"
+    return call(printer, "trip_count" + "_unsigned" * unsigned, *map(printer.operand, op.operands))
+
+
+EXPRESSIONS: dict[type[Op], Expression] = {TripCount: _trip_count}
 STATEMENTS: dict[type[Op], Statement] = {For: _for, While: _while, If: _if}

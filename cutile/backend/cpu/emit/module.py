@@ -52,7 +52,7 @@ from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {
     op: emit
-    for family in (arith, atomic, cast, compare, create, grid, math, memory, pointer, reduce, rounding, view)
+    for family in (arith, atomic, cast, compare, control, create, grid, math, memory, pointer, reduce, rounding, view)
     for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {

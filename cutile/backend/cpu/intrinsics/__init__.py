@@ -36,6 +36,8 @@ from cutile.backend.cpu.intrinsics.arith import (
     shift_right,
     shift_right_unsigned,
     smaller,
+    trip_count,
+    trip_count_unsigned,
 )
 from cutile.backend.cpu.intrinsics.atomic import (
     atomic_add,
@@ -221,6 +223,8 @@ __all__ = (
     "tan",
     "tanh",
     "to_odd",
+    "trip_count",
+    "trip_count_unsigned",
     "u16",
     "u32",
     "u64",

@@ -319,3 +319,34 @@ def _choose(builder: Any, arguments: list[Any]) -> Any:
 
 choose = ternary(_choose, _chosen)
 """`x` where the bool is true, else `y`; both are computed."""
+
+
+def _trip_count(signed: bool) -> Any:
+    """Differences are taken modulo 2**64, where the one of two i64 always fits as an unsigned number."""
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        start, stop, step = arguments
+        kind = start.type
+        zero, one = ir.Constant(kind, 0), ir.Constant(kind, 1)
+        compare = builder.icmp_signed if signed else builder.icmp_unsigned
+        upward = compare(">", step, zero)
+        first, last = builder.select(upward, start, stop), builder.select(upward, stop, start)
+        size = builder.select(upward, step, builder.neg(step))
+        runs = builder.and_(compare("<", first, last), builder.icmp_unsigned("!=", step, zero))
+        size = builder.select(runs, size, one)  # a divisor of 0 traps
+        turns = builder.add(builder.udiv(builder.sub(builder.sub(last, first), one), size), one)
+        most = ir.Constant(kind, 2 ** (kind.width - 1) - 1)
+        turns = builder.select(builder.icmp_unsigned("<", turns, most), turns, most)
+        return builder.select(runs, turns, zero)
+
+    return emit
+
+
+def _counted(start: Any, stop: Any, step: Any) -> Any:
+    return types.int64 if start == stop == step and start in (types.int64, types.uint64) else None
+
+
+trip_count = ternary(define("trip_count", _trip_count(signed=True)), _counted)
+"""The turns of a loop from one i64 to before another, by steps of either sign; none by steps of 0."""
+trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=False)), _counted)
+"""The turns of a loop from one u64 to before another; none by steps of 0."""

@@ -10,10 +10,13 @@ from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
 from cutile.backend.cpu.lowering.nests import Root, Target
 from cutile.backend.cpu.lowering.nodes import Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.uses import Uses
+from cutile.backend.cpu.stage import INDEX, TripCount
+from cutile.dtypes import i64, u64
 from cutile.errors import Location
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
+from cutile.ops.arith import Add, Mul
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Folding
 
@@ -194,20 +197,40 @@ class _Carried:
             self.lowering.nodes[self.op.results[at]] = Scalar(result)
 
 
+def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
+    """Whether `range` counts the turns as they are: of bounds whose difference, in i64, cannot overflow."""
+    start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
+    from_zero = isinstance(start, Constant) and start.value == 0 and isinstance(step, Constant) and step.value > 0
+    dtype = op.induction.tile.dtype
+    return dtype.bits < 64 or (from_zero and dtype.kind == "int")
+
+
 def _lower_for(lowering: Lowering, op: For) -> None:
     bounds = [lowering.concrete(value) for value in (op.start, op.stop, op.step)]
+    by_range = _is_counted_by_range(lowering, op)
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
-    if isinstance(start, Constant) and isinstance(step, Constant) and start.value >= 0 and step.value > 0:
+    upward = isinstance(start, Constant) and isinstance(step, Constant) and start.value >= 0 and step.value > 0
+    if upward and op.induction.tile.dtype is not u64:  # which is negative as an index, from 2**63 on
         lowering.counters.add(op.induction)
     carried = _Carried(lowering, op)
     scope = lowering.scope
+    counted = bounds
     induction = Value(op.induction.type, op.induction.name)
-    lowering.nodes[op.induction] = Scalar(induction)
+    if not by_range:
+        wide = u64 if op.induction.tile.dtype is u64 else i64
+        turns = scope.add(TripCount(*(scope.cast(value, wide) for value in bounds)), "turns")
+        counted = [scope.index(0), turns, scope.index(1)]
+        induction = Value(INDEX, "turn")
     arguments = carried.enter(op.body.arguments[1:])
     with scope.block(induction, *arguments) as body:
+        place = induction
+        if not by_range:  # wraps, as the last turn's would where the one after it is beyond the dtype
+            turn = scope.cast(induction, op.induction.tile.dtype)
+            place = scope.add(Add(bounds[0], scope.add(Mul(turn, bounds[2]))), op.induction.name)
+        lowering.nodes[op.induction] = Scalar(place)
         _nested(lowering, op.body, carried.leave)
     scope.builder.location = op.location
-    made = scope.builder.add(For(*bounds, carried=tuple(carried.initial), body=body))
+    made = scope.builder.add(For(*counted, carried=tuple(carried.initial), body=body))
     scope.forget()
     carried.bind(made.results)
 

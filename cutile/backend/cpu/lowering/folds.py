@@ -75,7 +75,7 @@ def lower_fold(lowering: Lowering, op: Folding) -> None:
                 _write(scope, results, _place(op, index), loop.results)
     scope.forget()
     for value, product in zip(op.results, results, strict=True):
-        lowering.nodes[value] = product if product.buffer is not None else Scalar(_scalar(product))
+        lowering.nodes[value] = product if product.buffer is not None else Scalar(_scalar(product), product.extents)
 
 
 def _scalar(product: Product) -> Value:

@@ -398,6 +398,9 @@ class Lowering:
             begin = self.tile_start(extent, source.axis, f"{tensor.name}_start_{axis}")
         else:
             position = self.scope.as_index(self.concrete(index))
+            if index.tile.dtype.bits == 64:  # extents have 32 bits: what is cut here lies outside, and stays there
+                position = self.scope.smaller(position, self.scope.index(2**31 - 1))
+                position = self.scope.larger(position, self.scope.index(-(2**31)))
             begin = self.scope.times(position, self.scope.index(extent), f"{tensor.name}_start_{axis}")
         negative = not isinstance(source, TileBlockId) and index not in self.counters
         negative = negative and (self.scope.known(begin) is None or int(self.scope.known(begin) or 0) < 0)
