@@ -76,7 +76,7 @@ def atomic_cas_tko(
 
 def _elements(frame: Frame, y: Any, index: Any, mask: Any, what: str) -> Elements:
     tensor = written(frame, y, what)
-    return elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what)
+    return elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what, every=True)
 
 
 def update_lanes(

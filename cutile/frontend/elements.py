@@ -56,10 +56,18 @@ def tensor_of(frame: Frame, x: Any, what: str) -> Value:
     )
 
 
-def elements_of(frame: Frame, tensor: Value, index: tuple[Value, ...], mask: Any, what: str) -> Elements:
-    """The elements at i64 indices, one per axis, that broadcast; those outside of the tensor are masked off."""
+def elements_of(
+    frame: Frame, tensor: Value, index: tuple[Value, ...], mask: Any, what: str, *, every: bool | None = None
+) -> Elements:
+    """The elements at i64 indices, one per axis, that broadcast; those outside of the tensor are masked off.
+
+    `every`: whether one index outside is likely a mistake (True), or only that all are, since padding may be meant;
+    None for a tile, whose index was checked.
+    """
     shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
     kept = None if mask is None else mask_of(frame, mask, shape, what)
+    if every is not None:
+        frame.reach(tensor, index, kept, what, every=every)
     zero = materialize(frame, 0, i64, shape)
     offset: Value | None = None
     for axis, each in enumerate(index):
@@ -102,7 +110,7 @@ def is_constant(tensor: Value) -> bool:
 @operation
 def gather(frame: Frame, x: Any, index: Any, *, mask: Any = None, padding_value: Any = 0) -> Any:
     tensor = tensor_of(frame, x, "gather")
-    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "gather"), mask, "gather")
+    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "gather"), mask, "gather", every=False)
     constant = is_constant(tensor) and not frame.unsafe  # raw pointers may lead into any tensor
     how = {"constant": constant, "ordered": not constant}
     return load_lanes(frame, where.pointers, mask=where.mask, pad=padding_value, what="gather", **how)
@@ -111,7 +119,7 @@ def gather(frame: Frame, x: Any, index: Any, *, mask: Any = None, padding_value:
 @operation
 def scatter(frame: Frame, y: Any, index: Any, value: Any, *, mask: Any = None) -> None:
     tensor = written(frame, y, "scatter")
-    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "scatter"), mask, "scatter")
+    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "scatter"), mask, "scatter", every=True)
     store_lanes(frame, where.pointers, value, mask=where.mask, what="scatter", ordered=True)
 
 
@@ -187,7 +195,7 @@ def load_gather_scatter_view_tko(
             chosen = frame.emit(arith.Add(x=broadcast_to(frame, start, (size,)), y=counted))
         alone = tuple(size if each == axis else 1 for each in range(len(view.shape)))
         places.append(chosen if alone == (size,) else frame.emit(Reshape(x=chosen, shape=alone)))
-    where = elements_of(frame, view.value, tuple(places), None, what)
+    where = elements_of(frame, view.value, tuple(places), None, what, every=False)
     how = {
         "order": ordering_of(frame, ordering, what, stores=False),
         "scope": scope_of(frame, scope, what),

@@ -201,6 +201,9 @@ class Frame:
             known[variable] = value
         return known[variable]
 
+    def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
+        """An access of elements at indices, where `mask` holds. Nothing to do but for an interpreter, to check."""
+
     def require_unsafe(self, what: str) -> None:
         """Refuse `what` unless the kernel says `@entry(unsafe=True)`: nothing checks the addresses that it uses."""
         if not self.unsafe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,3 +73,16 @@ class EagerBuilder(Builder):
         arrays = self._walker.operation(op)
         op.results = tuple(EagerValue(type, array, name) for type, array in zip(types, arrays, strict=True))
         return op
+
+    def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
+        """Check the indices of an access of elements.
+
+        Raises:
+            OutOfBoundsError: none is in the tensor; or, where `every` one should be, one is not.
+        """
+        if self._watch is None or len(self.open_blocks) > 1:
+            return
+        values = self._walker.values
+        wanted = None if mask is None else values[mask]
+        places = [values[each] for each in index]
+        self._watch.reach(tensor.name, values[tensor].shape, places, wanted, what, every=every, place=self.location)

@@ -21,7 +21,7 @@ from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import of_weak
-from cutile.interpreter.eager import EagerValue
+from cutile.interpreter.eager import EagerBuilder, EagerValue
 from cutile.interpreter.live import to_live, to_meaning
 from cutile.interpreter.place import current_place
 from cutile.ir.core import Value
@@ -46,6 +46,12 @@ class LiveFrame(Frame):
     def address_of(self, variable: DeviceVariable) -> Value:
         """The address itself: nothing is passed to a function that runs here and now."""
         return EagerValue(TileType(u64), np.array(self.addresses(variable), np.uint64), variable.__class__.__name__)
+
+    def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
+        """Have the checker look at the indices; what becomes of them shows addresses and a mask only."""
+        builder = self.builder
+        if isinstance(builder, EagerBuilder):
+            builder.reach(tensor, index, mask, what, every=every)
 
     def locate(self, node: ast.AST | None = None) -> Location:
         """The line being run."""

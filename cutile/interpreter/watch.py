@@ -2,17 +2,16 @@
 identities of folds that are none (`identities.py`).
 
 Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use an element
-and one of them writes it, in whatever order they ran here. Every element remembers who wrote and who read it last, and
-on which line.
+and one of them writes it, in whatever order they ran here; unless both do so atomically, or the second has acquired
+what the first released. Every element remembers who used it last, in which way and on which line (`history.py`).
 
 Which elements an operation touches, it says itself: it is run a second time, a load over a tensor of element numbers, a
-store of ones into a tensor of zeros.
+store of ones into a tensor of zeros. Those of an access by address are looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,35 +19,25 @@ import numpy as np
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.errors import Location, OutOfBoundsError, RaceError, UninitialisedReadError
+from cutile.interpreter.history import NOBODY, SEVERAL, WAYS, Elements, History, Loose, Way
 from cutile.interpreter.identities import check_identity
 from cutile.ir.core import Op, Value
 from cutile.ir.effects import Effect
 from cutile.ir.types import MutType, TensorType, TileType
+from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Folding
 
 Array = np.ndarray[Any, Any]
-_NOBODY, _SEVERAL = 0, -1
+ByAddress = LoadPointer | StorePointer | AtomicRmw | AtomicCas
 
-
-@dataclass
-class _Elements:
-    """The history of a tensor's elements: who, as the number of a block plus 1, and where, as the number of a place."""
-
-    shape: tuple[int, ...]
-    written: Array  # whether anything ever wrote it
-    writer: Array = field(init=False)
-    wrote_at: Array = field(init=False)
-    reader: Array = field(init=False)
-    read_at: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        size = self.written.size
-        self.writer, self.wrote_at, self.reader, self.read_at = (np.zeros(size, np.int32) for _ in range(4))
-
-    def where(self, element: int) -> tuple[int, ...]:
-        """The index of an element in the tensor."""
-        return tuple(int(each) for each in np.unravel_index(element, self.shape))
+_VERBS: dict[Way, str] = {
+    (False, False): "read",
+    (True, False): "written",
+    (False, True): "read in an order",
+    (True, True): "written atomically",
+}
 
 
 class Watch:
@@ -65,16 +54,59 @@ class Watch:
         self._index: Grid = (0, 0, 0)
         self._blocks: list[Grid] = [(0, 0, 0)]
         self._elements = {
-            name: _Elements(array.shape, written[name] if name in written else np.ones(array.size, np.bool_))
+            name: Elements(name, array, written[name] if name in written else np.ones(array.size, np.bool_))
             for name, array in arrays.items()
             if array.ndim
         }
+        self._loose = Loose()
+        self._before: dict[int, int] = {}
+        """What this block comes after: the accesses of each block up to a place."""
+        self._released: dict[int, dict[int, int]] = {}
+        """The same of whoever acquires what is at an address."""
 
     def enter(self, index: Grid) -> None:
         """The tile block at `index` begins."""
         self._index = index
         self._blocks.append(index)
         self._block = len(self._blocks) - 1
+        self._before = {}
+
+    def reach(
+        self,
+        tensor: str,
+        shape: tuple[int, ...],
+        index: Sequence[Array],
+        wanted: Array | None,
+        what: str,
+        *,
+        every: bool,
+        place: Location | None = None,
+    ) -> None:
+        """Check the indices of an access of single elements, one array for each axis.
+
+        Raises:
+            OutOfBoundsError: none is in the tensor; or, where `every` one should be, one is not.
+        """
+        lanes = np.broadcast_shapes(*(each.shape for each in index), () if wanted is None else wanted.shape)
+        places = [np.broadcast_to(each, lanes).astype(np.int64) for each in index]
+        asked = np.ones(lanes, np.bool_) if wanted is None else np.broadcast_to(wanted, lanes)
+        inside = np.ones(lanes, np.bool_)
+        for each, extent in zip(places, shape, strict=True):
+            inside &= (each >= 0) & (each < extent)
+        outside = asked & ~inside
+        if not outside.any() or (not every and (asked & inside).any()):
+            return
+        first = tuple(int(each[outside][0]) for each in places)
+        remedy = (
+            "Mask what is not meant: mask=index < extent (and >= 0), or interpret(check=False) if it is to be dropped."
+            if every
+            else "Compare the index with the extent, or interpret(check=False) if reading padding is meant."
+        )
+        raise OutOfBoundsError(
+            f"{what} of {tensor!r}, of shape {shape}, is at {first}, which is outside of it (tile block {self._index})",
+            place,
+            remedy,
+        )
 
     def before(self, op: Op, walker: Walker) -> None:
         """Check an operation that is about to run.
@@ -86,13 +118,20 @@ class Watch:
             check_identity(op, walker)
         if op.effect_of is Effect.NONE or isinstance(op, CheckTile | CheckIndex):
             return  # a check touches no memory
+        if isinstance(op, ByAddress):
+            self._by_address(op, walker)
+            return
         tensors = [each for each in op.operands if isinstance(each.type, TensorType | MutType)]
         for tensor in tensors:
-            elements = self._elements.get(tensor.name)
-            if elements is not None and op.effect_of in (Effect.READ, Effect.WRITE):
-                self._access(op, tensor, elements, walker)
+            if op.effect_of in (Effect.READ, Effect.WRITE):
+                self._access(op, tensor, walker)
 
-    def _access(self, op: Op, tensor: Value, elements: _Elements, walker: Walker) -> None:
+    def _access(self, op: Op, tensor: Value, walker: Walker) -> None:
+        array = walker.values[tensor]
+        elements = self._elements.get(tensor.name)
+        known = elements is not None and elements.array is array
+        if elements is None or not known:  # a tensor that the kernel made of an address
+            elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
         touched = _stored(op, tensor, elements, walker) if writes else _loaded(op, tensor, elements, walker)
         if not touched.size:
@@ -102,55 +141,106 @@ class Watch:
                 op.location,
                 "Compare the index with ct.num_tiles, or interpret(check=False) if reading padding is meant.",
             )
-        if not writes and not elements.written[touched].all():
-            first = touched[~elements.written[touched]][0]
+        if known:
+            self._touch(op, elements, touched, (writes, False), reads=not writes)
+        else:
+            where = elements.addresses_of(touched)
+            self._touch_addresses(op, where, array.itemsize, (writes, False), reads=not writes)
+
+    # -- accesses by address ----------------------------------------------------------------------
+
+    def _by_address(self, op: ByAddress, walker: Walker) -> None:
+        values = walker.values
+        size = (op.pad if isinstance(op, LoadPointer) else op.value).tile.dtype.bits // 8
+        where = np.asarray(values[op.pointers], np.uint64)[values[op.mask]].astype(np.int64).ravel()
+        strong = op.order != "weak" and op.scope != "tile_block"  # blocks are no others of one tile block
+        updates = isinstance(op, AtomicRmw | AtomicCas)
+        if strong and op.order in ("acquire", "acq_rel"):
+            for address in where.tolist():
+                self._acquire(address)
+        reads = isinstance(op, LoadPointer | AtomicCas) or (isinstance(op, AtomicRmw) and op.kind != "xchg")
+        self._touch_addresses(op, where, size, (not isinstance(op, LoadPointer), strong), reads=reads)
+        if strong and not isinstance(op, LoadPointer):
+            released = op.order in ("release", "acq_rel")
+            for address in where.tolist():
+                self._release(address, releases=released, keeps=updates)
+
+    def _acquire(self, address: int) -> None:
+        for block, place in self._released.get(address, {}).items():
+            self._before[block] = max(place, self._before.get(block, -1))
+
+    def _release(self, address: int, *, releases: bool, keeps: bool) -> None:
+        """A strong write: it releases what this block comes after, and an update hands on what others have released."""
+        handed = dict(self._released.get(address, {})) if keeps else {}
+        if releases:
+            mine = {**self._before, self._block: len(self._places) - 1}
+            for block, place in mine.items():
+                handed[block] = max(place, handed.get(block, -1))
+            self._places.append(None)  # what comes next is at a later place, also on the same line
+        self._released[address] = handed
+
+    def _touch_addresses(self, op: Op, where: Array, size: int, way: Way, *, reads: bool) -> None:
+        """An access of `size` bytes at each address: those in tensors are elements of these."""
+        for each in self._elements.values():
+            if not where.size:
+                return
+            step = min(size, each.array.itemsize)
+            parts = [each.at(where + offset) for offset in range(0, size, step)]
+            inside = np.concatenate(parts)
+            inside = np.unique(inside[inside >= 0])
+            if inside.size:
+                self._touch(op, each, inside, way, reads=reads)
+                where = where[parts[0] < 0]
+        if where.size:
+            self._touch(op, self._loose, np.unique(self._loose.at(where.tolist())), way, reads=False)
+
+    # -- what an access may not do ----------------------------------------------------------------
+
+    def _touch(self, op: Op, history: History, touched: Array, way: Way, *, reads: bool) -> None:
+        if reads and isinstance(history, Elements) and not history.written[touched].all():
+            first = int(touched[~history.written[touched]][0])
             raise UninitialisedReadError(
-                f"{tensor.name!r} is read at {elements.where(first)}, which nothing has written "
-                f"(tile block {self._index})",
+                f"{history.name(first, 'read')}, which nothing has written (tile block {self._index})",
                 op.location,
                 "Fill the tensor first (api.zeros), or store before loading.",
             )
-        self._race(op, tensor, elements, touched, elements.writer, elements.wrote_at, "written")
-        if writes:
-            self._race(op, tensor, elements, touched, elements.reader, elements.read_at, "read")
-        self._remember(op, elements, touched, writes)
-
-    def _race(
-        self, op: Op, tensor: Value, elements: _Elements, touched: Array, who: Array, where: Array, did: str
-    ) -> None:
-        others = (who[touched] != _NOBODY) & (who[touched] != self._block)
-        if others.any():
-            element = int(touched[others][0])
-            verb = "written" if op.effect_of is Effect.WRITE else "read"
-            self._refuse(op, tensor, elements, element, verb, did, int(who[element]), int(where[element]))
-
-    def _refuse(
-        self, op: Op, tensor: Value, elements: _Elements, element: int, verb: str, did: str, who: int, where: int
-    ) -> NoReturn:
-        by = "another tile block" if who == _SEVERAL else f"tile block {self._blocks[who]}"
-        place = self._places[where]
-        there = f"\n{place.show()}" if place is not None else ""
-        raise RaceError(
-            f"{tensor.name!r} is {verb} at {elements.where(element)} by tile block {self._index}, "
-            f"and was {did} by {by}; nothing orders the two on a device.\n"
-            f"It was {did} here:{there}\nand is {verb} here:",
-            op.location,
-            "Let each element be written by one block, use atomics, or split the work into two launches.",
-        )
-
-    def _remember(self, op: Op, elements: _Elements, touched: Array, writes: bool) -> None:
+        for other in WAYS:
+            if (way[0] or other[0]) and not (way[1] and other[1]):
+                self._race(op, history, touched, way, other)
         if not self._places or self._places[-1] != op.location:
             self._places.append(op.location)
-        place = len(self._places) - 1
-        if writes:
-            elements.writer[touched] = self._block
-            elements.wrote_at[touched] = place
-            elements.written[touched] = True
-        else:
-            before = elements.reader[touched]
-            alone = (before == _NOBODY) | (before == self._block)
-            elements.reader[touched] = np.where(alone, self._block, _SEVERAL)
-            elements.read_at[touched] = place
+        history.remember(touched, way, self._block, len(self._places) - 1)
+        if way[0] and isinstance(history, Elements):
+            history.written[touched] = True
+
+    def _race(self, op: Op, history: History, touched: Array, way: Way, other: Way) -> None:
+        who, where = history.who[other][touched], history.where[other][touched]
+        others = (who != NOBODY) & (who != self._block)
+        if self._before and others.any():
+            for block in np.unique(who[others]).tolist():
+                others &= (who != block) | ~self._comes_after(block, where)
+        if others.any():
+            position = int(np.flatnonzero(others)[0])
+            self._refuse(op, history, int(touched[position]), way, other, int(who[position]), int(where[position]))
+
+    def _comes_after(self, block: int, where: Array) -> Array:
+        """Whether accesses of a block (of several: of all before this one) at these places come before this block's."""
+        if block == SEVERAL:
+            return np.full(where.shape, all(each in self._before for each in range(1, self._block)))
+        return where <= self._before.get(block, -1)
+
+    def _refuse(self, op: Op, history: History, element: int, way: Way, other: Way, who: int, where: int) -> NoReturn:
+        by = "another tile block" if who == SEVERAL else f"tile block {self._blocks[who]}"
+        place, did = self._places[where], _VERBS[other]
+        there = f"\n{place.show()}" if place is not None else ""
+        raise RaceError(
+            f"{history.name(element, _VERBS[way])} by tile block {self._index}, "
+            f"and was {did} by {by}; nothing orders the two on a device.\n"
+            f"It was {did} here:{there}\nand is {_VERBS[way]} here:",
+            op.location,
+            "Let each element be written by one block, use atomics for all of its accesses, or split the work into two "
+            "launches.",
+        )
 
 
 class _Instead(dict[Value, Array]):
@@ -164,7 +254,7 @@ class _Instead(dict[Value, Array]):
         return self._values[value]
 
 
-def _loaded(op: Op, tensor: Value, elements: _Elements, walker: Walker) -> Array:
+def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
     """The elements that a load takes. Padding shows as no number of an element: they count from 1."""
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
     (found, *_) = walker.with_values(_Instead(walker.values, {tensor: numbers})).operation(op)
@@ -172,7 +262,7 @@ def _loaded(op: Op, tensor: Value, elements: _Elements, walker: Walker) -> Array
     return taken[np.isfinite(taken) & (taken >= 1)].astype(np.int64) - 1
 
 
-def _stored(op: Op, tensor: Value, elements: _Elements, walker: Walker) -> Array:
+def _stored(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
     """The elements that a store writes."""
     marks = np.zeros(elements.shape, np.float64)
     ones = {

@@ -38,7 +38,7 @@ def count(y: ct.Mut) -> None:
 
 @ct.entry(unsafe=True)
 def from_address(y: ct.Mut, x: ct.Ptr[ct.i32]) -> None:
-    y.store(ct.load_ptr_tko(ct.broadcast(x, y.shape))[0])
+    y.store(x.broadcast(y.shape).load())
 
 
 @pytest.fixture(params=range(3))
