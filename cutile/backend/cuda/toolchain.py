@@ -10,8 +10,11 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from cutile.backend.cuda.target import Architecture
 from cutile.errors import CompilationError
@@ -23,6 +26,25 @@ _linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
 NVVM_OPTIONS = ("-opt=3", "-gen-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1")
 LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v", "-no-cache")
 """Without its own cache, from which the linker serves machine code and says nothing of spills: ours keeps both."""
+
+
+def import_numba_arrays() -> None:
+    """Import the part of numba-cuda that a first compilation would, also beside a NumPy that it does not know.
+
+    numba-cuda 0.30.4 registers `np.row_stack`, which NumPy 2.5 has no more, for kernels that call it; ours call nothing
+    of NumPy's. So the name is there while that file is imported, as the function that it was another name of, and gone
+    again before anybody else can come to rely on it.
+    """
+    numpy: Any = np
+    lacking = "row_stack" not in vars(numpy)  # to ask `hasattr` is to be warned of the name, before 2.5
+    if lacking:
+        numpy.row_stack = np.vstack
+    try:
+        importlib.import_module("numba.cuda.np.arrayobj")
+    finally:
+        if lacking:
+            with suppress(AttributeError):  # another thread was faster
+                del numpy.row_stack
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,45 @@
+"""numba-cuda registers a function that NumPy 2.5 has no more: it is imported all the same, and the name is not left."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cutile.backend.cuda import toolchain
+
+CHILD = """
+import numpy as np
+vars(np).pop("row_stack", None)  # of NumPy before 2.5, made like 2.5
+import cutile.backend.cuda.build
+import numba.cuda.np.arrayobj  # as a first compilation does
+assert "row_stack" not in vars(np)
+"""
+
+
+@pytest.mark.slow
+def test_the_compiler_is_imported_where_numpy_lacks_what_it_registers() -> None:
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_name_is_there_for_one_import_only(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    def row_stack() -> None:
+        """What an older NumPy has."""
+
+    seen: list[object] = []
+
+    def imported(name: str) -> None:
+        seen.append(vars(np)["row_stack"])
+        raise ImportError(name)
+
+    if there:
+        monkeypatch.setitem(vars(np), "row_stack", row_stack)
+    else:
+        monkeypatch.delitem(vars(np), "row_stack", raising=False)
+    monkeypatch.setattr(toolchain.importlib, "import_module", imported)
+    with pytest.raises(ImportError, match="arrayobj"):
+        toolchain.import_numba_arrays()
+    assert seen == [row_stack if there else np.vstack]
+    assert vars(np).get("row_stack") is (row_stack if there else None)
