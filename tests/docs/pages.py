@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_QUOTED = re.compile(r"`([^`]+)`")
+_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+"""What stands between as many backticks at its end as at its beginning."""
 _NAME = re.compile(r"(?:cutile|cuda_async)(?:\.\w+)+$")
+_PATH = re.compile(r"(?:cutile|cuda_async|kernels|benchmarks|tests|docs)/[\w./]*(?:::\w+)?$")
+_TEST = re.compile(r"\btests/[\w/]+\.py(?:::\w+)?")
+"""Where a test is named, quoted or not: a quotation that is not seen is found by it."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,11 @@ class Row:
     line: int
     section: str
     cells: tuple[str, ...]
+
+
+def _cells(line: str) -> tuple[str, ...]:
+    cells = line.strip().strip("|").replace("\\|", "\0").split("|")
+    return tuple(cell.strip().replace("\0", "|") for cell in cells)
 
 
 def rows(page: Path) -> list[Row]:
@@ -36,22 +46,49 @@ def rows(page: Path) -> list[Row]:
         if not line.startswith("|"):
             heading = True
             continue
-        cells = tuple(cell.strip() for cell in line.strip("|").replace("\\|", "\0").split("|"))
+        cells = _cells(line)
         if set("".join(cells)) <= set("-: "):
             heading = False
         elif not heading:
-            found.append(Row(number, section, tuple(cell.replace("\0", "|") for cell in cells)))
+            found.append(Row(number, section, cells))
     return found
 
 
+def texts(page: Path) -> Iterator[tuple[int, str]]:
+    """The first line and the text of each paragraph outside of code blocks, and of each cell of a table by itself.
+
+    A quotation may go on in a paragraph's next line, and never leaves a cell.
+    """
+    inside = False
+    begun, lines = 0, list[str]()
+    for number, line in enumerate([*page.read_text(encoding="utf-8").splitlines(), ""], 1):
+        fence = line.lstrip().startswith("```")
+        inside = inside != fence
+        plain = not (inside or fence or line.startswith(("|", "    ")) or not line.strip())
+        if plain:
+            begun = begun if lines else number
+            lines.append(line)
+            continue
+        if lines:
+            yield begun, " ".join(lines)
+            lines = []
+        if line.startswith("|") and not inside:
+            yield from ((number, cell) for cell in _cells(line))
+
+
+def quoted(text: str) -> list[str]:
+    """What is quoted as code in a text."""
+    return [span.strip() for _, span in _SPAN.findall(text)]
+
+
 def names(text: str) -> list[str]:
-    """The qualified names of `cutile` and `cuda_async` that are quoted in a text."""
-    return [each for each in _QUOTED.findall(text) if _NAME.match(each)]
+    """The qualified names of `cutile` and `cuda_async` that are quoted in a text, calls included."""
+    return [each for each in (span.partition("(")[0] for span in quoted(text)) if _NAME.match(each)]
 
 
 def cited(text: str) -> list[str]:
     """The tests that are quoted in a text, as `path::name`, or a path."""
-    return [each for each in _QUOTED.findall(text) if each.startswith("tests/")]
+    return [each for each in quoted(text) if each.startswith("tests/")]
 
 
 def resolve(name: str) -> Any:
@@ -75,19 +112,29 @@ def _functions(path: Path) -> frozenset[str]:
 
 
 def wrong(page: Path) -> list[str]:
-    """What a page claims and is not so: names that nothing has, tests that do not exist."""
+    """What a page claims and is not so: names that nothing has, files and tests that do not exist, open quotations."""
     found: list[str] = []
-    text = page.read_text(encoding="utf-8")
-    for name in dict.fromkeys(names(text)):
-        try:
-            resolve(name)
-        except (AttributeError, ImportError):
-            found.append(f"{page.name}: there is no {name}")
-    for test in dict.fromkeys(cited(text)):
-        where, _, function = test.partition("::")
-        path = ROOT / where
-        if not path.exists():
-            found.append(f"{page.name}: there is no {where}")
-        elif function and function not in _functions(path):
-            found.append(f"{page.name}: {where} has no {function}")
-    return found
+    for line, text in texts(page):
+        where = f"{page.name}:{line}"
+        if "`" in _SPAN.sub("", text):
+            found.append(f"{where}: a backtick has no other one")
+        found += [f"{where}: {each} is not quoted" for each in _TEST.findall(_SPAN.sub("", text))]
+        for name in names(text):
+            try:
+                resolve(name)
+            except (AttributeError, ImportError):
+                found.append(f"{where}: there is no {name}")
+        for span in quoted(text):
+            if _PATH.match(span):
+                found += [f"{where}: {what}" for what in _missing(span)]
+    return list(dict.fromkeys(found))
+
+
+def _missing(place: str) -> Iterator[str]:
+    """What there is not of a file, a folder or a test."""
+    file, _, function = place.partition("::")
+    path = ROOT / file
+    if not path.exists():
+        yield f"there is no {file}"
+    elif function and function not in _functions(path):
+        yield f"{file} has no {function}"

@@ -16,7 +16,7 @@ def rules(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if line.startswith("|") and len(cells) == 2 and cells[0] != "Rule" and not cells[0].startswith("---"):
-            yield cells[0], re.findall(r"`(\w+\.py::\w+)`", cells[1])
+            yield cells[0], re.findall(r"`([^`]*\.py[^`]*)`", cells[1])
 
 
 def missing(text: str, folder: Path) -> Iterator[str]:
