@@ -1,5 +1,6 @@
 """What every test gets: golden files, the ``gpu`` marker, one Hypothesis profile for each place."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compiled kernels of a test run are kept for that run only: no test passes because of an older one."""
     os.environ["CUTILE_CACHE_DIR"] = str(tmp_path_factory.mktemp("cutile-cache"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_of_the_files_before() -> None:
+    """Collect it once, and look no more at what stays: thousands of tests, modules, compiled kernels.
+
+    Tests collect garbage to see what becomes of what they drop. Each would walk through all that has gathered since the
+    run began, a second of work by its end.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
