@@ -15,6 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from cuda_async.installed import install_command
 from cuda_async.instrument import Instrument, ObservedOperation, instrumented
 from cuda_async.site import format_site
 
@@ -64,7 +65,7 @@ def _import_nvtx() -> Any:
         return importlib.import_module("nvtx")
     except ImportError as error:
         raise ImportError(
-            "NVTX ranges need the package nvtx, which is not installed. Install it with: pip install 'cutile[profile]'"
+            "NVTX ranges need the package nvtx, which is not installed. Install it with: " + install_command("profile")
         ) from error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 from dataclasses import dataclass
 
+from cuda_async.installed import install_command
+
 
 @dataclass(frozen=True)
 class Need:
@@ -12,11 +14,13 @@ class Need:
 
     Attributes:
         distribution: its name on PyPI.
-        remedy: what to do where it is missing.
+        extra: the extra that brings it; empty where cutile itself does.
+        otherwise: what else would do.
     """
 
     distribution: str
-    remedy: str
+    extra: str = ""
+    otherwise: str = ""
 
     @property
     def version(self) -> str | None:
@@ -26,21 +30,33 @@ class Need:
         except importlib.metadata.PackageNotFoundError:
             return None
 
+    @property
+    def remedy(self) -> str:
+        """What to do where it is missing."""
+        return f"{install_command(self.extra)} installs it{self.otherwise}"
 
-_COMPILER = "pip install -e . installs it with cutile"
-_GPU = "pip install -e '.[cuda]' installs it"
+
+_TOOLKIT = "; or set CUDA_HOME to a CUDA toolkit that has it"
 
 NEEDS: dict[str, tuple[Need, ...]] = {
-    "reference": (Need("numpy", _COMPILER), Need("ml-dtypes", _COMPILER)),
-    "cpu": (Need("numba", _COMPILER), Need("llvmlite", _COMPILER)),
+    "reference": (Need("numpy"), Need("ml-dtypes")),
+    "cpu": (Need("numba"), Need("llvmlite")),
     "cuda": (
-        Need("numba", _COMPILER),
-        Need("numba-cuda", _GPU),
-        Need("cuda-bindings", _GPU),
-        Need("nvidia-nvvm", _GPU + "; or set CUDA_HOME to a CUDA toolkit that has it"),
-        Need("nvidia-nvjitlink", _GPU + "; or set CUDA_HOME to a CUDA toolkit that has it"),
+        Need("numba"),
+        Need("numba-cuda", "cuda"),
+        Need("cuda-bindings", "cuda"),
+        Need("nvidia-nvvm", "cuda", _TOOLKIT),
+        Need("nvidia-nvjitlink", "cuda", _TOOLKIT),
     ),
 }
+
+COMPILERS = {"cuda": "numba-cuda"}
+"""What is not there where the extra of a backend was left out: other packages bring the rest of it, too."""
+
+
+def is_left_out(backend: str) -> bool:
+    """Whether a backend is not installed, rather than installed in part, or broken."""
+    return any(need.distribution == COMPILERS.get(backend) for need in missing(backend))
 
 
 def missing(backend: str) -> tuple[Need, ...]:

@@ -15,7 +15,7 @@ from cutile.backend.registry import BACKENDS
 from cutile.compile.driver import disk_store
 from cutile.entry import entry
 from cutile.host import api
-from cutile.installation import NEEDS, Need, missing, needed, smells_of_installation
+from cutile.installation import NEEDS, Need, is_left_out, missing, needed, smells_of_installation
 from cutile.language import Mut
 from cutile.launch.target import use_backend
 
@@ -24,11 +24,15 @@ COMPILED_WITHOUT_A_GPU = "sm_90a"
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of trying a backend: compile a kernel, and run it where there is a device."""
+    """What came of trying a backend: compile a kernel, and run it where there is a device.
+
+    One that is not installed was left out, with the extra that brings it: nothing is broken.
+    """
 
     backend: str
     works: bool
     says: str
+    installed: bool = True
 
 
 def add(commands: Any) -> None:
@@ -41,10 +45,10 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report; 1 where a backend that this machine could use does not work."""
+    """Print the report; 1 where a backend that is installed does not work."""
     facts = collect()
     print(json.dumps(facts, indent=1) if options.json else _text(facts))
-    return 0 if all(each["works"] for each in facts["backends"]) else 1
+    return 0 if all(each["works"] or not each["installed"] for each in facts["backends"]) else 1
 
 
 def collect() -> dict[str, Any]:
@@ -86,6 +90,8 @@ def increment(y: Mut) -> None:
 def trial(backend: str) -> Trial:
     """Try a backend; what went wrong, and what to do."""
     start = time.perf_counter()
+    if is_left_out(backend):
+        return Trial(backend, False, "\n".join([missing(backend)[0].remedy, *needed(backend)]), installed=False)
     try:
         if backend == "cuda" and device_count() == 0:
             increment.inspect(_zeros(Device.host()), stage="log", arch=COMPILED_WITHOUT_A_GPU)
@@ -125,6 +131,7 @@ def _text(facts: dict[str, Any]) -> str:
     lines += [f"  compiled kernels are kept in {facts['cache']}", ""]
     for each in facts["backends"]:
         first, *rest = each["says"].splitlines()
-        lines.append(f"  {each['backend']:10} {'works: ' if each['works'] else 'DOES NOT WORK: '}{first}")
+        state = "works" if each["works"] else "DOES NOT WORK" if each["installed"] else "not installed"
+        lines.append(f"  {each['backend']:10} {state}: {first}")
         lines += [f"             {line}" for line in rest]
     return "\n".join(lines)

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "compile": _LEAF | {"installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
     "launch": _LEAF | _BACKEND_FACE | {"language", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
-    "installation": frozenset(),
+    "installation": frozenset({"cuda_async"}),
     "command": _LEAF
     | {
         "language",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cuda_async.installed import install_command
 from cutile.backend.registry import BACKENDS
 from cutile.command.catalogue import catalogue
 from cutile.command.line import main
@@ -80,6 +82,32 @@ def test_a_backend_that_is_not_installed_says_so_first(
     text = capsys.readouterr().out
     assert "cpu        DOES NOT WORK: numba: not installed\n             What the backend 'cpu' needs:" in text
     assert "python -m cutile info" not in text
+
+
+def test_a_backend_that_was_left_out_is_not_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where cutile was installed without its extra: the exit status is that of a machine in order."""
+    plain = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "numba-cuda":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return plain(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr("cutile.command.info.BACKENDS", {"reference": "", "cuda": ""})  # to compile nothing else
+    assert main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert f"  cuda       not installed: {install_command('cuda')} installs it\n" in text
+    assert f"numba-cuda         not found: {install_command('cuda')} installs it\n" in text
+    assert str(ROOT) in install_command("cuda")
+    assert main(["info", "--json"]) == 0
+    backends = json.loads(capsys.readouterr().out)["backends"]
+    assert {each["backend"]: (each["works"], each["installed"]) for each in backends} == {
+        "reference": (True, True),
+        "cuda": (False, False),
+    }
 
 
 def test_every_operation_that_kernels_write_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

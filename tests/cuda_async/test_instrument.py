@@ -174,7 +174,7 @@ def test_a_missing_nvtx_is_told_of_with_the_remedy() -> None:
         with nvtx_ranges():
             pass
     except ImportError as error:
-        print("pip install 'cutile[profile]'" in str(error))
+        print("[profile]" in str(error))
     """,
         "True",
     )

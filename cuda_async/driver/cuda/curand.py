@@ -12,6 +12,7 @@ from typing import Any
 import cuda.pathfinder as _pathfinder  # pyright: ignore
 
 from cuda_async.errors import ContextError, DriverError
+from cuda_async.installed import install_command
 
 __all__ = ("Generator",)
 
@@ -66,7 +67,7 @@ class Generator:
             raise ContextError(
                 ordinal,
                 f"random numbers on a GPU come from cuRAND, which was not found ({error}); install the CUDA extra: "
-                "pip install 'cutile[cuda]', or draw them on the CPU and copy them",
+                f"{install_command('cuda')}, or draw them on the CPU and copy them",
             ) from error
         handle = ctypes.c_void_p()
         _call("curandCreateGenerator", ctypes.byref(handle), _PHILOX4_32_10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cuda_async.errors import KernelCacheError
+from cuda_async.installed import install_command
 
 __all__ = ("compile_to_ptx",)
 
@@ -14,7 +15,7 @@ def _load() -> Any:
         import cuda.bindings.nvrtc as nvrtc  # pyright: ignore
     except ImportError as error:
         raise KernelCacheError(
-            "compiling CUDA C++ needs NVRTC: pip install 'cutile[cuda]'. PTX and cubins load without it."
+            f"compiling CUDA C++ needs NVRTC: {install_command('cuda')}. PTX and cubins load without it."
         ) from error
     return nvrtc
 
@@ -47,7 +48,7 @@ def compile_to_ptx(source: str, name: str, arch: str, options: tuple[str, ...]) 
     try:
         code, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
     except RuntimeError as error:  # the bindings are there, the library is not
-        raise KernelCacheError(f"compiling CUDA C++ needs NVRTC: pip install 'cutile[cuda]' ({error})") from error
+        raise KernelCacheError(f"compiling CUDA C++ needs NVRTC: {install_command('cuda')} ({error})") from error
     if code != success:
         raise KernelCacheError(f"{name}: NVRTC made no program ({code.name})")
     try:

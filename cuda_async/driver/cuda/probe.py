@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from cuda_async.errors import NoDeviceError
+from cuda_async.installed import install_command
 
 if TYPE_CHECKING:
     from cuda_async.driver.interface import Driver
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ("Probe", "count_devices", "open_device", "probe", "why_none")
 
 _LIBRARIES = {"win32": ("nvcuda.dll",), "linux": ("libcuda.so.1", "libcuda.so")}
-_INSTALL = "install the CUDA extra: pip install 'cutile[cuda]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ def probe() -> Probe:
             "Device.host(), the CPU",
         )
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        return Probe(0, f"there are {count.value} NVIDIA devices, but the package cuda-bindings is missing; {_INSTALL}")
+        install = f"install the CUDA extra: {install_command('cuda')}"
+        return Probe(0, f"there are {count.value} NVIDIA devices, but the package cuda-bindings is missing; {install}")
     return Probe(count.value, "")
 
 
