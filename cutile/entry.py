@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack, overload
@@ -35,27 +37,45 @@ class Kernel:
     __qualname__: str
 
     def __init__(self, function: Callable[..., None], declared: Declared) -> None:
-        self._cache = KernelCache(function, declared)
+        self._function: Any = function
+        self._declared = declared
         self._options = declared.default
-        names = self._cache.signature.names
-        self._form = Form(self._cache, _result(function.__name__, names))
+        self._form = self._renew()
         functools.update_wrapper(self, function)
+        _join_autoreload()
+
+    def _renew(self) -> Form:
+        """Read the function as it is now."""
+        cache = KernelCache(self._function, self._declared)
+        form = self._form = Form(cache, _result(cache.source.name, cache.signature.names))
+        return form
+
+    def _current(self) -> Form:
+        """What launches have in common; read again where somebody has replaced the function's code or defaults."""
+        form, function = self._form, self._function
+        if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:
+            return self._renew()
+        return form
 
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
         """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
-        form = self._form
+        form, function = self._form, self._function
+        if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:  # `_current`, in place
+            form = self._renew()
         if len(arguments) == form.arity and not named:
             return KernelOp(form, arguments, _NO_GENERICS, self._options)
         try:
-            given, generics = self._taken(arguments, named)
+            given, generics = self._taken(form, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(arguments)
             raise
         return KernelOp(form, given, generics, self._options)
 
-    def _taken(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def _taken(
+        self, form: Form, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """The arguments in order, and the generics that were given by name."""
-        signature = self._cache.signature
+        signature = form.kernel.signature
         names = signature.names
         if len(arguments) > len(names):
             generics = ", ".join(f"{each.name}=..." for each in signature.generics)
@@ -77,10 +97,51 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
             )
-        return tuple(given[name] for name in names), self._cache.generics(None, named)
+        return tuple(given[name] for name in names), form.kernel.generics(None, named)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "__dict__":  # IPython's autoreload sets every attribute of a function on what has taken its place
+            object.__setattr__(self, name, value)
+
+    @property
+    def __code__(self) -> types.CodeType:
+        """The function's. The next launch takes what is put in its place, as reloading does."""
+        return self._function.__code__
+
+    @__code__.setter
+    def __code__(self, code: types.CodeType) -> None:
+        self._function.__code__ = code
+
+    @property
+    def __defaults__(self) -> tuple[Any, ...] | None:
+        """The function's."""
+        return self._function.__defaults__
+
+    @__defaults__.setter
+    def __defaults__(self, defaults: tuple[Any, ...] | None) -> None:
+        self._function.__defaults__ = defaults
+
+    @property
+    def __kwdefaults__(self) -> dict[str, Any] | None:
+        """The function's: what generics are where nobody says."""
+        return self._function.__kwdefaults__
+
+    @__kwdefaults__.setter
+    def __kwdefaults__(self, defaults: dict[str, Any] | None) -> None:
+        self._function.__kwdefaults__ = defaults
+
+    @property
+    def __closure__(self) -> tuple[types.CellType, ...] | None:
+        """The function's."""
+        return self._function.__closure__
+
+    def become(self, other: Kernel) -> None:
+        """Be what `other` is from the next launch on, as a module's kernel that was defined anew."""
+        self._function, self._declared, self._options = other._function, other._declared, other._options
+        self._renew()
 
     def __getitem__(self, grid: object) -> NoReturn:
-        name = self._cache.signature.name
+        name = self._form.name
         raise TypeError(
             f"{name}[...]: a launch gets its grid from the partitions that it writes, as in "
             f"{name}(y.partition((64, 64)), ...), or from .grid(...), as in {name}(...).grid({grid!r})"
@@ -114,26 +175,41 @@ class Kernel:
             >>> "mul(" in double.inspect(y.partition((64,)), stage="ir")
             True
         """
-        given, generics = self._taken(arguments, named)
-        return inspected(self._form, given, generics, self._options, stage, arch)
+        form = self._current()
+        given, generics = self._taken(form, arguments, named)
+        return inspected(form, given, generics, self._options, stage, arch)
 
     @property
     def cache(self) -> KernelCache:
         """Its source, its signature, and what was compiled of it."""
-        return self._cache
+        return self._current().kernel
 
     @property
     def specializations(self) -> int:
         """How many specializations are in memory."""
-        return len(self._cache)
+        return len(self._form.kernel)
 
     def __reduce__(self) -> str:
         return self.__qualname__  # what is pickled of a kernel is its name, as of a function
 
     def __repr__(self) -> str:
-        signature = self._cache.signature
+        signature = self.cache.signature
         generics = ", ".join(generic.name for generic in signature.generics)
         return f"<kernel {signature.name}({', '.join(signature.names)}{'; ' + generics if generics else ''})>"
+
+
+def _are_kernels(old: object, new: object) -> bool:
+    return isinstance(old, Kernel) and isinstance(new, Kernel)
+
+
+_RULE = _are_kernels, Kernel.become
+
+
+def _join_autoreload() -> None:
+    """Let IPython's autoreload replace kernels that were imported by name, as it does functions."""
+    rules: list[object] | None = getattr(sys.modules.get("IPython.extensions.autoreload"), "UPDATE_RULES", None)
+    if rules is not None and _RULE not in rules:
+        rules.append(_RULE)
 
 
 def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:

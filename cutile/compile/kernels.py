@@ -13,7 +13,7 @@ from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
 from cutile.compile.specialize import Specialization, generic_values, specialize
 from cutile.frontend.signature import read_signature, refuse_pointers
-from cutile.frontend.source import take_source
+from cutile.frontend.source import as_it_is, take_source
 
 if TYPE_CHECKING:
     from cutile.interpreter.run import Interpreted
@@ -91,7 +91,8 @@ class Plan:
 
     def is_compiled(self, target: Target) -> bool:
         """Whether a launch for this target would not have to compile."""
-        return target in self._compiled
+        found = self._compiled.peek(target)
+        return found is not None and found.program.captures.unchanged()
 
     def render(self, target: Target, stage: str) -> str:
         """The text of one stage of the compilation."""
@@ -105,7 +106,7 @@ class KernelCache:
     """One kernel: its source as it was when decorated, its signature, its specializations.
 
     Args:
-        function: the Python function.
+        function: the Python function. A copy is kept, whose code stays as it is.
         declared: what `@entry` says of it.
 
     Attributes:
@@ -117,10 +118,10 @@ class KernelCache:
     """
 
     def __init__(self, function: Callable[..., Any], declared: Declared = DEFAULT_DECLARED) -> None:
-        self.function = function
         self.declared = declared
         self.source = take_source(function)
         self.signature = read_signature(function, self.source)
+        self.function = as_it_is(function)
         if not declared.unsafe:
             refuse_pointers(self.signature)
         declaring = tuple(each.extents is not None for each in self.signature.parameters)

@@ -57,9 +57,10 @@ class SingleFlight(Generic[V]):
         found.set_result(value)
         return value
 
-    def __contains__(self, key: Hashable) -> bool:
+    def peek(self, key: Hashable) -> V | None:
+        """The value of `key`, if it has been computed."""
         found = self._entries.get(key)
-        return found is not None and found.done()
+        return found.result() if found is not None and found.done() and found.exception() is None else None
 
     def forget(self, key: Hashable) -> None:
         """Drop a key."""

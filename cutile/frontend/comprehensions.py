@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cutile.frontend.assign import assign
@@ -16,18 +16,37 @@ MAX_ITEMS = 1 << 16
 
 
 def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:
-    """`[f(x) for x in items if test(x)]`, as a tuple. Its variables are its own."""
+    """`[f(x) for x in items if test(x)]`, as a tuple. Its variables are its own, also for functions made in it."""
     first = frame.evaluate(node.generators[0].iter)  # this one sees the variables outside
-    own = assigned([each.target for each in node.generators])
-    before = {name: frame.variables.pop(name) for name in own if name in frame.variables}
+    targets = [each.target for each in node.generators]
+    if isinstance(node, ast.GeneratorExp):
+        _refuse_late(frame, node, set(assigned(targets)))
+    inner = frame.within(node, targets)
     items: list[Any] = []
-    try:
-        _generate(frame, node, node.generators, items, first)
-    finally:
-        for name in own:
-            frame.variables.pop(name, None)
-        frame.variables.update(before)
+    _generate(inner, node, node.generators, items, first)
     return tuple(items)
+
+
+def _refuse_late(frame: Frame, node: ast.GeneratorExp, own: set[str]) -> None:
+    """Refuse functions that read a generator's variable: what it is then depends on when they are called."""
+    for function in _items_that_are_functions(node.elt):
+        bound = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+        for each in ast.walk(function.body):
+            if isinstance(each, ast.Name) and each.id in own - bound:
+                frame.syntax_error(
+                    each,
+                    f"this function reads {each.id!r}, which is another item whenever the generator has gone on",
+                    f"Let it keep its own: lambda ..., {each.id}={each.id}: ...; or write a list, [...].",
+                )
+
+
+def _items_that_are_functions(node: ast.expr) -> Iterator[ast.Lambda]:
+    if isinstance(node, ast.Lambda):
+        yield node
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List) else []
+    parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else parts
+    for each in parts:
+        yield from _items_that_are_functions(each)
 
 
 def _generate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cutile.errors import KernelNameError
@@ -15,7 +15,7 @@ from cutile.frontend.branches import if_expression
 from cutile.frontend.closures import lambda_expression
 from cutile.frontend.comprehensions import comprehension
 from cutile.frontend.debug import f_string
-from cutile.frontend.frame import Frame
+from cutile.frontend.frame import Frame, Scope
 from cutile.frontend.invoke import invoke
 from cutile.frontend.logic import compare, logical
 from cutile.frontend.names import compile_time
@@ -27,6 +27,7 @@ from cutile.frontend.syntax import refuse
 from cutile.frontend.tensors import extent
 from cutile.frontend.values import (
     IndexComponent,
+    Keywords,
     MappedRef,
     Method,
     MutRef,
@@ -101,7 +102,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
             raise KernelNameError(
                 f"module {owner.__name__!r} has no {name!r}", frame.locate(node), elsewhere.in_module(owner, name)
             )
-        return getattr(owner, name)
+        return compile_time(frame.captures.attribute(owner, name), f"{owner.__name__}.{name}", frame.captures)
     if is_tile(owner) or isinstance(owner, TensorRef | MutRef | MappedRef | PartitionRef | PointerRef):
         return _fact(frame, owner, name, node)
     if isinstance(owner, PartitionIndex) and (PartitionIndex, name) in METHODS:
@@ -113,7 +114,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if isinstance(owner, tuple | Record):
         return attribute(frame, owner, name, node)
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
-        return compile_time(getattr(owner, name), f"{owner!r}.{name}")
+        return compile_time(frame.captures.attribute(owner, name), f"{owner!r}.{name}", frame.captures)
     if isinstance(owner, type) and issubclass(owner, enum.Enum) and not name.startswith("_"):
         frame.type_error(f"{owner.__name__} has no {name!r}", node, elsewhere.among(name, owner.__members__))
     frame.type_error(
@@ -209,12 +210,18 @@ def _in_place_of_brackets(owner: Any) -> str:
         return "x.load_tile(shape, index) loads a tile, ct.gather(x, index) single elements."
     if isinstance(owner, MutRef):
         return "y.load() loads the block's own tile, ct.gather(y, index) single elements."
+    if isinstance(owner, Keywords):
+        return "A kernel has no dicts: name each keyword parameter that is used, and pass the others on as **keywords."
     return "Load a tile first."
 
 
 def _walrus(frame: Frame, node: ast.NamedExpr) -> Any:
     value = evaluate(frame, node.value)
-    assign(frame, node.target, value)
+    home = frame.home if isinstance(frame, Scope) else frame
+    if home.dynamic_depth != frame.dynamic_depth:
+        remedy = "Assign on a line of its own, before."
+        frame.syntax_error(node, "an assignment (:=) under a condition within a comprehension is not compiled", remedy)
+    assign(home, node.target, value)
     return value
 
 
@@ -232,10 +239,19 @@ def _call(frame: Frame, node: ast.Call) -> Any:
             args.append(evaluate(frame, each))
     kwargs: dict[str, Any] = {}
     for each in node.keywords:
-        if each.arg is None:
-            refuse(frame, each.value, "**kwargs in a call", "Write the keywords out: a kernel has no dicts.")
-        kwargs[each.arg] = evaluate(frame, each.value)
+        given = _keywords(frame, each.value) if each.arg is None else {each.arg: evaluate(frame, each.value)}
+        if twice := kwargs.keys() & given.keys():
+            frame.type_error(f"the keyword {min(twice)!r} is given twice", each.value, "Leave one of the two out.")
+        kwargs.update(given)
     return invoke(frame, function, args, kwargs, node)
+
+
+def _keywords(frame: Frame, node: ast.expr) -> Mapping[str, Any]:
+    """`**keywords` in a call: those that a function took as such are passed on."""
+    value = evaluate(frame, node) if isinstance(node, ast.Name) else None
+    if not isinstance(value, Keywords):
+        refuse(frame, node, "**kwargs in a call", "Write the keywords out: a kernel has no dicts.")
+    return value.items
 
 
 _VISITORS: dict[type[ast.expr], Callable[[Frame, Any], Any]] = {

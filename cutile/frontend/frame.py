@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
+from cutile.frontend.captures import MISSING, Captures
 from cutile.frontend.flow import Flow
-from cutile.frontend.names import MISSING, Captures, compile_time, lookup
+from cutile.frontend.names import compile_time
 from cutile.frontend.report import Report, Suppressed
 from cutile.frontend.scan import assigned
 from cutile.frontend.source import FunctionSource
@@ -106,6 +107,20 @@ class Frame:
     is_entry: bool = False
     node: ast.AST = field(default_factory=ast.Pass)
 
+    def within(self, node: ast.AST, targets: Sequence[ast.expr]) -> Frame:
+        """The scope of a comprehension: `targets` are its own variables, all others are this frame's."""
+        return Scope(
+            function=self.function,
+            source=self.source,
+            body=[ast.copy_location(ast.Expr(value=each), each) for each in targets],
+            compilation=self.compilation,
+            caller=self.caller,
+            outer=self,
+            active=self.active,
+            dynamic_depth=self.dynamic_depth,
+            node=node,
+        )
+
     @functools.cached_property
     def own(self) -> dict[str, ast.AST]:
         """The names that the function assigns: they are its own, whatever a global of that name may be."""
@@ -118,7 +133,7 @@ class Frame:
 
     @property
     def captures(self) -> Captures:
-        """The outside names that were read."""
+        """What was read from outside."""
         return self.compilation.captures
 
     @property
@@ -241,18 +256,20 @@ class Frame:
             self._refuse(node, value)
         if value is not MISSING:
             return value
-        if name in self.own:
-            raise KernelNameError(
-                f"{name!r} is used before it is assigned",
-                self.locate(node),
-                f"Give {name!r} a value before.",
-                (("it is assigned here", self.locate(self.own[name])),),
-            )
-        found = lookup(self.function, name)
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.own:
+                raise KernelNameError(
+                    f"{name!r} is used before it is assigned",
+                    self.locate(node),
+                    f"Give {name!r} a value before.",
+                    (("it is assigned here", frame.locate(frame.own[name])),),
+                )
+            frame = frame.outer
+        found = self.captures.name(self.function, name)
         if found is MISSING:
             raise KernelNameError(f"name {name!r} is not defined", self.locate(node), self._suggest(name))
-        self.captures.record(self.function, name, found)
-        return compile_time(found, name)
+        return compile_time(found, name, self.captures)
 
     def _refuse(self, node: ast.Name, value: Undefined) -> NoReturn:
         if value.late is not None:
@@ -281,3 +298,14 @@ class Frame:
         scope: dict[str, Any] = self.function.__globals__  # type: ignore[attr-defined]
         near = difflib.get_close_matches(name, [*self.variables, *scope], n=1)
         return f"Did you mean {near[0]!r}?" if near else "Define it before, or import it."
+
+
+@dataclass
+class Scope(Frame):
+    """The scope of a comprehension; see `Frame.within`."""
+
+    @property
+    def home(self) -> Frame:
+        """The function around it, whose variables `:=` assigns."""
+        assert self.outer is not None, "a comprehension stands in a function"
+        return self.outer.home if isinstance(self.outer, Scope) else self.outer

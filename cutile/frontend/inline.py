@@ -6,23 +6,28 @@ import ast
 import inspect
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from cutile.errors import KernelSyntaxError
 from cutile.frontend.closures import Closure
 from cutile.frontend.frame import Frame
 from cutile.frontend.jumps import returned
+from cutile.frontend.names import compile_time
 from cutile.frontend.report import Suppressed
 from cutile.frontend.source import FunctionSource, take_source
+from cutile.frontend.values import Keywords
 
-_sources: weakref.WeakKeyDictionary[types.FunctionType, FunctionSource] = weakref.WeakKeyDictionary()
+_sources: weakref.WeakKeyDictionary[types.FunctionType, tuple[types.CodeType, FunctionSource]]
+_sources = weakref.WeakKeyDictionary()
 
 
 def source_of(function: types.FunctionType) -> FunctionSource:
-    """The source of a helper, read when it is first met."""
-    if function not in _sources:
-        _sources[function] = take_source(function)
-    return _sources[function]
+    """The source of a helper, read when its code is first met."""
+    known = _sources.get(function)
+    if known is None or known[0] is not function.__code__:
+        known = _sources[function] = (function.__code__, take_source(function, imported=True))
+    return known[1]
 
 
 def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -33,8 +38,16 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
         KernelTypeError: the arguments do not fit its signature.
     """
     _refuse_recursion(frame, function, function.__name__, node)
-    variables = _bind(frame, inspect.signature(function), function.__name__, node, args, kwargs)
+    frame.captures.read(function, "$.__code__", function.__code__)
     source = source_of(function)
+
+    def default(each: inspect.Parameter) -> Any:
+        """What the function has by default. It is a value from outside, which may be replaced."""
+        of = "$.__defaults__" if each.kind is not each.KEYWORD_ONLY else f"$.__kwdefaults__[{each.name!r}]"
+        frame.captures.read(function, of, each.default if each.kind is each.KEYWORD_ONLY else function.__defaults__)
+        return compile_time(each.default, each.name, frame.captures)
+
+    variables = _bind(frame, own_signature(function), function.__name__, node, args, kwargs, default)
     inner = Frame(
         function=function,
         source=source,
@@ -51,7 +64,7 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
 def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`inline`, for a function or lambda that was defined inside a kernel."""
     _refuse_recursion(frame, function.node, function.name, node)
-    variables = _bind(frame, function.signature, function.name, node, args, kwargs)
+    variables = _bind(frame, function.signature, function.name, node, args, kwargs, lambda each: each.default)
     home = function.frame
     inner = Frame(
         function=home.function,
@@ -76,23 +89,35 @@ def _refuse_recursion(frame: Frame, function: Any, name: str, node: ast.AST) -> 
         )
 
 
+def own_signature(function: types.FunctionType) -> inspect.Signature:
+    """What the code of a function takes, whatever it says that it wraps."""
+    own = types.FunctionType(function.__code__, {}, function.__name__, function.__defaults__, function.__closure__)
+    own.__kwdefaults__ = function.__kwdefaults__
+    return inspect.signature(own)
+
+
 def _bind(
-    frame: Frame, signature: inspect.Signature, name: str, node: ast.AST, args: list[Any], kwargs: dict[str, Any]
+    frame: Frame,
+    signature: inspect.Signature,
+    name: str,
+    node: ast.AST,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    default: Callable[[inspect.Parameter], Any],
 ) -> dict[str, Any]:
-    """The function's variables at its start."""
-    for each in signature.parameters.values():
-        if each.kind is each.VAR_KEYWORD:
-            frame.type_error(
-                f"{name}() takes **{each.name}, and a kernel has no dicts", node, "Name each keyword parameter."
-            )
+    """The function's variables at its start; `default` gives those of parameters that the call leaves out."""
     try:
-        bound = signature.bind(*args, **kwargs)
+        variables: dict[str, Any] = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
         frame.type_error(
             f"{name}(): {error}", node, f"It takes {signature.replace(return_annotation=inspect.Signature.empty)}."
         )
-    bound.apply_defaults()
-    return dict(bound.arguments)
+    for each in signature.parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            variables[each.name] = Keywords(variables.get(each.name, {}))
+        elif each.name not in variables:
+            variables[each.name] = () if each.kind is each.VAR_POSITIONAL else default(each)
+    return variables
 
 
 def _run(inner: Frame) -> Any:

@@ -16,7 +16,7 @@ from cutile.frontend.inline import inline, inline_closure
 from cutile.frontend.names import compile_time
 from cutile.frontend.records import construct
 from cutile.frontend.structure import field_names
-from cutile.frontend.values import describe, is_tile
+from cutile.frontend.values import BoundFunction, describe, is_tile
 
 _FOLDED = {each for each in vars(math).values() if callable(each)}
 """Functions of Python that are computed now, on numbers."""
@@ -42,11 +42,14 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
                 remedy or "Call it before the launch, and pass what it yields as an argument.",
             )
         return inline(frame, function, node, args, kwargs)
+    if isinstance(function, BoundFunction):
+        return invoke(frame, function.function, [function.owner, *args], kwargs, node)
     part: Any = function
-    if isinstance(part, functools.partial):
-        return invoke(frame, part.func, [*part.args, *args], {**part.keywords, **kwargs}, node)
+    if isinstance(function, functools.partial):
+        return _invoke_partial(frame, part, name, args, kwargs, node)
     if isinstance(function, types.MethodType):
-        return invoke(frame, function.__func__, [compile_time(function.__self__, name), *args], kwargs, node)
+        owner = compile_time(function.__self__, name, frame.captures)
+        return invoke(frame, function.__func__, [owner, *args], kwargs, node)
     if isinstance(function, type) and field_names(function) is not None:
         return construct(frame, function, args, kwargs, node)
     if hasattr(function, "__wrapped_kernel__"):
@@ -67,6 +70,19 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
         (f"It is a tuple: {name}[axis]." if isinstance(function, tuple) else elsewhere.for_function(function))
         or "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
     )
+
+
+def _invoke_partial(
+    frame: Frame, part: functools.partial[Any], name: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+) -> Any:
+    captures = frame.captures
+    captures.read(part.keywords, "len($)", len(part.keywords))
+    first = [compile_time(each, name, captures) for each in part.args]
+    given = {
+        key: compile_time(captures.read(part.keywords, f"$[{key!r}]", each), key, captures)
+        for key, each in part.keywords.items()
+    }
+    return invoke(frame, part.func, [*first, *args], {**given, **kwargs}, node)
 
 
 def _is_folded(function: Any) -> bool:

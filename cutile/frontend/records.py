@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
 import types
 from typing import Any
@@ -13,7 +12,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.names import compile_time
 from cutile.frontend.registry import FOLDED, method
 from cutile.frontend.structure import field_names, rebuilt
-from cutile.frontend.values import Method, Record, describe, items_of
+from cutile.frontend.values import BoundFunction, Method, Record, describe, items_of
 
 _MISSING: Any = object()
 
@@ -22,11 +21,8 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
     """`kind(...)`: a dataclass or named tuple, with its own defaults."""
     names = field_names(kind) or ()
     is_dataclass = bool(dataclasses.is_dataclass(kind))
-    if is_dataclass:
-        _refuse_code(frame, kind, node)
-    signature = inspect.signature(kind if is_dataclass else kind.__new__)
-    if not is_dataclass:  # __new__ takes the class first
-        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    _refuse_code(frame, kind, node, is_dataclass)
+    signature = _signature(frame, kind, is_dataclass)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -36,21 +32,47 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
         if name in bound.arguments:
             values.append(bound.arguments[name])
         else:
-            values.append(compile_time(_default(kind, signature, name), f"{kind.__name__}.{name}"))
+            default = _default(frame, kind, signature, name)
+            values.append(compile_time(default, f"{kind.__name__}.{name}", frame.captures))
     return Record(kind, tuple(values)) if is_dataclass else kind._make(values)
 
 
-def _default(kind: Any, signature: inspect.Signature, name: str) -> Any:
+def _signature(frame: Frame, kind: Any, is_dataclass: bool) -> inspect.Signature:
+    """What a call of the class takes. It was read from outside, as the class's fields were."""
+    maker = "__init__" if is_dataclass else "__new__"
+    function = frame.captures.read(kind, f"$.{maker}", getattr(kind, maker))
+    for part in ("__code__", "__defaults__"):
+        frame.captures.read(function, f"$.{part}", getattr(function, part))
+    if is_dataclass:
+        frame.captures.read(kind, "$.__dataclass_fields__", kind.__dataclass_fields__)
+    parameters = list(inspect.signature(function).parameters.values())
+    return inspect.Signature(parameters[1:])  # the first is the object, or the class
+
+
+def _default(frame: Frame, kind: Any, signature: inspect.Signature, name: str) -> Any:
     if bool(dataclasses.is_dataclass(kind)):
         field = next(each for each in dataclasses.fields(kind) if each.name == name)
-        if field.default_factory is not dataclasses.MISSING:
-            return field.default_factory()
+        factory = field.default_factory
+        if factory is not dataclasses.MISSING:
+            return frame.captures.read(factory, "$()", factory())
         return field.default
     return signature.parameters[name].default
 
 
-def _refuse_code(frame: Frame, kind: type, node: ast.AST) -> None:
+def _refuse_code(frame: Frame, kind: Any, node: ast.AST, is_dataclass: bool) -> None:
     """Refuse classes whose making runs code of the user's."""
+    if not is_dataclass:
+        made = getattr(kind.__new__, "__code__", None)
+        own = "__init__" if kind.__init__ is not object.__init__ else ""
+        if made is None or not made.co_filename.startswith("<string>"):  # collections makes its own from a string
+            own = "__new__"
+        if own:
+            frame.type_error(
+                f"{kind.__name__} has {own}, and a kernel makes plain named tuples only",
+                node,
+                "Compute the fields in a function that returns the named tuple.",
+            )
+        return
     own = "__post_init__" if hasattr(kind, "__post_init__") else ""
     init = kind.__dict__.get("__init__")
     if init is not None and not getattr(init, "__qualname__", "").endswith("__init__"):
@@ -77,14 +99,16 @@ def attribute(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if name == "_replace" and names and not isinstance(owner, Record):
         return Method(owner, name)
     found = inspect.getattr_static(kind, name, _MISSING)
+    if found is not _MISSING and hasattr(kind, name):
+        frame.captures.attribute(kind, name)
     if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
         return frame.invoke(found.fget, owner, node=node)
     if isinstance(found, types.FunctionType) and names:
-        return functools.partial(found, owner)
+        return BoundFunction(found, owner)
     if isinstance(found, staticmethod | classmethod):
         return getattr(kind, name)
     if found is not _MISSING and names and not callable(found):
-        return compile_time(found, name)
+        return compile_time(found, name, frame.captures)
     if isinstance(owner, tuple) and not names:
         frame.type_error(
             f"a tuple has no attribute {name!r} in a kernel",

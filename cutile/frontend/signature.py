@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from cutile.dtypes import DType, DTypeLike, is_dtype
 from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
-from cutile.frontend.names import MISSING, lookup
-from cutile.frontend.source import FunctionSource
+from cutile.frontend.captures import MISSING, lookup
+from cutile.frontend.source import FunctionSource, take_source
 from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, Tensor
 
 REQUIRED: Any = object()
+_PLAIN = "Write it as a plain `def` statement, with each parameter annotated."
 Extent = int | str | None  # a constant, a generic's name, or dynamic
 
 
@@ -84,6 +87,12 @@ class _Reader:
     def read(self) -> Signature:
         tree = self._source.tree
         arguments = tree.args
+        if self._function.__code__.co_name == "<lambda>":  # type: ignore[attr-defined]
+            place = self._source.locate(tree)
+            raise KernelSyntaxError("a kernel is a lambda, whose parameters cannot be annotated", place, _PLAIN)
+        wrapped = getattr(self._function, "__wrapped__", None)
+        if wrapped is not None and (arguments.vararg is not None or arguments.kwarg is not None):
+            raise self._decorated(wrapped)
         for refused, what in ((arguments.vararg, "*args"), (arguments.kwarg, "**kwargs")):
             if refused is not None:
                 raise self._syntax(refused, f"{what} in a kernel's signature", "Name each parameter.")
@@ -103,6 +112,22 @@ class _Reader:
     def _syntax(self, node: ast.AST, what: str, remedy: str) -> KernelSyntaxError:
         return KernelSyntaxError(f"kernel {self._source.name!r}: {what}", self._source.locate(node), remedy)
 
+    def _decorated(self, wrapped: Any) -> KernelSyntaxError:
+        """A decorator between `@entry` and the function."""
+        name, place, what = self._source.name, self._source.locate(self._source.tree), "a decorator"
+        with suppress(KernelSyntaxError):
+            inner = take_source(inspect.unwrap(wrapped))
+            place = inner.locate(inner.tree)
+            if inner.tree.decorator_list:
+                node = inner.tree.decorator_list[-1]
+                place, what = inner.locate(node), f"@{ast.unparse(node)}"
+        return KernelSyntaxError(
+            f"kernel {name!r} is wrapped by {what}, and takes whatever that passes on: the kernel's parameters are not "
+            "its own",
+            place,
+            "Put @entry directly above `def`; decorate the helpers that it calls, or what launches it.",
+        )
+
     def _type_parameter(self, node: Any) -> None:
         bound = self._resolve(node.bound) if getattr(node, "bound", None) is not None else None
         default = getattr(node, "default_value", None)
@@ -111,8 +136,9 @@ class _Reader:
     def _keyword(self, node: ast.arg, default: ast.expr | None) -> None:
         if node.annotation is None:
             raise self._syntax(node, f"generic {node.arg!r} has no annotation", f"Write `{node.arg}: Const`.")
-        value = REQUIRED if default is None else self._constant(default)
-        self._add_generic(node, node.arg, self._resolve(node.annotation), value)
+        bound = self._resolve(node.annotation)
+        defaults: dict[str, Any] = getattr(self._function, "__kwdefaults__", None) or {}
+        self._add_generic(node, node.arg, bound, REQUIRED if default is None else defaults.get(node.arg, REQUIRED))
 
     def _constant(self, node: ast.expr) -> Any:
         """The default of a generic."""
@@ -136,6 +162,13 @@ class _Reader:
 
     def _parameter(self, node: ast.arg) -> Parameter:
         place = self._source.locate(node)
+        if node.annotation is None and node.arg in ("self", "cls"):
+            raise KernelTypeError(
+                f"kernel {self._source.name!r} is a method: it takes {node.arg!r}, which no launch can pass",
+                place,
+                "Write it as a plain `def` outside of the class, and pass what it needs of the object as arguments or "
+                "generics.",
+            )
         if node.annotation is None:
             raise KernelTypeError(
                 f"kernel {self._source.name!r}: parameter {node.arg!r} has no annotation",

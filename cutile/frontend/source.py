@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 import textwrap
 import tokenize
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutile.errors import KernelSyntaxError, Location
+from cutile.frontend.definition import Lines, is_defined, is_rewritten, lines_of, matching_lines
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,49 @@ class FunctionSource:
         return Location(self.file, line, start, stop, text, self.name, caller)
 
 
-def take_source(function: Callable[..., Any]) -> FunctionSource:
+def take_source(function: Callable[..., Any], *, imported: bool = False) -> FunctionSource:
     """Read the source of `function` now: from its file, a notebook cell, or `linecache`.
 
+    Args:
+        function: the function.
+        imported: whether its file may have been edited since Python read it: the text must be that of the code.
+
     Raises:
-        KernelSyntaxError: there is no source text, or it is not a plain `def`.
+        KernelSyntaxError: there is no source text, it is not a plain `def`, or not what Python runs.
     """
     name = getattr(function, "__name__", repr(function))
     if hasattr(function, "__wrapped_kernel__") or isinstance(function, type):
         what = "a class" if isinstance(function, type) else "a kernel already"
         raise KernelSyntaxError(f"kernel {name!r} is {what}", remedy="Decorate a plain `def` statement, once.")
-    code = getattr(function, "__code__", None)
-    if name == "<lambda>" and code is not None:
+    if isinstance(function, types.MethodType):
+        method = take_source(function.__func__)
+        raise KernelSyntaxError(
+            f"kernel {name!r} is a method of {type(function.__self__).__name__!r}, which takes an object besides",
+            method.locate(method.tree),
+            "Write it as a plain `def` outside of the class, and pass what it needs as arguments or generics.",
+        )
+    code: types.CodeType | None = getattr(function, "__code__", None)
+    if code is None:
+        raise KernelSyntaxError(
+            f"kernel {name!r} is a {type(function).__name__}, and no Python function",
+            remedy="Decorate a plain `def` statement. @staticmethod and its like stand above @entry.",
+        )
+    if code.co_name == "<lambda>":
         return _take_lambda(code)
-    try:
-        lines, first_line = inspect.getsourcelines(function)
-    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # the last two: text of something else
-        raise _missing(name, code.co_filename if code else "?") from None
+    lines = _lines(name, code, imported)
+    tree, margin = _parse(name, lines[0])
+    if isinstance(tree, ast.AsyncFunctionDef):
+        raise KernelSyntaxError(f"kernel {name!r} is an async function", remedy="Write it as a plain `def` statement.")
+    if not isinstance(tree, ast.FunctionDef):
+        raise _missing(name, code.co_filename)
+    first_line = lines[1]
+    numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines[0])}
+    linecache.getlines(code.co_filename)  # keep the text for tracebacks, whatever happens to the file
+    return FunctionSource(name, code.co_filename, numbered, tree, margin, first_line)
+
+
+def _parse(name: str, lines: Sequence[str]) -> tuple[ast.stmt | None, int]:
+    """The only statement in some lines, if it is one, and how far they are indented."""
     text = textwrap.dedent("".join(lines))
     margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     try:
@@ -73,16 +99,44 @@ def take_source(function: Callable[..., Any]) -> FunctionSource:
             f"kernel {name!r}: its source text cannot be read on its own: {error}",
             remedy="Write it as a plain `def` statement.",
         ) from error
-    tree = body[0] if len(body) == 1 else None
-    if isinstance(tree, ast.AsyncFunctionDef):
-        raise KernelSyntaxError(f"kernel {name!r} is an async function", remedy="Write it as a plain `def` statement.")
-    if not isinstance(tree, ast.FunctionDef) or tree.name != name:
-        # Python found some text under the file name that the function says, but not this function's.
-        raise _missing(name, code.co_filename if code else "?")
-    file = code.co_filename if code else "<unknown>"
-    numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines)}
-    linecache.getlines(file)  # keep the text for tracebacks, whatever happens to the file
-    return FunctionSource(name, file, numbered, tree, margin, first_line)
+    return body[0] if len(body) == 1 else None, margin
+
+
+def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
+    """The lines of a function: where its code says, or where they stand in the file by now."""
+    wrong: KernelSyntaxError | None = None
+    try:
+        lines: Lines | None = lines_of(code)  # not of the function, which may say that it wraps another
+        tree, _ = _parse(name, lines[0])
+        if not isinstance(tree, ast.AsyncFunctionDef) and getattr(tree, "name", None) != code.co_name:
+            lines = None  # the text of something else
+    except KernelSyntaxError as error:
+        lines, wrong = None, error
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # the last two: text of something else
+        lines = None
+    if lines is not None and not imported:
+        return lines
+    found = matching_lines(code)
+    if found is not None:
+        return found
+    if (lines is None and is_defined(code)) or (lines is not None and not is_rewritten(code, lines)):
+        raise KernelSyntaxError(
+            f"the text of {name!r} in {code.co_filename!r} is not that of the function that Python runs: the file was "
+            "edited since it was imported",
+            remedy="Import it again (importlib.reload), or start Python anew.",
+        )
+    if lines is None:
+        raise wrong or _missing(name, code.co_filename)
+    return lines
+
+
+def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
+    """A copy of a function, with the same names around it, which keeps its code and its defaults."""
+    given: Any = function
+    made = types.FunctionType(given.__code__, given.__globals__, given.__name__, given.__defaults__, given.__closure__)
+    made.__kwdefaults__ = None if given.__kwdefaults__ is None else dict(given.__kwdefaults__)
+    made.__qualname__, made.__module__, made.__doc__ = given.__qualname__, given.__module__, given.__doc__
+    return made
 
 
 def _take_lambda(code: types.CodeType) -> FunctionSource:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -110,6 +111,21 @@ class Method:
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class BoundFunction:
+    """A method of a dataclass or named tuple: a plain function, and the object that is its first argument."""
+
+    function: types.FunctionType
+    owner: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Keywords:
+    """What a function's `**keywords` took. It may be passed on as `**keywords`; a kernel has no other dicts."""
+
+    items: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Range:
     """`range(...)` with at least one bound known only when the kernel runs, or to be kept as a loop."""
@@ -191,6 +207,10 @@ def describe(value: Any) -> str:
         return "token"
     if isinstance(value, Method):
         return f"method {value.name!r}"
+    if isinstance(value, BoundFunction):
+        return f"method {value.function.__name__!r}"
+    if isinstance(value, Keywords):
+        return f"keywords ({', '.join(value.items) or 'none'})"
     if isinstance(value, Undefined):
         return "undefined variable"
     if isinstance(value, Record):

@@ -11,10 +11,10 @@ from cutile.backend.interface import Grid, Parameter
 from cutile.backend.reference.memory import bind_parameters
 from cutile.dtypes import DTypeLike
 from cutile.frontend.build import NO_POINTERS, parameter
+from cutile.frontend.captures import Captures
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation
 from cutile.frontend.invoke import invoke
-from cutile.frontend.names import Captures
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.interpreter.eager import Array, EagerBuilder, EagerValue

@@ -33,6 +33,7 @@ class Form:
 
     Attributes:
         kernel: its specializations.
+        code, defaults: the function's code and keyword defaults, as they were read.
         name: the kernel's.
         arity: how many arguments it takes.
         yields: makes the named tuple that a launch yields, of all its arguments.
@@ -40,12 +41,13 @@ class Form:
             settle, or raw pointers.
     """
 
-    __slots__ = ("_outputs", "_tensors", "arity", "kernel", "name", "recognize", "yields")
+    __slots__ = ("_outputs", "_tensors", "arity", "code", "defaults", "kernel", "name", "recognize", "yields")
 
     def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
         signature = kernel.signature
         named = [(_Named(position, each.name), each.kind) for position, each in enumerate(signature.parameters)]
         self.kernel = kernel
+        self.code, self.defaults = kernel.function.__code__, kernel.function.__kwdefaults__
         self.name = signature.name
         self.arity = len(named)
         self.yields = _maker(result, mapped=any(each.mapped for each in signature.parameters))

@@ -303,7 +303,7 @@ class KernelOp(DeviceOp[Any]):
         plan, grid = self._plan, self._grid
         if plan is not None and grid is not None and self._backend is None and not self._lazy:
             ready: Ready | None = plan.memo.get(device)
-            if ready is not None and ready.compiles_nothing(self._checked, grid):
+            if ready is not None and ready.unchanged() and ready.compiles_nothing(self._checked, grid):
                 return ()
         return self._find_preparations(device)
 

@@ -63,7 +63,8 @@ class Ready:
         if division is None:
             return True
         pieces = division.pieces(checked, grid)
-        return pieces == 1 or pieces in self._divided
+        divided = self._divided.get(pieces)
+        return pieces == 1 or (divided is not None and divided.unchanged())
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
         """Enqueue a launch of any kernel."""

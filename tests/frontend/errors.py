@@ -218,7 +218,14 @@ BODIES: dict[str, str] = {
     "is_of_tiles": "t = y.load() is y",
     "string_arithmetic": "t = 'a' - 1",
     # functions
-    "function_with_keywords": "def f(t, **rest):\n    return t\ny.store(f(y.load()))",
+    "function_with_keywords": "def f(t, **rest):\n    return t * rest['scale']\ny.store(f(y.load(), scale=2))",
+    "keyword_given_twice": "def f(t, **rest):\n    return g(t, b=1, **rest)\ndef g(t, b):\n    return t * b\n"
+    "y.store(f(y.load(), b=2))",
+    "generator_of_lambdas": "fs = tuple(lambda t: t * j for j in (1, 2))\ny.store(fs[0](y.load()))",
+    "lambda_before_its_variable": "f = lambda t: t * later\ny.store(f(y.load()))\nlater = 2",
+    "conditional_walrus_in_a_comprehension": "items = [(z := k) if n > k else 0 for k in (1,)]\n"
+    "y.store(items[0] * y.load())",
+    "named_tuple_with_code": "y.store(y.load() * Checked(1.0).total)",
     "decorated_function": "@half\ndef f(t):\n    return t",
     "lambda_arguments": "f = lambda t: t\ny.store(f(1, 2))",
     "keywords_in_a_call": "y.store(half(**y))",
@@ -320,6 +327,12 @@ def forever(t):
 """
 
 SIGNATURES: dict[str, str] = {
+    "lambda": "kernel = lambda y: y.store(1.0)",
+    "method": "class Model:\n    def kernel(self, y: Mut):\n        y.store(1.0)\nkernel = Model.kernel",
+    "bound_method": "class Model:\n    def kernel(self, y: Mut):\n        y.store(1.0)\nkernel = Model().kernel",
+    "above_a_decorator": "import functools\ndef traced(function):\n    @functools.wraps(function)\n"
+    "    def wrapper(*args):\n        return function(*args)\n    return wrapper\n"
+    "@traced\ndef kernel(y: Mut):\n    y.store(1.0)",
     "no_annotation": "def kernel(y: Mut, x):\n    y.store(y.load())",
     "unknown_annotation": "def kernel(y: Mut, x: Tensr):\n    y.store(y.load())",
     "annotation_of_another_kind": "def kernel(y: Mut, x: dict):\n    y.store(y.load())",

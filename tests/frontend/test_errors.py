@@ -4,7 +4,7 @@ import linecache
 import re
 import sys
 import textwrap
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
@@ -21,6 +21,13 @@ from tests.support.kernels import define
 from tests.support.programs import mut, scalar, tensor
 
 
+class Checked(NamedTuple("Checked", [("total", float)])):
+    """A named tuple whose making runs code."""
+
+    def __new__(cls, total: float) -> Self:
+        return super().__new__(cls, total + 1)
+
+
 def message_of(error: KernelError) -> str:
     return re.sub(r"<kernel \d+>", "<kernel>", f"{type(error).__name__}: {error}")
 
@@ -34,9 +41,8 @@ def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
 
 def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
-    function = define(
-        HELPERS + HEAD + textwrap.indent(body, "    ") + "\n", table=np.zeros(3), api=api, __name__=__name__
-    )
+    text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
+    function = define(text, table=np.zeros(3), api=api, Checked=Checked, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}

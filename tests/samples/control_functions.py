@@ -156,6 +156,35 @@ def f(x, n, m):
     return x * LIMIT + PAIR[1] + math.gcd(12, 18) + int(math.log2(64))
 """,
     ),
+    "decorated_helper": Sample(
+        """\
+import functools
+
+def tripled(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return 3 * function(*args, **kwargs)
+    return wrapper
+
+@tripled
+def g(x, offset=1):
+    return x + offset
+
+def f(x, n, m):
+    return g(x) + g(x, offset=m)
+""",
+    ),
+    "functions_of_a_comprehension": Sample(
+        """\
+k = 100
+
+def f(x, n, m):
+    scaled = [lambda t: t * k for k in (2, 3)]
+    fixed = [lambda t, k=k: t * k for k in (2, 3)]
+    pairs = [lambda t: t + a + b for a in (1, 2) for b in (a, 5)]
+    return scaled[0](x) + fixed[0](n) + pairs[1](m) + k
+""",
+    ),
     # values made of values
     "dataclass": Sample(
         """\

@@ -1,0 +1,150 @@
+"""What a compilation read from Python, and whether it all still means the same: names, attributes, code, defaults."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cutile.frontend.values import items_of
+
+MISSING: Any = object()
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Read:
+    """One thing that was read, as an expression of one object.
+
+    Attributes:
+        owner: the object: a module's variables, a module, a class, a function, a cell, ...
+        expression: how it was read, with `$` for the object: `$.name`, `$['key']`, `$()`.
+        value: what that was.
+    """
+
+    owner: Any
+    expression: str
+    value: Any
+
+    def of(self, owner: str) -> str:
+        """The expression, with a name for the object."""
+        return self.expression.replace("$", owner)
+
+    def unchanged(self) -> bool:
+        """Whether it still is what was compiled in."""
+        try:
+            return same(eval(self.of("owner"), {"owner": self.owner}), self.value)
+        except Exception:
+            return False
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether a kernel that holds one is the kernel that holds the other."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, bool | int | str):
+        return bool(a == b)
+    if isinstance(a, float | np.generic):  # by their text: -0.0 is not 0.0, and nan is nan
+        return repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(a, tuple):
+        x, y = items_of(a), items_of(b)  # pyright: ignore[reportUnknownArgumentType]
+        return len(x) == len(y) and all(map(same, x, y))
+    if isinstance(a, types.MethodType):
+        return a.__func__ is b.__func__ and same(a.__self__, b.__self__)
+    if is_frozen(a):
+        return all(same(getattr(a, each.name), getattr(b, each.name)) for each in dataclasses.fields(a))
+    return False
+
+
+def is_frozen(value: Any) -> bool:
+    """Whether it is an instance of a dataclass that cannot change."""
+    parameters: Any = getattr(value, "__dataclass_params__", None)
+    return not isinstance(value, type) and parameters is not None and parameters.frozen
+
+
+@dataclass
+class Captures:
+    """Everything from outside the kernel that a compilation read."""
+
+    found: dict[tuple[int, str], Read] = field(default_factory=dict[tuple[int, str], Read])
+
+    def read(self, owner: Any, expression: str, value: Any) -> Any:
+        """Remember what was read; see `Read`. Returns the value."""
+        self.found.setdefault((id(owner), expression), Read(owner, expression, value))
+        return value
+
+    def name(self, function: Callable[..., Any], name: str) -> Any:
+        """What a name means in the scope around a function; MISSING if nothing."""
+        code: types.CodeType = function.__code__  # type: ignore[attr-defined]
+        scope: dict[str, Any] = function.__globals__  # type: ignore[attr-defined]
+        found = lookup(function, name)
+        if found is MISSING:
+            return found
+        if name in code.co_freevars:
+            cell: Any = function.__closure__[code.co_freevars.index(name)]  # type: ignore[attr-defined]
+            return self.read(cell, "$.cell_contents", found)
+        if name in scope:
+            return self.read(scope, f"$[{name!r}]", found)
+        self.read(scope, f"({name!r} in $)", False)
+        return self.read(builtins, f"$.{name}", found)
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """`owner.name`, of a module, a class, or an object. What the language itself consists of does not change."""
+        found = getattr(owner, name)
+        home: str = getattr(owner, "__name__" if isinstance(owner, types.ModuleType) else "__module__", None) or ""
+        if home.partition(".")[0] != _PACKAGE:
+            bound = isinstance(found, types.MethodType)  # a new object each time; the function is always the same
+            self.read(owner, f"$.{name}.__func__" if bound else f"$.{name}", found.__func__ if bound else found)
+        return found
+
+    def unchanged(self) -> bool:
+        """Whether everything still is what it was."""
+        return all(each.unchanged() for each in list(self.found.values()))
+
+    def watch(self) -> Callable[[], bool]:
+        """`unchanged` as one function that is quick where nothing was assigned anew: for `S`, `m.T` and a helper
+
+        def same():
+            try:
+                return o0['S'] is v0 and o0['m'] is v1 and o1.T is v2 and o2.__code__ is v3 or unchanged()
+            except Exception:
+                return unchanged()
+        """
+        reads = list(self.found.values())
+        owners = list({id(each.owner): each.owner for each in reads}.values())
+        places = {id(owner): place for place, owner in enumerate(owners)}
+        names: dict[str, Any] = {"unchanged": self.unchanged}
+        names |= {f"o{i}": owner for i, owner in enumerate(owners)}
+        names |= {f"v{i}": each.value for i, each in enumerate(reads)}
+        tests = [f"{each.of(f'o{places[id(each.owner)]}')} is v{i}" for i, each in enumerate(reads)]
+        lines = [
+            "def same():",
+            "    try:",
+            f"        return {' and '.join(tests) or 'True'} or unchanged()",
+            "    except Exception:",
+            "        return unchanged()",
+        ]
+        exec("\n".join(lines), names)
+        return names["same"]
+
+
+def lookup(function: Callable[..., Any], name: str) -> Any:
+    """What `name` means in the scope around `function`; MISSING if nothing."""
+    code: types.CodeType = function.__code__  # type: ignore[attr-defined]
+    if name in code.co_freevars:
+        cell: Any = function.__closure__[code.co_freevars.index(name)]  # type: ignore[attr-defined]
+        try:
+            return cell.cell_contents  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        except ValueError:
+            return MISSING
+    scope: dict[str, Any] = function.__globals__  # type: ignore[attr-defined]
+    if name in scope:
+        return scope[name]
+    return getattr(builtins, name, MISSING)

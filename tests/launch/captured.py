@@ -1,0 +1,201 @@
+"""Everything that a kernel can read from Python, as data: how it is defined, how it is read, how it is changed.
+
+An expression has the same value in Python as in a kernel, so that Python says what a launch has to see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One kind of captured state.
+
+    Attributes:
+        definitions: what stands in the module.
+        expression: a number that depends on it.
+        change: a statement that changes it; `n` is a number that is another one each time.
+    """
+
+    definitions: str
+    expression: str
+    change: str
+
+
+_CONFIG = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class {0}:
+    size: int = 1
+    @property
+    def twice(self):
+        return 2 * self.size
+    def plus(self, other):
+        return self.size + other
+    @classmethod
+    def of_class(cls):
+        return 1
+    @staticmethod
+    def of_none():
+        return 1
+{1} = {0}()
+"""
+
+
+def _record(name: str) -> str:
+    return _CONFIG.format(f"Config_{name}", f"CONFIG_{name}")
+
+
+def _code(value: str = "n", parameters: str = "") -> str:
+    """The code of another function, which has the text of a file."""
+    return f"text_function('def other({parameters}):\\n    return ' + repr({value}) + '\\n').__code__"
+
+
+CAPTURED: dict[str, Captured] = {
+    "global": Captured("NUMBER = 1", "NUMBER", "NUMBER = n"),
+    "global_tuple": Captured("SIZES = (1, (2, 3))", "SIZES[1][0]", "SIZES = (1, (n, 3))"),
+    "global_deleted": Captured(
+        "def kept(x):\n    return 5\nabs = kept",
+        "abs(-2)",
+        "if 'abs' in globals():\n    del abs\nelse:\n    abs = kept",
+    ),
+    "builtin_hidden": Captured("", "max(1, 2)", "max = text_function(f'def m(a, b):\\n    return {n}\\n')"),
+    "module_attribute": Captured("m = types.ModuleType('m')\nm.SIZE = 1", "m.SIZE", "m.SIZE = n"),
+    "module_of_module": Captured(
+        "o = types.ModuleType('o')\no.inner = types.ModuleType('i')\no.inner.SIZE = 1",
+        "o.inner.SIZE",
+        "o.inner.SIZE = n",
+    ),
+    "module_replaced": Captured(
+        "q = types.ModuleType('q')\nq.inner = types.ModuleType('i')\nq.inner.SIZE = 1",
+        "q.inner.SIZE",
+        "q.inner = types.ModuleType('i')\nq.inner.SIZE = n",
+    ),
+    "module_function": Captured(
+        "g = types.ModuleType('g')\ng.f = text_function('def f():\\n    return 1\\n')",
+        "g.f()",
+        "g.f = text_function('def f():\\n    return ' + repr(n) + '\\n')",
+    ),
+    "module_getattr": Captured(
+        "w = types.ModuleType('w')\nw_size = [1]\nw.__getattr__ = lambda name: {'SIZE': w_size[0]}[name]",
+        "w.SIZE",
+        "w_size[0] = n",
+    ),
+    "class_attribute": Captured("class Tiles:\n    BM = 1", "Tiles.BM", "Tiles.BM = n"),
+    "inherited_attribute": Captured("class Base:\n    BN = 1\nclass Child(Base): pass", "Child.BN", "Base.BN = n"),
+    "hidden_attribute": Captured("class Base2:\n    BN = 1\nclass Child2(Base2): pass", "Child2.BN", "Child2.BN = n"),
+    "metaclass_property": Captured(
+        "class Meta(type):\n    value = 1\n    @property\n    def SIZE(cls): return Meta.value\n"
+        "class Sized(metaclass=Meta): pass",
+        "Sized.SIZE",
+        "Meta.value = n",
+    ),
+    "enum_value": Captured(
+        "import enum\nclass Kind(enum.Enum):\n    ONE = 1", "Kind.ONE.value", "Kind.ONE._value_ = n"
+    ),
+    "enum_anew": Captured(
+        "import enum\nclass Sort(enum.IntEnum):\n    ONE = 1",
+        "Sort.ONE.value",
+        "class Sort(enum.IntEnum):\n    ONE = n",
+    ),
+    "redefined_helper": Captured(
+        "def again(): return 1", "again()", "again = text_function(f'def again():\\n    return {n}\\n')"
+    ),
+    "code_in_place": Captured("def placed(): return 1", "placed()", f"placed.__code__ = {_code()}"),
+    "code_of_inner": Captured(
+        "def deep(): return 1\ndef shallow(): return deep()", "shallow()", f"deep.__code__ = {_code()}"
+    ),
+    "defaults": Captured("def padded(a=1): return a", "padded()", "padded.__defaults__ = (n,)"),
+    "keyword_defaults": Captured("def keyed(*, a=1): return a", "keyed()", "keyed.__kwdefaults__['a'] = n"),
+    "keyword_defaults_anew": Captured("def keyed2(*, a=1): return a", "keyed2()", "keyed2.__kwdefaults__ = {'a': n}"),
+    "default_of_a_constant": Captured(
+        _record("d") + "def sized(a=CONFIG_d): return a.size",
+        "sized()",
+        "sized.__defaults__ = (Config_d(n),)",
+    ),
+    "cell": Captured(
+        "def outer():\n    held = 1\n    def inner(): return held\n    return inner\ninner = outer()",
+        "inner()",
+        "inner.__closure__[0].cell_contents = n",
+    ),
+    "partial_keywords": Captured(
+        "import functools\npart = functools.partial(lambda a, b=0: a + b, 1, b=2)", "part()", "part.keywords['b'] = n"
+    ),
+    "partial_more_keywords": Captured(
+        "import functools\npart2 = functools.partial(lambda a, b=0: a + b, 1)", "part2()", "part2.keywords['b'] = n"
+    ),
+    "wrapped": Captured(
+        "import functools\ndef deco(function):\n    @functools.wraps(function)\n    def wrapper(*args, **kwargs):\n"
+        "        return 2 * function(*args, **kwargs)\n    return wrapper\n@deco\ndef inside(a=1): return a",
+        "inside()",
+        "inside.__wrapped__.__defaults__ = (n,)",
+    ),
+    "instance_anew": Captured(_record("a"), "CONFIG_a.size", "CONFIG_a = Config_a(n)"),
+    "instance_in_place": Captured(_record("b"), "CONFIG_b.size", "object.__setattr__(CONFIG_b, 'size', n)"),
+    "instance_hidden_field": Captured(
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Hidden:\n"
+        "    size: int = dataclasses.field(repr=False, default=1)\nHIDDEN = Hidden()",
+        "HIDDEN.size",
+        "HIDDEN = Hidden(n)",
+    ),
+    "class_of_an_instance": Captured(
+        _record("c") + "\nclass Other_c(Config_c):\n    pass",
+        "CONFIG_c.twice",
+        "twice = property(text_function(f'def f(self):\\n    return {n}\\n'))\n"
+        "Other_c = type('Other_c', (Config_c,), {'twice': twice})\n"
+        "object.__setattr__(CONFIG_c, '__class__', Other_c)",
+    ),
+    "property": Captured(
+        _record("p"), "CONFIG_p.twice", "Config_p.twice = property(text_function(f'def f(self):\\n    return {n}\\n'))"
+    ),
+    "property_code": Captured(
+        _record("pc"), "CONFIG_pc.twice", f"Config_pc.twice.fget.__code__ = {_code(parameters='self')}"
+    ),
+    "method": Captured(
+        _record("me"), "CONFIG_me.plus(1)", "Config_me.plus = text_function(f'def f(self, o):\\n    return {n}\\n')"
+    ),
+    "class_method": Captured(
+        _record("cm"),
+        "Config_cm.of_class()",
+        "Config_cm.of_class = classmethod(text_function(f'def f(cls):\\n    return {n}\\n'))",
+    ),
+    "static_method": Captured(
+        _record("sm"),
+        "CONFIG_sm.of_none()",
+        "Config_sm.of_none = staticmethod(text_function(f'def f():\\n    return {n}\\n'))",
+    ),
+    "dataclass_default": Captured(
+        _record("dd"), "Config_dd().size", _record("dd").replace("= 1", "= n").replace("return 1", "return 0")
+    ),
+    "dataclass_fields_in_place": Captured(
+        _record("df"),
+        "Config_df().size",
+        "New_df = dataclasses.make_dataclass('New_df', [('size', int, n)], frozen=True)\n"
+        "Config_df.__init__ = New_df.__init__\nConfig_df.__dataclass_fields__ = New_df.__dataclass_fields__",
+    ),
+    "default_factory": Captured(
+        "import dataclasses\nmade = [1]\n@dataclasses.dataclass(frozen=True)\nclass Made:\n"
+        "    size: int = dataclasses.field(default_factory=lambda: made[0])",
+        "Made().size",
+        "made[0] = n",
+    ),
+    "named_tuple_defaults": Captured(
+        "import collections\nPair = collections.namedtuple('Pair', 'a b', defaults=(1,))",
+        "Pair(1).b",
+        "Pair.__new__.__defaults__ = (n,)",
+    ),
+    "named_tuple_attribute": Captured(
+        "import collections\nclass Triple(collections.namedtuple('T', 'a')):\n    EXTRA = 1\nTRIPLE = Triple(1)",
+        "TRIPLE.EXTRA",
+        "Triple.EXTRA = n",
+    ),
+    "item_of_a_tuple_of_classes": Captured("class Row:\n    W = 1\nROWS = (Row,)", "ROWS[0].W", "Row.W = n"),
+    "pattern": Captured(
+        "class Case:\n    ONE = 1\ndef matched(x):\n    match x:\n        case Case.ONE:\n            return 10\n"
+        "        case _:\n            return 20",
+        "matched(1)",
+        "Case.ONE = 1 if Case.ONE != 1 else 2",
+    ),
+}
+"""By name. `types` and `text_function` are known in the definitions."""
