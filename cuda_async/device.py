@@ -349,7 +349,15 @@ def device_count(kind: DeviceKind = "cuda") -> int:
 
 
 def set_default_device(device: Device | int | str | None) -> None:
-    """Set the device of operations that name none; None goes back to the best one found. Raises as `Device` does."""
+    """Set the device of operations that name none; None goes back to the best one found. Raises as `Device` does.
+
+    Example:
+        >>> from cuda_async import default_device, set_default_device
+        >>> set_default_device("cpu")
+        >>> default_device()
+        cpu
+        >>> set_default_device(None)
+    """
     _process_default[:] = [] if device is None else [as_device(device)]
 
 
@@ -358,6 +366,12 @@ def default_device() -> Device:
 
     That of the innermost `with device:`; else the one set by `set_default_device`; else what
     `CUDA_ASYNC_DEVICE` names; else the best one found.
+
+    Example:
+        >>> from cuda_async import Device, default_device
+        >>> with Device("cpu"):
+        ...     default_device()
+        cpu
     """
     device = innermost(current_device)
     if device is not None:

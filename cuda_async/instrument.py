@@ -89,7 +89,20 @@ _logger = logging.getLogger("cuda_async")
 
 
 def add_instrument(instrument: Instrument) -> None:
-    """Tell `instrument` of every operation that is enqueued from now on. Adding it twice changes nothing."""
+    """Tell `instrument` of every operation that is enqueued from now on. Adding it twice changes nothing.
+
+    Example:
+        >>> from cuda_async import Instrument, add_instrument, remove_instrument, value
+        >>> class Names(Instrument):
+        ...     def before_enqueue(self, operation):
+        ...         print(operation.label)
+        >>> names = Names()
+        >>> add_instrument(names)
+        >>> value(3).sync()
+        value
+        3
+        >>> remove_instrument(names)
+    """
     global registered
     with _lock:
         if instrument not in registered:

@@ -207,7 +207,15 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             self._state = BUILT
 
     def discard(self) -> None:
-        """Give up an operation that has not run: what was lent to it is free again."""
+        """Give up an operation that has not run: what was lent to it is free again.
+
+        Example:
+            >>> from cuda_async import value
+            >>> op = value(3)
+            >>> op.discard()
+            >>> op.state
+            'discarded'
+        """
         if self._state in (BUILT, _COMPOSED):
             self._state = _DISCARDED
             self._used = user_site()
@@ -253,7 +261,15 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         return f"<{expression(self)} made at {format_site(self.site)}, {self.state}>"
 
     def diagram(self) -> str:
-        """What this is composed of, as text: a line for each operation, in the order in which they run."""
+        """What this is composed of, as text: a line for each operation, in the order in which they run.
+
+        Example:
+            >>> from cuda_async import value
+            >>> print(value(3).map(lambda x: x + 1).diagram())
+            map, built, made at ...
+              1  value 3                        ...
+              2  map lambda of line ...  after 1  ...
+        """
         return picture_of_op(self).text()
 
     def _repr_html_(self) -> str:
@@ -271,31 +287,61 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
         Raises:
             TypeError: (when run) `function` returned something that is no operation.
+
+        Example:
+            >>> from cuda_async import value
+            >>> value(20).then(lambda x: value(2 * x)).sync()
+            40
         """
         from cuda_async.combinators import Then
 
         return Then(self, function)
 
     def map(self, function: Callable[[T_co], U]) -> DeviceOp[U]:
-        """Transform the result on the host, at submission: on handles, not on data."""
+        """Transform the result on the host, at submission: on handles, not on data.
+
+        Example:
+            >>> from cuda_async import value
+            >>> value([1, 2]).map(len).sync()
+            2
+        """
         from cuda_async.combinators import Map
 
         return Map(self, function)
 
     def inspect(self, function: Callable[[T_co], object]) -> DeviceOp[T_co]:
-        """Call `function` with the result, at submission, and yield the result."""
+        """Call `function` with the result, at submission, and yield the result.
+
+        Example:
+            >>> from cuda_async import value
+            >>> value(3).inspect(print).sync()
+            3
+            3
+        """
         from cuda_async.combinators import Inspect
 
         return Inspect(self, function)
 
     def first(self: DeviceOp[tuple[U, ...]]) -> DeviceOp[U]:
-        """The first element of the tuple that this yields."""
+        """The first element of the tuple that this yields.
+
+        Example:
+            >>> from cuda_async import value
+            >>> value((1, 2)).first().sync()
+            1
+        """
         from cuda_async.combinators import Select
 
         return Select(self, 0)
 
     def last(self: DeviceOp[tuple[U, ...]]) -> DeviceOp[U]:
-        """The last element of the tuple that this yields."""
+        """The last element of the tuple that this yields.
+
+        Example:
+            >>> from cuda_async import value
+            >>> value((1, 2)).last().sync()
+            2
+        """
         from cuda_async.combinators import Select
 
         return Select(self, -1)
@@ -308,13 +354,26 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
         Raises:
             ValueError: `n` is needed, or contradicts what the operation knows.
+
+        Example:
+            >>> from cuda_async import value
+            >>> left, right = value((1, 2)).unzip(2)
+            >>> right.sync(), left.sync()
+            (2, 1)
         """
         from cuda_async.shared import unzip
 
         return unzip(self, n)
 
     def shared(self) -> SharedDeviceOp[T_co]:
-        """An operation that runs once however many clones are run, all of which get its result."""
+        """An operation that runs once however many clones are run, all of which get its result.
+
+        Example:
+            >>> from cuda_async import value, zip
+            >>> top = value(3).shared()
+            >>> zip(top.clone(), top.map(lambda x: x + 1)).sync()
+            (3, 4)
+        """
         from cuda_async.shared import SharedDeviceOp
 
         return SharedDeviceOp(self)
@@ -332,13 +391,24 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             OwnershipError: the operation was used before.
             ReentrancyError: called inside the submission of another operation.
             DeviceError: the device failed.
+
+        Example:
+            >>> from cuda_async import value
+            >>> value(20).map(lambda x: x + 1).sync()
+            21
         """
         from cuda_async.straight import sync
 
         return sync(self)
 
     def sync_on(self, stream: Stream) -> T_co:
-        """Run on `stream` and wait. Raises as `sync` does."""
+        """Run on `stream` and wait. Raises as `sync` does.
+
+        Example:
+            >>> from cuda_async import Device, value
+            >>> value(20).sync_on(Device.host().new_stream())
+            20
+        """
         from cuda_async.straight import sync_on
 
         return sync_on(self, stream)
@@ -349,19 +419,43 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         Raises:
             OwnershipError: the operation was used before.
             SchedulingError: the policy named no stream.
+
+        Example:
+            >>> from cuda_async import Device, SingleStream, value
+            >>> value(3).schedule(SingleStream(Device.host())).sync()
+            3
         """
         from cuda_async.future import schedule
 
         return schedule(self, policy)
 
     def into_future(self) -> DeviceFuture[T_co]:
-        """Choose the default policy's stream now; what `await op` does first."""
+        """Choose the default policy's stream now; what `await op` does first.
+
+        Example:
+            >>> import asyncio
+            >>> from cuda_async import value
+            >>> async def twice():
+            ...     future = value(3).into_future()
+            ...     return await future, await future
+            >>> asyncio.run(twice())
+            (3, 3)
+        """
         from cuda_async.future import into_future
 
         return into_future(self)
 
     def graph(self) -> CudaGraph[T_co]:
-        """Record this as a graph of the default policy's next stream; see `graph_on`."""
+        """Record this as a graph of the default policy's next stream; see `graph_on`.
+
+        Example:
+            >>> from cutile import api
+            >>> y = api.zeros((4,)).sync()
+            >>> graph = api.fill(y, 7.0).graph()
+            >>> _ = graph.launch().sync()
+            >>> y.to_numpy().sync().sum()
+            np.float32(28.0)
+        """
         from cuda_async.graph import CudaGraph
         from cuda_async.policy import default_stream
 
@@ -374,6 +468,16 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             OwnershipError: the operation was used before, or what it uses is lent for writing.
             LaunchError: a part of it cannot be replayed (host functions, copies to the host).
             DriverError: the capture failed; the stream stays usable.
+
+        Example:
+            >>> from cuda_async import Device
+            >>> from cutile import api
+            >>> stream = Device.host().new_stream()
+            >>> y = api.zeros((4,)).sync_on(stream)
+            >>> graph = api.fill(y, 7.0).graph_on(stream)
+            >>> _ = graph.launch().sync_on(stream)
+            >>> y.to_numpy().sync()
+            array([7., 7., 7., 7.], dtype=float32)
         """
         from cuda_async.graph import CudaGraph
 
@@ -384,7 +488,13 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
 
 def into_op(item: DeviceOp[T] | T) -> DeviceOp[T]:
-    """Return `item` if it is an operation, what its `__device_op__()` makes, else `value(item)`."""
+    """Return `item` if it is an operation, what its `__device_op__()` makes, else `value(item)`.
+
+    Example:
+        >>> from cuda_async import into_op
+        >>> into_op(3).sync()
+        3
+    """
     from cuda_async.combinators import Value
 
     if isinstance(item, DeviceOp):

@@ -37,7 +37,16 @@ DEFAULT_STREAM_POOL_SIZE = 4
 
 @runtime_checkable
 class SchedulingPolicy(Protocol):
-    """Anything that names the next stream; may be called from several threads at once."""
+    """Anything that names the next stream; may be called from several threads at once.
+
+    Example:
+        >>> from cuda_async import Device, value
+        >>> class Latest:
+        ...     def next_stream(self):
+        ...         return Device.host().new_stream()
+        >>> value(3).schedule(Latest()).sync()
+        3
+    """
 
     def next_stream(self) -> Stream: ...
 
@@ -75,7 +84,14 @@ class StreamPoolRoundRobin:
 
 
 class SingleStream:
-    """Everything on one stream, in strict order."""
+    """Everything on one stream, in strict order.
+
+    Example:
+        >>> from cuda_async import Device
+        >>> policy = SingleStream(Device.host())
+        >>> policy.next_stream() is policy.next_stream()
+        True
+    """
 
     def __init__(self, device: Device | int | str) -> None:
         self.device = as_device(device)
@@ -104,6 +120,11 @@ def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
 
     Raises:
         NoDeviceError: there is no such device.
+
+    Example:
+        >>> from cuda_async import Device, global_policy
+        >>> global_policy(Device.host()).next_stream().device
+        cpu
     """
     where = default_device() if device is None else as_device(device)
     if where.policy is None:
@@ -119,6 +140,11 @@ def set_global_policy(device: Device | int | str, policy: SchedulingPolicy | Non
     Raises:
         NoDeviceError: there is no such device.
         TypeError: it is no policy.
+
+    Example:
+        >>> from cuda_async import Device, SingleStream, set_global_policy
+        >>> set_global_policy(Device.host(), SingleStream(Device.host()))  # everything in strict order
+        >>> set_global_policy(Device.host(), None)
     """
     where = as_device(device)
     if policy is not None:

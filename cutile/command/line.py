@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cutile.command import cache, compile, info, ops
+from cutile.command import cache, compile, host, info, ops
 from cutile.errors import CutileError
 
-COMMANDS = (info, ops, compile, cache)
+COMMANDS = (info, ops, host, compile, cache)
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from cutile.command.catalogue import Entry
@@ -17,6 +19,19 @@ pointer to its first element (the kernel then says `@entry(unsafe=True)`), and `
 Errors are in units in the last place of the dtype, against the exact value; f16 and bf16 are computed in f32 and
 rounded once. Where no error is given, nothing rounds, or it rounds correctly (0.5).
 """
+
+FIRST_HOUR: dict[str, tuple[str, ...]] = {
+    "Which tile this is": ("get_tile_block_id", "get_num_tile_blocks", "num_tiles"),
+    "Loads": ("load_tile_like", "Mut.load", "Tensor.partition", "Partition.load", "Tensor.load_tile", "gather"),
+    "Stores": ("Mut.store", "scatter", "atomic_add"),
+    "New tiles": ("constant", "iota"),
+    "Arithmetic": ("x * y", "x / y", "max_tile", "min_tile", "exp", "log", "sqrt", "tanh"),
+    "Choice": ("x < y", "select"),
+    "Shape and type": ("Tile.reshape", "Tile.transpose", "Tile.astype"),
+    "Along an axis": ("reduce_sum", "reduce_max"),
+    "Products": ("mma",),
+}
+"""Thirty entries that the first kernels are written with, by what one wants."""
 
 FAMILIES = {
     "arith": "Arithmetic and bits",
@@ -42,11 +57,42 @@ def page(entries: Sequence[Entry]) -> str:
     """The whole page."""
     order = [*FAMILIES]
     known = sorted(entries, key=lambda each: (order.index(each.family) if each.family in order else 99, each.family))
-    parts = [HEAD]
+    parts = [HEAD, *_first_hour(known)]
     for name, group in groupby(known, key=lambda each: each.family):
         parts.append(f"## {FAMILIES.get(name, name.capitalize())}\n")
         parts.extend(_entry(each) for each in group)
     return "\n".join(parts)
+
+
+def anchor(heading: str) -> str:
+    """What a link to a heading of the page says behind `#`, where no heading above has the same."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(headings: Iterable[str]) -> list[str]:
+    """What links to the headings of a page say, in order: of equal ones, all but the first are numbered."""
+    seen: Counter[str] = Counter()
+    found: list[str] = []
+    for plain in map(anchor, headings):
+        found.append(f"{plain}-{seen[plain]}" if seen[plain] else plain)
+        seen[plain] += 1
+    return found
+
+
+def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
+    known = {entry.name: entry for entry in order}
+    place = dict(zip(known, anchors(entry.name + entry.signature for entry in order), strict=True))
+    yield "## The first hour\n"
+    yield "Thirty that most kernels are written with; the rest follows, by family.\n"
+    yield "| | | |\n| --- | --- | --- |"
+    for wanted, names in FIRST_HOUR.items():
+        for name in names:
+            entry = known[name]
+            line = re.split(r"(?<=\.)\s", " ".join(entry.text.split("\n\n")[0].split()))[0].replace("|", "\\|")
+            yield f"| {wanted} | [`{name}`](#{place[name]}) | {line} |"
+            wanted = ""
+    titles = [FAMILIES[name] for name in FAMILIES if any(entry.family == name for entry in order)]
+    yield "\n" + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + ".\n"
 
 
 def _entry(entry: Entry) -> str:

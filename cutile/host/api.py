@@ -109,6 +109,11 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     Raises:
         ArgumentTypeError: `shape` or `dtype` is none.
         ArgumentError: an extent is 0 or negative.
+
+    Example:
+        >>> from cutile import api, bf16
+        >>> api.empty((2, 3), bf16).sync().num_bytes
+        12
     """
     return Empty(new_shape(shape, "empty"), element_type(dtype, "empty"))
 
@@ -125,7 +130,13 @@ def zeros(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 
 def ones(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
-    """An op that yields a new tensor of ones. Arguments and errors as for `empty`."""
+    """An op that yields a new tensor of ones. Arguments and errors as for `empty`.
+
+    Example:
+        >>> from cutile import api, i32
+        >>> api.ones((3,), i32).to_numpy().sync()
+        array([1, 1, 1], dtype=int32)
+    """
     return _filled("ones", 1, shape, dtype)
 
 
@@ -241,6 +252,11 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
     Raises:
         ArgumentError: it has another number of axes, or no elements.
         ArgumentTypeError: there is no such element type.
+
+    Example:
+        >>> from cutile import api
+        >>> api.copy_host_vec_to_device([1.0, 2.0], "f32").sync()
+        Tensor(f32, shape=(2,), device=cpu)
     """
     array = np.asarray(vec)
     if array.ndim != 1:
@@ -287,7 +303,14 @@ def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:
 
 
 def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
-    """An op that yields the values as a NumPy array of one axis, in row-major order: `tensor.to_host_vec()`."""
+    """An op that yields the values as a NumPy array of one axis, in row-major order: `tensor.to_host_vec()`.
+
+    Example:
+        >>> from cutile import api
+        >>> x = api.eye(2).sync()
+        >>> api.copy_device_to_host_vec(x).sync()
+        array([1., 0., 0., 1.], dtype=float32)
+    """
     return _tensor(tensor, "copy_device_to_host_vec", "tensor").to_host_vec()
 
 
@@ -295,7 +318,14 @@ def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
 
 
 def dup(tensor: Tensor) -> DeviceOp[Tensor]:
-    """An op that yields a copy of a tensor, contiguous: `tensor.dup()`."""
+    """An op that yields a copy of a tensor, contiguous: `tensor.dup()`.
+
+    Example:
+        >>> from cutile import api
+        >>> x = api.ones((2,)).sync()
+        >>> api.dup(x).sync().storage is x.storage
+        False
+    """
     return _tensor(tensor, "dup", "tensor").dup()
 
 

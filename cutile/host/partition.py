@@ -208,6 +208,12 @@ class Partition(OldPartitionMethods, _TiledTensor):
 
         Raises:
             OwnershipError: this was called before, or an operation that has not finished writes the tensor.
+
+        Example:
+            >>> from cutile import api
+            >>> y = api.zeros((8,)).sync()
+            >>> y.partition((4,)).unpartition() is y
+            True
         """
         self._check()
         _refuse_in_flight(self._tiled.view, self._site)
@@ -254,6 +260,12 @@ class BorrowedPartition(_TiledTensor):
 
     Attributes:
         tensor: the tensor, which is usable as it is.
+
+    Example:
+        >>> from cutile import api
+        >>> y = api.zeros((8, 8)).sync()
+        >>> y.mut.partition((4, 2)).shape
+        (4, 2)
     """
 
     __slots__ = ()

@@ -93,7 +93,14 @@ class _Linspace(Create):
 
 
 def eye(n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
-    """An op that yields the identity matrix with `n` rows. Arguments and errors as for `eye_rect`."""
+    """An op that yields the identity matrix with `n` rows. Arguments and errors as for `eye_rect`.
+
+    Example:
+        >>> from cutile import api
+        >>> api.eye(2).to_numpy().sync()
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+    """
     return eye_rect(n, n, dtype)
 
 

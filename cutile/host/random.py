@@ -90,7 +90,13 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
 
 
 def randn_f16(mean: float, std: float, shape: Shape, seed: int | None = None) -> DeviceOp[Tensor]:
-    """`randn` for f16."""
+    """`randn` for f16.
+
+    Example:
+        >>> from cutile import api
+        >>> api.randn_f16(0.0, 1.0, (2, 3), seed=1).sync().dtype
+        f16
+    """
     return randn(mean, std, shape, seed, f16)
 
 

@@ -113,11 +113,27 @@ class SharedTensor(Tensor):
 
         Raises:
             OwnershipError: this handle was dropped.
+
+        Example:
+            >>> from cutile import api
+            >>> first = api.zeros((8,)).sync().shared()
+            >>> second = first.clone()
+            >>> second.owners
+            2
         """
         return SharedTensor(self._view, self._tensor, self._alive("clone"))
 
     def drop(self) -> None:
-        """Cease to own the tensor; with the last owner the tensor is usable again. A second call does nothing."""
+        """Cease to own the tensor; with the last owner the tensor is usable again. A second call does nothing.
+
+        Example:
+            >>> from cutile import api
+            >>> x = api.zeros((8,)).sync()
+            >>> handle = x.shared()
+            >>> handle.drop()
+            >>> api.fill(x, 1.0).sync() is x
+            True
+        """
         group, self._group = self._group, None
         if group is not None:
             self._ended = user_site()
@@ -138,6 +154,12 @@ class SharedTensor(Tensor):
 
         Raises:
             OwnershipError: there are other owners, or this one was dropped.
+
+        Example:
+            >>> from cutile import api
+            >>> x = api.zeros((8,)).sync()
+            >>> x.shared().unwrap_arc() is x
+            True
         """
         self._single("unwrap_arc")
         self.drop()
@@ -149,6 +171,11 @@ class SharedTensor(Tensor):
         Raises:
             OwnershipError: there are other owners, or this one was dropped.
             ArgumentError: `shape` is no shape of 1 to 3 axes, as many as the tensor has; the handle still owns it.
+
+        Example:
+            >>> from cutile import api
+            >>> api.zeros((8,)).sync().shared().try_partition((4,)).grid()
+            (2, 1, 1)
         """
         tile = as_tile(shape, self._tensor.shape)
         self._single("try_partition")

@@ -150,6 +150,11 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Raises:
             NotReadyError: the tensor is one of `api.meta`, without memory.
+
+        Example:
+            >>> x = api.zeros((8,)).sync()
+            >>> x[2:].device_pointer() - x.device_pointer()
+            8
         """
         self.storage.check_memory()
         return DevicePointer(self._view.address, self._view.dtype)
@@ -231,6 +236,13 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Raises:
             OwnershipError: an operation that has not finished writes it.
+
+        Example:
+            >>> x = api.zeros((8,)).sync()
+            >>> part = x.partition((4,))
+            >>> x.reclaim()
+            >>> x.partition((2,)).grid()
+            (4, 1, 1)
         """
         holder = self.holder()
         if holder is not None:
@@ -291,6 +303,13 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Raises:
             OwnershipError: the tensor is held.
+
+        Example:
+            >>> y = api.zeros((8,)).sync()
+            >>> y.mut.partition((4,)).grid()
+            (2, 1, 1)
+            >>> y.shape  # usable all along
+            (8,)
         """
         self._writable("mut")
         return MutBorrow(self)
@@ -300,6 +319,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Raises:
             OwnershipError: the tensor is held.
+
+        Example:
+            >>> x = api.zeros((8,)).sync()
+            >>> with x.shared() as handle:
+            ...     handle.owners
+            1
         """
         from cutile.host.shared import share
 
@@ -370,6 +395,10 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         Raises:
             ArgumentError: the number of elements differs, or the elements are not contiguous.
             OwnershipError: the tensor is held.
+
+        Example:
+            >>> api.arange(6).sync().reshape((2, -1)).shape
+            (2, 3)
         """
         return Tensor(reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape"))
 
@@ -390,7 +419,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         return Tensor(reinterpreted(self._usable("reinterpret"), dtype, shape))
 
     def view(self, shape: ShapeLike, *more: SupportsIndex) -> TensorView:
-        """A read-only view under another shape. Takes and raises what `reshape` does."""
+        """A read-only view under another shape. Takes and raises what `reshape` does.
+
+        Example:
+            >>> api.arange(6).sync().view((3, 2)).to_numpy().sync()[2]
+            array([4., 5.], dtype=float32)
+        """
         return TensorView(reshaped(self._usable("view"), whole_shape(shape, more, "view"), "view"), self)
 
     def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:
@@ -428,6 +462,11 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         Raises:
             ArgumentError: `axes` is no permutation.
             OwnershipError: the tensor is held.
+
+        Example:
+            >>> x = api.zeros((2, 3, 4)).sync()
+            >>> x.transpose((2, 0, 1)).shape, x.transpose().shape
+            ((4, 2, 3), (4, 3, 2))
         """
         view = self._usable("transpose")
         order = axes if axes is None and not more else whole_shape(cast("ShapeLike", axes), more, "transpose")
@@ -445,6 +484,11 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Raises:
             OwnershipError: the tensor is held, or an operation that has not finished writes it.
+
+        Example:
+            >>> x = api.arange(6).reshape((2, 3)).sync()
+            >>> x.T.dup().sync().strides
+            (2, 1)
         """
         return duplicate(self._usable("dup"), Tensor)
 
@@ -463,7 +507,6 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
 
         Example:
             >>> from cuda_async import Device
-            >>> from cutile import api
             >>> x = api.arange(3).sync()
             >>> x.to_device(Device.host()).sync().to_numpy().sync()
             array([0., 1., 2.], dtype=float32)
@@ -473,7 +516,12 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
         return ToDevice(self._usable("to_device"), as_device(device), Tensor)
 
     def to_host_vec(self) -> DeviceOp[Array]:
-        """An op that yields the values as a NumPy array of one axis, in row-major order. Raises as `dup`."""
+        """An op that yields the values as a NumPy array of one axis, in row-major order. Raises as `dup`.
+
+        Example:
+            >>> api.eye(2).sync().to_host_vec().sync()
+            array([1., 0., 0., 1.], dtype=float32)
+        """
         return ToHost(self._usable("to_host_vec"), (self.size,), "to_host_vec")
 
     def to_numpy(self) -> DeviceOp[Array]:
@@ -496,6 +544,11 @@ class TensorView(Tensor):
 
     Attributes:
         base: what it is a view of.
+
+    Example:
+        >>> x = api.arange(6).reshape((2, 3)).sync()
+        >>> x[:, 1].to_numpy().sync()
+        array([1., 4.], dtype=float32)
     """
 
     __slots__ = ("base",)

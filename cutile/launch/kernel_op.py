@@ -153,6 +153,14 @@ class KernelOp(DeviceOp[Any]):
 
         Raises:
             GenericsError: the number or kind of values is wrong, or they contradict the partitions.
+
+        Example:
+            >>> @ct.entry
+            ... def scale(y: ct.Mut, *, BY: ct.Const):
+            ...     y.store(y.load() * BY)
+            >>> y = ct.api.ones((4,)).sync()
+            >>> scale(y.mut.partition((4,))).generics([3]).sync().y.tensor.to_numpy().sync()
+            array([3., 3., 3., 3.], dtype=float32)
         """
         with self._giving_back():
             listed = self._form.kernel.generics(values, {})
@@ -171,6 +179,15 @@ class KernelOp(DeviceOp[Any]):
 
         Raises:
             LaunchError: it is empty, no grid, or not what the partitions say.
+
+        Example:
+            >>> @ct.entry
+            ... def add_one(y: ct.Mut):
+            ...     y.store(y.load() + 1)
+            >>> y = ct.api.zeros((6,)).sync()
+            >>> _ = add_one(y.mut.partition_prefix((2,))).grid(2).sync()  # the first two of three tiles
+            >>> y.to_numpy().sync()
+            array([1., 1., 1., 1., 0., 0.], dtype=float32)
         """
         with self._giving_back():
             self._given_grid = check_grid(self.label(), grid)
@@ -186,6 +203,14 @@ class KernelOp(DeviceOp[Any]):
 
         Raises:
             ArgumentTypeError: they are no `CompileOptions`.
+
+        Example:
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> op = double(ct.api.ones((64,)).sync().partition((64,)))
+            >>> op.compile_options(ct.CompileOptions(num_worker_warps=4)).sync().y.shape
+            (64,)
         """
         with self._giving_back():
             self._options = checked_options(options, f"{self.label()}: compile_options")
@@ -350,6 +375,19 @@ class KernelOp(DeviceOp[Any]):
         Raises:
             LaunchError: an argument is an op that has not run.
             ContextError: an argument is on another device than the stream.
+
+        Example:
+            >>> from cuda_async import Device
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> stream = Device.host().new_stream()
+            >>> y = ct.api.ones((4,)).sync_on(stream)
+            >>> bound = double(y.mut.partition((4,))).bind(stream)
+            >>> bound()
+            >>> bound()
+            >>> y.to_numpy().sync_on(stream)
+            array([4., 4., 4., 4.], dtype=float32)
         """
         with self._giving_back():
             expect_stream(stream)
@@ -372,6 +410,14 @@ class KernelOp(DeviceOp[Any]):
         Raises:
             LaunchError: an argument is an op that has not run, so its type is not known yet.
             ValueError: there is no such stage.
+
+        Example:
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> op = double(ct.api.meta((64,)).partition((64,)))
+            >>> "warps = " in op.render("lowered", "sm_90a")
+            True
         """
         if self._plan is None:
             raise LaunchError(f"{self.label()}: to inspect it, pass tensors rather than ops that have not run")

@@ -23,7 +23,7 @@ def test_the_examples_of_a_module(module: Module) -> None:
     found = importlib.import_module(module.name)
     failed, tried = doctest.testmod(
         found,
-        extraglobs={"ct": ct, "run": run},
+        extraglobs={"ct": ct, "api": ct.api, "run": run},
         optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS,
     )
     assert tried > 0
