@@ -27,6 +27,7 @@ from cuda_async.driver.interface import (
 )
 from cuda_async.errors import NoDeviceError
 from cuda_async.event import Event
+from cuda_async.report import ReportMemory
 from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Device:
         ('host', 'cpu', True, True)
     """
 
-    __slots__ = ("__weakref__", "_events", "_staging", "driver", "garbage", "policy", "properties")
+    __slots__ = ("__weakref__", "_events", "_staging", "driver", "garbage", "policy", "properties", "reports")
 
     driver: Driver
     properties: DeviceProperties
@@ -91,6 +92,8 @@ class Device:
     """What `global_policy` returns for this device, once it was asked for."""
     garbage: deque[Callable[[], None]]
     """What finalizers left to be done; see `collect`."""
+    reports: ReportMemory
+    """In which launches tell what failed."""
     _events: deque[DriverEvent]
     _staging: Stream | None
 
@@ -116,6 +119,7 @@ class Device:
         self.properties = driver.properties
         self.policy = None
         self.garbage = deque()
+        self.reports = ReportMemory(driver)
         self._events = deque()
         self._staging = None
         return self

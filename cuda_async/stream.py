@@ -27,6 +27,7 @@ from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
 from cuda_async.lease import Lease, check_guards
 from cuda_async.recorder import Recorder, refuse_in_capture
+from cuda_async.report import Report
 from cuda_async.storage import Storage
 from cuda_async.workspace import Workspace
 
@@ -299,6 +300,22 @@ class Stream:
         if found is None or found.nbytes < nbytes:
             found = self._workspace = Workspace(self, nbytes)
         return found
+
+    def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
+        """Memory of 64 bytes in which a GPU launch of this stream may tell what failed; the launch takes its address.
+
+        Where its first word is 2 once the launch is over, whatever waits for that fails with `read(memory)`, and the
+        device is as usable as before. Call `expect()` of it when the launch is enqueued.
+
+        Args:
+            read: makes the exception. It must not use the device.
+            lasting: for launches that are repeated; else for one. In a capture it lasts as long as the graph.
+
+        Raises:
+            OutOfMemoryError: there is no page-locked memory left.
+        """
+        lasting = lasting or self.recorder is not None
+        return Report(self.device.reports, self.driver, read, lasting=lasting)
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(start, stop)` over [0, count) in pieces of at most `grain`, on the CPU's workers.

@@ -354,6 +354,9 @@ class CheckedStream(DriverStream):
     def expect_output(self) -> None:
         self.inner.expect_output()
 
+    def check_behind(self, check: Callable[[], None]) -> None:
+        self.inner.check_behind(check)
+
     def query(self) -> bool:
         return self.inner.query()
 

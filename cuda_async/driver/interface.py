@@ -138,6 +138,14 @@ class DriverStream(ABC):
         del self  # what runs in this process prints for itself
 
     @abstractmethod
+    def check_behind(self, check: Callable[[], None]) -> None:
+        """Call `check` once the work enqueued so far is over, if not before somebody looks whether it is. What it
+        raises is that work's failure. It must not use the driver.
+
+        It is called on any thread, and again where several look; in a capture, for each launch of the graph.
+        """
+
+    @abstractmethod
     def record(self, event: DriverEvent) -> None:
         """Make `event` complete when all work enqueued so far has."""
 

@@ -194,6 +194,9 @@ class QueueStream(DriverStream):
         for item in cast("QueueGraph", graph).items:
             self.put(item.again())
 
+    def check_behind(self, check: Callable[[], None]) -> None:
+        self.put(Call("check", check, 0))
+
     def record(self, event: DriverEvent) -> None:
         ticket = cast("QueueEvent", event).ticket = Ticket()
         self.put(Record(ticket))

@@ -78,7 +78,7 @@ class CompileOptions:
 DEFAULT_OPTIONS = CompileOptions()
 """What a launch that gives no options has; one object, so that launches recognise it at no cost."""
 
-ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map", "workspace"]
+ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map", "workspace", "report"]
 
 Swizzle = Literal[0, 32, 64, 128]
 
@@ -129,8 +129,9 @@ class Parameter:
         kind: the base address (u64), an extent (i32) or a stride in elements (i64) of a tensor argument, a scalar
             argument (its own dtype), an extent of the logical grid (i32), a tensor argument's descriptor for bulk
             copies (128 bytes by value; `dtype` is that of the elements), or the address (u64) of memory that the
-            blocks of a launch share: zeros when a launch begins, and left as zeros when it ends.
-        argument: the position of the kernel argument it comes from; -1 for the grid and the workspace.
+            blocks of a launch share: zeros when a launch begins, and left as zeros when it ends; or of memory in which
+            a launch tells the host what failed.
+        argument: the position of the kernel argument it comes from; -1 for the grid, the workspace and the report.
         axis: the axis, for extents, strides and the grid.
         dtype: how the value is packed.
         map: how the descriptor is made, for the kind "tensor_map" alone.
@@ -197,6 +198,17 @@ class Workspace(Protocol):
     def address(self) -> int: ...
 
 
+class Report(Protocol):
+    """Memory in which launches tell the host what failed, once they are over."""
+
+    @property
+    def address(self) -> int: ...
+
+    def expect(self) -> None:
+        """A launch that may write there was enqueued."""
+        ...
+
+
 class LaunchStream(Protocol):
     """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
 
@@ -259,6 +271,18 @@ class LaunchStream(Protocol):
 
         Each leaves the first 4096 bytes as zeros, and the rest as it likes. Who launches once need not hold it; who
         launches again and again does.
+        """
+        ...
+
+    def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
+        """Memory of 64 bytes in which a launch of this stream may tell the host what failed.
+
+        It is zeros when the launch begins. Where the first word is 2 once that is over, whatever waits for it fails
+        with `read(memory)`; while it is 1, the memory is being written.
+
+        Args:
+            read: makes the exception.
+            lasting: for launches that are repeated; else for one.
         """
         ...
 

@@ -39,6 +39,7 @@ def expression(parameter: Parameter) -> str:
         "extent": f"{owner}.shape[{axis}]",
         "stride": f"{owner}.strides[{axis}]",
         "workspace": "0",  # the backend's business
+        "report": "0",  # likewise
         "tensor_map": f"({owner}.address, {owner}.shape, {owner}.strides)",
     }
     return by_kind[parameter.kind]

@@ -109,7 +109,7 @@ class HostFunctions:
                 time.sleep(_SLEEP_S)
 
     def _call(self, entry: _Entry) -> None:
-        if self._context.lost is None and entry.errors.error is None:
+        if entry.event.failure() is None:
             try:
                 entry.function()
             except BaseException as error:

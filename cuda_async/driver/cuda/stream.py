@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,18 +41,30 @@ _NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
 
 
 class RunErrors:
-    """The first exception of a host function of one run; device errors come from the driver.
+    """The first exception of a host function of one run, and its checks; device errors come from the driver.
 
     Attributes:
         error: that exception.
-        used: whether the run has a host function. Those that have none share one object.
+        used: whether the run has either. Those that have none share one object.
+        checks: what is called when the run's work is over, in this order; a dict, since some are named again and again.
     """
 
-    __slots__ = ("error", "used")
+    __slots__ = ("checks", "error", "used")
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.used = False
+        self.checks: dict[Callable[[], None], None] = {}
+
+    def add(self, checks: Iterable[Callable[[], None]]) -> None:
+        """Work was enqueued behind which these are to be called."""
+        self.used = True
+        self.checks.update(dict.fromkeys(checks))
+
+
+_SETTLING = threading.RLock()
+"""Held while checks are called, so that whoever else looks at the same work finds them called. Whoever holds it may be
+interrupted by a signal handler that waits, too."""
 
 
 class CudaFunction:
@@ -93,7 +106,7 @@ class EarlyFunction(CudaFunction):
 class CudaEvent(DriverEvent):
     """A CUDA event."""
 
-    __slots__ = ("_context", "_driver", "_error", "errors", "handle", "timing")
+    __slots__ = ("_checks", "_context", "_driver", "_error", "errors", "handle", "timing")
 
     def __init__(self, driver: CudaDriver, timing: bool) -> None:
         self._driver = driver
@@ -102,11 +115,13 @@ class CudaEvent(DriverEvent):
         flags = cu.CUevent_flags.CU_EVENT_DEFAULT if timing else cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self.handle: Any = self._context.call(cu.cuEventCreate, int(flags))
         self.errors: RunErrors | None = None
-        self._error: DriverError | None = None  # what a query said since the last record
+        self._checks: tuple[Callable[[], None], ...] | None = None  # of the work that it is recorded behind
+        self._error: BaseException | None = None  # what a query, or a check, said since the last record
 
     def begin(self, errors: RunErrors) -> None:
         """It is about to be recorded, behind work whose host functions note their failures in `errors`."""
         self.errors = errors
+        self._checks = tuple(errors.checks) if errors.checks else None
         self._error = None
 
     def query(self) -> bool:
@@ -116,11 +131,14 @@ class CudaEvent(DriverEvent):
             if code is _NOT_READY:
                 return False
             if code is _SUCCESS and not context.speaks:
+                if self._checks is not None:
+                    self._settle()
                 return True
         if context.lost is not None:
             return True
         code = context.query(_query, self.handle)
         if code == _SUCCESS and not context.speaks:
+            self._settle()
             return True
         if is_pending(code):
             return False
@@ -130,7 +148,18 @@ class CudaEvent(DriverEvent):
         if isinstance(error, DeviceLostError):
             context.lose(error)
         self._error = error
+        self._settle()
         return True
+
+    def _settle(self) -> None:
+        """The work is over: see how it went. What failed first is its failure."""
+        with _SETTLING:
+            for check in self._checks or ():
+                try:
+                    check()
+                except BaseException as error:
+                    self._error = self._error or error
+            self._checks = None
 
     def wait(self, timeout_s: float) -> bool:
         if self.query():
@@ -164,10 +193,12 @@ class CudaEvent(DriverEvent):
 class CudaGraphHandle(DriverGraph):
     """A captured graph, and what it was instantiated to."""
 
-    __slots__ = ("_context", "_executable", "_graph", "_nodes")
+    __slots__ = ("_context", "_executable", "_graph", "_nodes", "checks")
 
-    def __init__(self, context: PrimaryContext, graph: Any) -> None:
+    def __init__(self, context: PrimaryContext, graph: Any, checks: Sequence[Callable[[], None]] = ()) -> None:
         self._context = context
+        self.checks = tuple(checks)
+        """What is called when a launch of it is over."""
         self._graph = graph
         self._executable: Any = None
         self._nodes = int(context.call(cu.cuGraphGetNodes, graph, 0)[1])
@@ -198,7 +229,7 @@ class CudaGraphHandle(DriverGraph):
 class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
-    __slots__ = ("__weakref__", "_context", "_driver", "_entered", "ambient", "errors", "handle")
+    __slots__ = ("__weakref__", "_captured", "_context", "_driver", "_entered", "ambient", "errors", "handle")
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
         self.ambient = int(handle) in _AMBIENT
@@ -207,6 +238,7 @@ class CudaStream(DriverStream):
         self._context: PrimaryContext = driver.context
         self.handle = handle
         self.errors = RunErrors()
+        self._captured: list[Callable[[], None]] | None = None  # the checks of what is being captured
         self._entered: list[bool] = []  # for each run that was begun and not ended: whether its context was entered
 
     @property
@@ -232,6 +264,12 @@ class CudaStream(DriverStream):
     def end_run(self) -> None:
         if self._entered.pop():
             self._context.leave()
+
+    def check_behind(self, check: Callable[[], None]) -> None:
+        if self._captured is None:
+            self.errors.add((check,))
+        else:
+            self._captured.append(check)
 
     def record(self, event: DriverEvent) -> None:
         event = cast("CudaEvent", event)
@@ -377,16 +415,21 @@ class CudaStream(DriverStream):
         # Relaxed: other threads, and other streams of this one, are not restricted meanwhile.
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._context.call(cu.cuStreamBeginCapture, self.handle, mode)
+        self._captured = []
 
     def end_capture(self) -> DriverGraph:
+        checks, self._captured = self._captured or (), None
         graph = self._context.call(cu.cuStreamEndCapture, self.handle)
         if graph is None or int(graph) == 0:
             raise DriverError(0, "CUDA_NO_GRAPH", "cuStreamEndCapture returned a null graph")
-        return CudaGraphHandle(self._context, graph)
+        return CudaGraphHandle(self._context, graph, checks)
 
     def launch_graph(self, graph: DriverGraph) -> None:
         call = self._context.call if self.ambient else self._context.direct
-        call(_launch_graph, cast("CudaGraphHandle", graph).executable, self.handle)
+        recorded = cast("CudaGraphHandle", graph)
+        call(_launch_graph, recorded.executable, self.handle)
+        if recorded.checks:
+            self.errors.add(recorded.checks)
 
     def close(self) -> None:
         self._driver.take_back(self.handle)

@@ -10,6 +10,8 @@ from cutile.ir.types import TileType
 GRID_NAMES = ("grid_x", "grid_y", "grid_z")
 WORKSPACE = "workspace"
 """The name of the address of what the blocks of a launch share, in kernels that share something."""
+REPORT = "report"
+"""The name of the address of what a launch tells the host, in kernels whose assertions may fail."""
 
 
 def tensor_parameters(position: int, value: Value) -> list[Parameter]:
@@ -39,4 +41,6 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
     made.extend(Parameter(name, "grid", -1, axis, i32) for axis, name in enumerate(GRID_NAMES))
     if function.facts.get("workspace"):
         made.append(Parameter(WORKSPACE, "workspace", -1, 0, u64))
+    if function.facts.get("failures"):
+        made.append(Parameter(REPORT, "report", -1, 0, u64))
     return tuple(made)

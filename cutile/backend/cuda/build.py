@@ -30,7 +30,7 @@ def parameter_type(parameter: Parameter) -> Any:
     """The Numba type of a kernel's parameter."""
     if parameter.kind == "tensor_map":
         return TENSOR_MAP
-    return POINTER if parameter.kind in ("pointer", "workspace") else frag(parameter.dtype, 0)
+    return POINTER if parameter.kind in ("pointer", "workspace", "report") else frag(parameter.dtype, 0)
 
 
 def _as_kernel(function: Any, source: Source) -> None:

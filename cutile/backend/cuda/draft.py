@@ -47,6 +47,8 @@ class Draft(ABC):
         self._arena = Arena()
         self._loops: int = 0
         self._block_ids: dict[int, Value] = {}
+        self._failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
+        """Of each assertion its message, its place, and the names of the numbers that it tells."""
 
     def run(self) -> Function:
         """The lowered function."""
@@ -70,7 +72,8 @@ class Draft(ABC):
             "shared_bytes": self._arena.bytes,
             # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
             "noalias": not (self._unsafe or self._exposed),
-            "speaks": any(isinstance(op, Print | Assert) for op in self._function.walk()),
+            "speaks": any(isinstance(op, Print) for op in self._function.walk()),
+            **({"failures": tuple(self._failures)} if self._failures else {}),
             **more,
             "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
         }

@@ -9,8 +9,10 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
+from cutile.backend.cuda.failures import failure
 from cutile.backend.cuda.residency import MOST_BLOCKS, Residency, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
 from cutile.backend.interface import (
@@ -22,6 +24,7 @@ from cutile.backend.interface import (
     Packed,
     Parameter,
     Place,
+    Report,
     Workspace,
 )
 from cutile.conversion import bits_of
@@ -46,7 +49,7 @@ _CODES: dict[str, str] = {
 
 def _code(parameter: Parameter) -> str:
     """How a value is packed; a tensor map is not: a launch points to it where it lies."""
-    return "Q" if parameter.kind in ("pointer", "workspace", "tensor_map") else _CODES[parameter.dtype.name]
+    return "Q" if parameter.kind in ("pointer", "workspace", "report", "tensor_map") else _CODES[parameter.dtype.name]
 
 
 def _as_bits(dtype: DTypeLike) -> bool:
@@ -72,6 +75,8 @@ class CudaLoaded(Loaded):
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
         self._residency = Residency(executable.facts)
+        self._reports = [i for i, each in enumerate(self._parameters) if each.kind == "report"]
+        self._failure = partial(failure, executable.facts.get("failures", ()))
         self._limits: dict[Any, int] = {}
         self._functions: dict[Any, Any] = {}
         self._lock = threading.Lock()
@@ -90,12 +95,18 @@ class CudaLoaded(Loaded):
         memory, addresses, where, pointed = self._memory()
         if self._maps:
             arguments = self._point(arguments, addresses, pointed, stream)
+        report = None
+        if self._reports:
+            report = stream.report(self._failure)
+            arguments = self._with_report(arguments, report)
         self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
         stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
+        if report is not None:
+            report.expect()
 
     def packed(self, stream: LaunchStream) -> Packed | None:
-        """How launches go on the stream's device; None with tensor maps, a workspace, or values sent as bits."""
-        if self._maps or self._encoded or not self._residency.plain:
+        """How launches go on the stream's device; None with tensor maps, a workspace, a report, or values as bits."""
+        if self._maps or self._encoded or self._reports or not self._residency.plain:
             return None
         launch = stream.launcher(self._function(stream), self._block, self._shared)
         return Packed(self._pack, launch, MOST_BLOCKS, self._packed_memory, self)
@@ -111,9 +122,14 @@ class CudaLoaded(Loaded):
         memory, addresses = _allocate(len(self._parameters))
         held: Pointed = {}
         arguments = self._point(arguments, addresses, held, stream)
+        report = stream.report(self._failure, lasting=True) if self._reports else None
+        if report is not None:
+            arguments = self._with_report(arguments, report)
         self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
         where = ctypes.addressof(addresses)
         go = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, where)
+        if report is not None:
+            go = _both(go, report.expect)
         return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream)
 
     def _shape(
@@ -150,6 +166,13 @@ class CudaLoaded(Loaded):
                 found = maps.get(place, stream)
                 pointed[i] = place, found
                 addresses[i] = found.address
+        return plain
+
+    def _with_report(self, arguments: Sequence[Argument], report: Report) -> list[Argument]:
+        """The arguments with the address at which a launch tells what failed."""
+        plain = list(arguments)
+        for i in self._reports:
+            plain[i] = report.address
         return plain
 
     def _encode(self, arguments: Sequence[Argument]) -> list[Argument]:
@@ -233,6 +256,14 @@ def _allocate(count: int) -> tuple[Any, Any]:
     memory = ctypes.create_string_buffer(max(8 * count, 8))
     base = ctypes.addressof(memory)
     return memory, (ctypes.c_void_p * max(count, 1))(*(base + 8 * i for i in range(count)))
+
+
+def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
+    def go() -> None:
+        first()
+        then()
+
+    return go
 
 
 def _padded(code: str) -> str:

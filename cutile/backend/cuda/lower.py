@@ -19,6 +19,7 @@ from cutile.backend.cuda.accesses import Access, hands_on, is_native, waits_afte
 from cutile.backend.cuda.ahead import RunAhead
 from cutile.backend.cuda.budget import SPARE, check_budget, registers
 from cutile.backend.cuda.draft import layouts_of
+from cutile.backend.cuda.failures import subjects
 from cutile.backend.cuda.layout import Layout, blocked
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store
 from cutile.backend.cuda.placement import broadcast_source, choose_warps, is_tile, same_but_ones, vector_width
@@ -136,9 +137,7 @@ class Lowering(RunAhead):
         elif isinstance(op, Print):
             self._print(op)
         elif isinstance(op, Assert):
-            index = tuple(self._block_ids[axis] for axis in range(3))
-            made = FailUnless(self._map[op.condition], index, message=op.message, where=op.where, thread=self._speaker)
-            self._builder.add(made)
+            self._assert(op)
         else:
             self._plain_operation(op)
 
@@ -160,13 +159,32 @@ class Lowering(RunAhead):
             raise AssertionError(f"{op.name} has no lowering on cuda")
         self._finish(op, made)
 
+    def _assert(self, op: Assert) -> None:
+        index = tuple(self._block_ids[axis] for axis in range(3))
+        names, values = subjects(op.condition, self._definitions)
+        site = len(self._failures)
+        self._failures.append((op.message, tuple(op.where), names))
+        made = FailUnless(
+            self._map[op.condition],
+            (*index, *(self._map[each] for each in values)),
+            message=op.message,
+            where=op.where,
+            site=site,
+            **self._on_failure,
+        )
+        self._builder.add(made)
+
     @property
-    def _speaker(self) -> int:
-        """The thread that says what failed."""
-        return 0
+    def _on_failure(self) -> dict[str, Any]:
+        """Who says what failed, and what becomes of the thread block: of warps that do the same, all leave at once."""
+        return {"thread": 0, "leaves": True}
 
     def _own_index(self, mut: MutType) -> tuple[Value, ...]:
         return tuple(self._block_ids[axis] for axis in range(mut.rank))
+
+    def _allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The index of what is stored; one outside of any tensor where nothing is to be stored any more."""
+        return index
 
     def _access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
         """The layout and the width of an access to memory, by tiles that begin at multiples of `steps`."""
@@ -209,7 +227,7 @@ class Lowering(RunAhead):
         if op.x in self._shared_tensors:
             self._builder.add(Barrier())
         layout = self._layout(op.value)
-        made = Store(x=self._map[op.x], value=value, index=self._own_index(op.x.mut))
+        made = Store(x=self._map[op.x], value=value, index=self._allowed(self._own_index(op.x.mut)))
         self._add(made, **self._access(op.x.tensor, layout))
 
     def _view_access(self, op: LoadView | StoreView) -> None:
@@ -217,7 +235,10 @@ class Lowering(RunAhead):
         if op.x in self._shared_tensors:
             self._builder.add(Barrier())
         tile = op.result if isinstance(op, LoadView) else op.value
-        made = op.copy_with([self._map[value] for value in op.operands], (), ())
+        operands = [self._map[value] for value in op.operands]
+        if isinstance(op, StoreView):
+            operands[2:] = self._allowed(tuple(operands[2:]))
+        made = op.copy_with(operands, (), ())
         made.attributes.update(self._access(op.x.tensor, self._layout(tile), op.steps))
         if isinstance(op, LoadView):
             made.attributes["constant"] = self._constant(op.x)

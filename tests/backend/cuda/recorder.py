@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+
+class Reported:
+    """A report that is not there.
+
+    Attributes:
+        read: what makes an exception of its bytes.
+        lasting: whether it is for launches that are repeated.
+        expected: how often a launch was enqueued.
+    """
+
+    def __init__(self, address: int, read: Callable[[bytes], BaseException], lasting: bool) -> None:
+        self.address = address
+        self.read = read
+        self.lasting = lasting
+        self.expected = 0
+
+    def expect(self) -> None:
+        self.expected += 1
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,7 @@ class Recorder:
         resident: how many blocks the device says it holds.
         asked: function, threads, shared bytes and cluster of each time it was asked.
         workspaces: those wanted.
+        reports: those wanted.
     """
 
     def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:
@@ -44,6 +64,11 @@ class Recorder:
         self.resident = 264
         self.asked: list[tuple[Any, ...]] = []
         self.workspaces: list[Memory] = []
+        self.reports: list[Reported] = []
+
+    def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Reported:
+        self.reports.append(Reported(64 * (len(self.reports) + 1), read, lasting))
+        return self.reports[-1]
 
     def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
         self.asked.append((function, threads, shared_bytes, cluster))

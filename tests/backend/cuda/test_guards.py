@@ -36,10 +36,11 @@ def test_the_loading_warps_assert_what_is_of_numbers() -> None:
     made = lowered(written(ASSERTED, types()), num_cta_in_cga=2)
     (roles,) = (op for op in made.walk() if isinstance(op, Roles))
     loading, computing = ([op for op in block.walk() if isinstance(op, FailUnless)] for block in roles.regions)
-    assert [op.message for op in loading] == ["before", "within", "after"]
-    assert {op.thread for op in loading} == {256}
+    assert [op.message for op in loading] == ["before", "after", "within"]  # so that all are known by the last turn
+    assert {(op.thread, op.leaves) for op in loading} == {(256, False)}
     assert computing == []
-    assert made.facts["speaks"]
+    assert not made.facts["speaks"]
+    assert [message for message, _, _ in made.facts["failures"]] == ["before", "after", "within"]
     assert made.facts["cluster"] == 1  # of two blocks the second may have no tile block to speak of
     assert check_function(made) > 10
 
@@ -48,7 +49,7 @@ def test_what_follows_the_loop_in_pieces_keeps_its_assertions() -> None:
     text = ASSERTED.replace("    if n > 5:\n    ", "").replace("convert_tile(acc,", "convert_tile(acc * acc,")
     made = lowered(written(text, types()))
     assert any(isinstance(op, Part) for op in made.walk())
-    assert [op.message for op in made.walk() if isinstance(op, FailUnless)] == ["before", "within", "after"]
+    assert [op.message for op in made.walk() if isinstance(op, FailUnless)] == ["before", "after", "within"]
 
 
 def test_an_index_that_only_the_kernel_knows_keeps_no_kernel_from_it() -> None:

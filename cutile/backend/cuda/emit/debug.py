@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cutile.backend.common.abi import REPORT
 from cutile.backend.cuda.emit.text import Call, quoted
-from cutile.backend.cuda.ops import FailUnless
+from cutile.backend.cuda.ops import Failed, FailUnless
 from cutile.ops import debug
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
-
-MARK = "\0"
-"""Stands for the tile block's index while the text of a failure is made."""
 
 
 def say(op: debug.Print, kernel: Kernel) -> Call:
@@ -29,19 +27,23 @@ def say(op: debug.Print, kernel: Kernel) -> Call:
 
 
 def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
-    """`fail_unless(condition, block_0, block_1, block_2)`."""
-    whole = debug.failure_text(op.message, op.where, (MARK,))
-    head, tail = whole.split(f"({MARK})")
+    """`fail_unless(condition, report, block_0, block_1, block_2, k)`."""
+    told = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])
     made = kernel.bind(
         "fail_unless",
         "debug.fail_unless",
-        quoted(head),
-        quoted(tail),
-        quoted(op.message),
-        quoted(tuple(op.where)),
+        str(op.site),
+        f"({told.rstrip() if told.count(',') == 1 else told.rstrip(', ')})",
         *([f"speaker={op.thread}"] if op.thread else []),
+        *([] if op.leaves else [f"flag={op.flag}"]),
     )
-    return Call(made, tuple(map(kernel.use, op.operands)))
+    condition, *numbers = map(kernel.use, op.operands)
+    return Call(made, (condition, REPORT, *numbers))
 
 
-EMITTERS = {debug.Print: say, FailUnless: fail_unless}
+def failed(op: Failed, kernel: Kernel) -> Call:
+    """`failed()`."""
+    return Call(kernel.bind("has_failed", "debug.has_failed", str(op.flag)), ())
+
+
+EMITTERS = {debug.Print: say, FailUnless: fail_unless, Failed: failed}

@@ -26,6 +26,7 @@ def ring_start(op: RingStart, kernel: Kernel) -> Call:
     more = [f"more={op.more}"] if op.more else []
     more += [f"arrivals={op.arrivals}"] if op.arrivals > 1 else []
     more += ["nearby=True"] if op.nearby else []
+    more += [f"flag={op.flag}"] if op.flag else []
     return Call(kernel.bind("start", "ring.start", *numbers(op, "slots", "readers", "offset", "cluster"), *more), ())
 
 

@@ -1,4 +1,4 @@
-"""Prints and assertions through what every CUDA device has: `vprintf` and `__assertfail`.
+"""Prints, through what every CUDA device has (`vprintf`), and assertions.
 
 One thread speaks for the block. A tile goes through shared memory, whence that thread reads and prints it element by
 element, in row-major order. `vprintf` is the device's C function: a format, and the arguments in one block of memory.
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.failures import BLOCK, NUMBERS, SITE, WRITING, WRITTEN
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     F64,
@@ -23,6 +24,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I64,
     SHARED,
     VOID,
+    address,
+    asm,
     barrier,
     call,
     const,
@@ -38,7 +41,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
 from cutile.backend.cuda.layout import Layout
-from cutile.dtypes import DTypeLike, bool_
+from cutile.dtypes import DTypeLike, bool_, i32
 
 Piece = tuple[str, DTypeLike, Layout | None]
 """How a value is printed: its `%` format, its dtype, and its layout where it is a tile."""
@@ -200,23 +203,71 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
 
 
 @cache
-def fail_unless(head: str, tail: str, message: str, where: tuple[str, str, int, str], speaker: int = 0) -> Any:
-    """`f(condition, x, y, z)`: where the condition does not hold, say so and trap.
+def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
+    """`f(condition, report, x, y, z, *numbers)`: where the condition does not hold, tell the host (`failures.py`).
+
+    A call, such as of `vprintf`, would make products by warp groups wait for each other (the linker's remark C7510),
+    and cost a stack frame.
 
     Args:
-        head, tail: the text of the failure, before and after the tile block's index.
-        message, where: the assertion's, for the driver's own report.
+        site: the assertion's number.
+        told: the dtypes of the numbers.
         speaker: the thread that does so.
+        flag: where in shared memory a 1 says that an assertion of this thread block failed. None if all threads are
+            here, with the same condition: then they end.
     """
-    kernel, file, line, _ = where
 
     def generate(b: Any, values: list[Any]) -> None:
-        condition, *index = values
-        failed = b.and_(b.not_(condition), b.icmp_unsigned("==", thread(b), i32c(speaker)))
-        with b.if_then(failed, likely=False):
-            form = f"{_escaped(head)}(%d, %d, %d){_escaped(tail)}"
-            give_up(b, form, index, message, (kernel, file, line))
+        condition, report, *numbers = values
+        failed = b.not_(condition)
+        speaks = b.icmp_unsigned("==", thread(b), i32c(speaker))
+        with b.if_then(failed if flag is None else b.and_(failed, speaks), likely=False):
+            if flag is not None:
+                # Volatile: what reads it is another warp, behind a barrier that this thread arrives at later.
+                text = "st.volatile.shared.b32 [$0], $1;"
+                asm(b, VOID, [address(b, flag), i32c(1)], text, "r,r,~{memory}", effect=True)
+                _report(b, report, site, told, numbers)
+            else:
+                with b.if_then(speaks):
+                    _report(b, report, site, told, numbers)
+                asm(b, VOID, [], "exit;", "~{memory}", effect=True)
+                b.unreachable()
 
-    from cutile.dtypes import i32
+    kinds = [frag(bool_, 0), POINTER, *[frag(i32, 0)] * 3, *[frag(dtype, 0) for dtype in told]]
+    return intrinsic("fail_unless", None, kinds, generate)
 
-    return intrinsic("fail_unless", None, [frag(bool_, 0), *[frag(i32, 0)] * 3], generate)
+
+def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: Sequence[Any]) -> None:
+    """Write a failure to a launch's report, unless another thread has."""
+    place = b.ptrtoint(report, I64)
+
+    def put(kind: str, letter: str, word: int, value: Any) -> None:
+        at = b.add(place, const(I64, 4 * word))
+        asm(b, VOID, [at, value], f"st.global.{kind} [$0], $1;", f"l,{letter},~{{memory}}", effect=True)
+
+    # The first of all threads takes it. In host memory, too, the device's atomics are atomic among its own threads.
+    text = f"atom.global.cas.b32 $0, [$1], 0, {WRITING};"
+    before = asm(b, I32, [place], text, "=r,l,~{memory}", effect=True)
+    with b.if_then(b.icmp_unsigned("==", before, i32c(0))):
+        put("b32", "r", SITE, i32c(site))
+        for axis, each in enumerate(numbers[:3]):
+            put("b32", "r", BLOCK + axis, each)
+        for i, (dtype, each) in enumerate(zip(told, numbers[3:], strict=True)):
+            if dtype.bits < 64:
+                each = b.sext(each, I64) if dtype.kind == "int" else b.zext(each, I64)
+            put("b64", "l", NUMBERS + 2 * i, each)
+        # The host, which looks at this word first, sees the others once it sees that.
+        asm(b, VOID, [], "fence.acq_rel.sys;", "~{memory}", effect=True)
+        put("b32", "r", 0, i32c(WRITTEN))
+
+
+@cache
+def has_failed(flag: int) -> Any:
+    """`f() -> bool`: whether an assertion of this thread block failed, as its flag in shared memory says."""
+
+    def generate(b: Any, _: list[Any]) -> Any:
+        text = "ld.volatile.shared.b32 $0, [$1];"  # set by another warp, ahead of an arrival that this one waited for
+        found = asm(b, I32, [address(b, flag)], text, "=r,r,~{memory}", effect=True)
+        return b.icmp_unsigned("!=", found, i32c(0))
+
+    return intrinsic("has_failed", frag(bool_, 0), [], generate)

@@ -110,6 +110,11 @@ def threads_at_barriers(count: int) -> Generator[None]:
         _AT_BARRIERS.reset(token)
 
 
+def address(b: Any, offset: Any) -> Any:
+    """The 32-bit address of a place in shared memory."""
+    return b.ptrtoint(shared(b, offset), I32)
+
+
 def barrier(b: Any) -> None:
     """All threads that compute arrive, and see each other's shared and global memory."""
     if count := _AT_BARRIERS.get():

@@ -13,7 +13,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.debug import give_up
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, block, i32c, shared, thread
+from cutile.backend.cuda.intrinsics.llvm import I32, VOID, address, asm, block, i32c, thread
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_, i32
 
@@ -22,11 +22,6 @@ WARP = 32
 BARRIER = 8
 """Bytes of a barrier."""
 INTEGER: Any = frag(i32, 0)
-
-
-def address(b: Any, offset: Any) -> Any:
-    """The 32-bit address of a place in shared memory."""
-    return b.ptrtoint(shared(b, offset), I32)
 
 
 def slot_of(b: Any, turn: Any, slots: int) -> Any:
@@ -90,12 +85,14 @@ def start(
     arrivals: int = 1,
     *,
     nearby: bool = False,
+    flag: int = 0,
 ) -> Any:
     """`f()`: set up the barriers; all threads of the block see them afterwards, or, in a cluster, behind `join`.
 
     `more` of them behind the ring's are for `arrivals` each. Blocks are a cluster where they load together, or have
     something for each other later (`nearby`). Those that load need not know of the others then, but wait with the rest:
-    racecheck of compute-sanitizer lets nobody past this barrier before all have come to wait.
+    racecheck of compute-sanitizer lets nobody past this barrier before all have come to wait. `flag`, if not 0, is
+    where a word becomes 0, by which this thread block's assertions say that they failed.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -105,9 +102,12 @@ def start(
                 count = 1 if number < slots else readers if number < 2 * slots else arrivals
                 text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
                 asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
+            if flag:
+                asm(b, VOID, [address(b, flag), i32c(0)], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        # In a cluster nothing but the barriers is to be seen, and those have a fence of their own.
-        text = "barrier.cluster.arrive.relaxed;" if cluster > 1 or nearby else "bar.sync 0;"
+        # In a cluster nothing but the barriers is to be seen, and those have a fence of their own; but for the flag.
+        arrive = "barrier.cluster.arrive.release;" if flag else "barrier.cluster.arrive.relaxed;"
+        text = arrive if cluster > 1 or nearby else "bar.sync 0;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
     return intrinsic("start", None, [], generate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutile.backend.cuda.model.failures import check_failures
 from cutile.backend.cuda.model.hand_over import check_handing_over
 from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocol
@@ -200,6 +201,7 @@ def check_function(function: Function) -> int:
     """
     found = 0
     check_stores(function)
+    check_failures(function)
     ring = protocol(function, 1, 0)
     if ring is None:
         return 0

@@ -15,7 +15,8 @@ from cutile.ir.types import Type
 class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     """Set up the barriers of the ring: `full` completes by one arrival and its bytes, `empty` by `readers` arrivals.
     Behind them may be `more`, for `arrivals` each. All threads of the block see them afterwards; where it is one of a
-    cluster, as it also is if `nearby` says so, all of the cluster behind a `ClusterStart`."""
+    cluster, as it also is if `nearby` says so, all of the cluster behind a `ClusterStart`. `flag`, if it is not 0, is
+    where a word is set to 0: an assertion that fails sets it."""
 
     slots: int = attribute()
     readers: int = attribute()
@@ -24,6 +25,7 @@ class RingStart(Op, name="cuda.ring_start", effect=Effect.WRITE):
     more: int = attribute(0)
     arrivals: int = attribute(1)
     nearby: bool = attribute(False)
+    flag: int = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.ops import TakeOver
+from cutile.backend.cuda.ops import Failed, TakeOver
 from cutile.backend.cuda.specialised.multiplying import Multiplying
 from cutile.ir.control import If
-from cutile.ir.core import Op
-from cutile.ops.compare import Lt
+from cutile.ir.core import Op, Value
+from cutile.ops.compare import Lt, Select
 from cutile.ops.grid import NumTileBlocks
 
 
@@ -31,7 +31,20 @@ class Computing(Multiplying):
         for op in operations[:after]:
             if op not in elsewhere:
                 self._operation(op)
+        if self._plan.asserts:
+            self._builder.location = None
+            self._failed = self._builder.value(Failed(flag=self._flag), "failed")
         self._store_tile([op for op in operations[after:] if op not in elsewhere])
+        self._failed = None
+
+    def _allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Nowhere, once an assertion failed: what lies before a tensor's begin is not stored."""
+        if self._failed is None:
+            return index
+        first, *others = index
+        dtype = first.tile.dtype
+        nowhere = self._builder.constant(-1 if dtype.kind == "int" else 2**dtype.bits - 1, dtype)
+        return (self._builder.value(Select(condition=self._failed, x=nowhere, y=first)), *others)
 
     def _store_tile(self, operations: Sequence[Op]) -> None:
         """What follows the loop. The last block of a cluster may have no tile block: the tile there is not its own,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutile.backend.cuda.ops import BulkLoad, RingAcquire
 from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.specialised.divided import DividedLoop
@@ -16,11 +18,11 @@ class Loading(DividedLoop):
     def _load_tile(self) -> None:
         """What a tile block needs loaded."""
         self._tile_indices()
+        # Assertions that follow the loop come before it, so that those that compute know of them by the first turn.
         for op in self._function.body.operations:
-            if op is self._plan.loop:
-                self._load_turns(self._plan.loop)
-            elif op in self._loaders and op not in self._hoisted:
+            if op in self._loaders and op not in self._hoisted:
                 self._operation(op)
+        self._load_turns(self._plan.loop)
 
     @property
     def _loaders(self) -> frozenset[Op]:
@@ -28,8 +30,9 @@ class Loading(DividedLoop):
         return self._plan.needed | self._plan.asserts
 
     @property
-    def _speaker(self) -> int:
-        return GROUP * self._plan.groups
+    def _on_failure(self) -> dict[str, Any]:
+        """Nobody leaves, since others wait for what is loaded; what is stored from here on is dropped."""
+        return {"thread": GROUP * self._plan.groups, "leaves": False, "flag": self._flag}
 
     def _load_turns(self, loop: For) -> None:
         """The loop of products: a slot for each turn, as soon as one is empty."""

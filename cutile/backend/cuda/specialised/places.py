@@ -28,7 +28,11 @@ class Places(Lowering):
         staged = self._warps * plan.store_panels.nbytes if plan.store is not None else 0
         # A tile is stored whole, or in parts of what other thread blocks have sent: the two share a place.
         self._staging = self._arena.reserve(max(plan.buffers * staged, plan.nearby_bytes))
-        self._barriers = self._arena.reserve((2 * plan.slots + plan.more_barriers) * BARRIER_BYTES)
+        barriers = 2 * plan.slots + plan.more_barriers
+        self._barriers = self._arena.reserve((barriers + bool(plan.asserts)) * BARRIER_BYTES)
+        self._flag = self._barriers + barriers * BARRIER_BYTES if plan.asserts else 0
+        """Where a word says whether an assertion of this thread block failed; 0 if it asserts nothing."""
+        self._failed: Value | None = None
         self._maps: dict[tuple[Value, TensorMap], str] = {}
 
     @property

@@ -68,6 +68,7 @@ class RoleLowering(Loading, Computing):
             readers = plan.readers * plan.cluster
             start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "more": plan.more_barriers}
             start["arrivals"] = WARPS if plan.alone else 1
+            start["flag"] = self._flag
             builder.add(RingStart(slots=plan.slots, readers=readers, nearby=plan.parts > 0, **start))
             builder.add(FollowOn())
             if plan.cluster > 1 or plan.parts:

@@ -34,7 +34,7 @@ class Storing(DividedLoop):
         if isinstance(op, Part):
             self._part(op)
         elif isinstance(op, StoreMut) and op is self._plan.store:
-            self._bulk_store(op, self._own_index(op.x.mut), piece=0)
+            self._bulk_store(op, self._allowed(self._own_index(op.x.mut)), piece=0)
         elif isinstance(op, AddNearby):
             self._add_nearby(op)
         elif isinstance(op, StorePart):
@@ -84,7 +84,7 @@ class Storing(DividedLoop):
     def _store_part(self, op: StorePart) -> None:
         """Some columns of the tile, as a tile of their own."""
         builder = self._builder
-        *rows, columns = self._own_index(op.x.mut)
+        *rows, columns = self._allowed(self._own_index(op.x.mut))
         scaled = builder.value(Mul(x=columns, y=builder.constant(op.parts)))
         number = self._map[op.number[0]] if op.number else builder.constant(op.part)
         index = (*rows, builder.value(Add(x=scaled, y=number)))

@@ -1,0 +1,72 @@
+"""What a failed assertion tells: which one it was, in which tile block, and the numbers that it is about.
+
+A kernel writes them to its launch's report, memory that the host reads once the launch is over (`REPORT_WORDS`). Which
+assertion a number stands for is in the fact `failures`.
+
+word 0      0; 1 while a thread writes the rest; 2 then
+word 1      the assertion's number
+words 2-4   the tile block's index
+words 8-    the numbers, two words each
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cutile.errors import KernelAssertionError
+from cutile.ir.constant import Constant
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import And
+from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
+from cutile.ops.debug import failure_text
+
+SITE, BLOCK, NUMBERS = 1, 2, 8
+"""Words of a report, by what begins there."""
+MOST_NUMBERS = 4
+REPORT_BYTES = 4 * (NUMBERS + 2 * MOST_NUMBERS)
+WRITING, WRITTEN = 1, 2
+"""What word 0 is in the end, and on the way."""
+
+_COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
+
+
+def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+    """The integers that a condition compares, each with its name: what a check of an index is about comes first.
+
+    Of `0 <= k and k < n` these are k and n. Numbers that stand in the kernel's text are left out.
+    """
+    found: list[Value] = []
+    pending = [condition]
+    while pending:
+        op = definitions.get(pending.pop(0))
+        if isinstance(op, And):
+            pending += [op.x, op.y]
+        elif isinstance(op, _COMPARISONS):
+            found += [each for each in (op.x, op.y) if _is_told(each, definitions)]
+    values = tuple(dict.fromkeys(found))[:MOST_NUMBERS]
+    checked = len(values) == 2 and isinstance(definitions.get(condition), And)
+    unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
+    return tuple(each.name or name for each, name in zip(values, unnamed, strict=True)), values
+
+
+def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
+    tile = value.tile
+    return tile.is_scalar and tile.dtype.kind in ("int", "uint") and not isinstance(definitions.get(value), Constant)
+
+
+def failure(sites: Sequence[Any], report: bytes) -> KernelAssertionError:
+    """The exception for a report that was written.
+
+    Args:
+        sites: of each assertion its message, its place and the names of its numbers: the fact `failures`.
+        report: the bytes.
+    """
+    (site,) = struct.unpack_from("=I", report, 4 * SITE)
+    block = struct.unpack_from("=3i", report, 4 * BLOCK)
+    message, (kernel, file, line, text), names = sites[site]
+    numbers = struct.unpack_from(f"={len(names)}q", report, 4 * NUMBERS)
+    told = ", ".join(f"{name} = {number}" for name, number in zip(names, numbers, strict=True))
+    whole = failure_text(message, (kernel, file, line, text), block)
+    return KernelAssertionError(f"{whole}\n    with {told}" if told else whole)

@@ -1,0 +1,169 @@
+"""Kernels whose checks fail, on a GPU, in a process of its own: an exception, no hang, and a device that goes on.
+
+    python -m tests.backend.cuda.failing_run loading        # or another of CASES
+
+It prints `right` last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cuda_async import CudaGraph, Device, SingleStream, Stream
+from cutile import Mut, Tensor, api, bf16, f32, i32
+
+SIZE = 512
+
+
+@ct.entry
+def ranged(z: Mut, x: Tensor, y: Tensor, first: i32, last: i32):
+    """A product over some steps, which need not be there: the warps that load check them."""
+    BM, BN = z.shape
+    px, py = x.partition((BM, 64)), y.partition((64, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(first * i, last * (i + 1) // (i + 1)):  # type: ignore[arg-type]
+        acc = ct.mma(px.load((i, k)), py.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
+def bounded(z: Mut, x: Tensor, y: Tensor, most: f32):
+    """A product whose sums are checked by the warps that have them."""
+    BM, BN = z.shape
+    px, py = x.partition((BM, 64)), y.partition((64, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(px, 1)):
+        acc = ct.mma(px.load((i, k)), py.load((k, j)), acc)
+    ct.cuda_tile_assert(ct.reduce_max(ct.reduce_max(acc, 1), 0) <= most, "a sum is too large")
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
+def halved(y: Mut, n: i32):
+    """An assertion in a kernel without products."""
+    assert ct.get_tile_block_id()[0] != n, "not this one"
+    y.store(y.load() / 2.0)
+
+
+def operands() -> tuple[Any, Any, Any]:
+    """z, x and y of ones."""
+    z = api.zeros((SIZE, SIZE), bf16).sync()
+    x, y = (api.ones((SIZE, SIZE), bf16).sync() for _ in range(2))
+    return z, x, y
+
+
+def fails(run: Callable[[], object], *said: str) -> None:
+    """Check that this raises what a failed assertion says."""
+    with pytest.raises(ct.KernelAssertionError) as caught:
+        run()
+    for each in said:
+        assert each in str(caught.value), str(caught.value)
+
+
+def loading(stream: Stream) -> None:
+    """A check of the warps that load."""
+    for tile in ((128, 128), (128, 256), (64, 64)):
+        z, x, y = operands()
+        for _ in range(2):
+            fails(
+                lambda: ranged(z.mut.partition(tile), x, y, 0, 9).sync_on(stream),  # noqa: B023
+                "out of range",
+                "px.load((i, k))",
+                "= 8, ",
+            )
+            fresh, x, y = operands()
+            ranged(fresh.mut.partition(tile), x, y, 0, 8).sync_on(stream)
+            assert (fresh.to_numpy().sync_on(stream).astype(np.float32) == SIZE).all()
+
+
+def computing(stream: Stream) -> None:
+    """A check of what the products came to."""
+    for tile in ((128, 128), (64, 64)):
+        z, x, y = operands()
+        fails(lambda: bounded(z.mut.partition(tile), x, y, 100.0).sync_on(stream), "a sum is too large")  # noqa: B023
+        fresh, x, y = operands()
+        bounded(fresh.mut.partition(tile), x, y, 1000.0).sync_on(stream)
+        assert (fresh.to_numpy().sync_on(stream).astype(np.float32) == SIZE).all()
+
+
+def plain(stream: Stream) -> None:
+    """A check of all threads, which leave."""
+    y = api.ones((4096,), f32).sync()
+    fails(lambda: halved(y.mut.partition((64,)), 7).sync_on(stream), "not this one", "tile block (7, 0, 0)")
+    fresh = api.ones((4096,), f32).sync()
+    halved(fresh.mut.partition((64,)), 64).sync_on(stream)
+    assert (fresh.to_numpy().sync_on(stream) == 0.5).all()
+
+
+def bound(stream: Stream) -> None:
+    """A launch that is repeated."""
+    y = api.ones((4096,), f32).sync()
+    repeated = halved(y.mut.partition((64,)), 64).bind(stream)
+    repeated()
+    stream.synchronize()
+    repeated.set(n=3)
+    repeated()
+    fails(stream.synchronize, "not this one", "tile block (3, 0, 0)")
+    repeated.set(n=64)
+    repeated()
+    stream.synchronize()
+
+
+def graph(stream: Stream) -> None:
+    """A launch of a graph."""
+    y = api.ones((4096,), f32).sync()
+    with CudaGraph.capture(stream, halved(y.mut.partition((64,)), 5)) as made:
+        for _ in range(2):
+            fails(lambda: made.launch().sync_on(stream), "not this one")
+    plain(stream)
+
+
+def two_in_flight(stream: Stream) -> None:
+    """Of several launches in flight each that fails says so, and the others are well."""
+    ys = [api.ones((4096,), f32).sync() for _ in range(4)]
+
+    async def run() -> list[Any]:
+        policy = SingleStream(stream.device)
+        numbers = (1, 64, 2, 64)
+        futures = [halved(y.mut.partition((64,)), n).schedule(policy) for y, n in zip(ys, numbers, strict=True)]
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    first, second, third, fourth = asyncio.run(run())
+    assert "tile block (1, 0, 0)" in str(first), first
+    assert "tile block (2, 0, 0)" in str(third), third
+    assert not isinstance(second, BaseException), second
+    assert not isinstance(fourth, BaseException), fourth
+    for y in (ys[1], ys[3]):
+        assert (y.to_numpy().sync_on(stream) == 0.5).all()
+
+
+CASES: dict[str, Callable[[Stream], None]] = {
+    "loading": loading,
+    "computing": computing,
+    "plain": plain,
+    "bound": bound,
+    "graph": graph,
+    "two in flight": two_in_flight,
+}
+
+
+def main(case: str) -> int:
+    """Run one case."""
+    with Device(0) as device:
+        CASES[case](device.new_stream())
+        device.synchronize()
+    print("right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

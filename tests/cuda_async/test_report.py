@@ -1,0 +1,147 @@
+"""What a launch tells of a failure: whose wait raises it, and what is usable afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+
+import pytest
+
+from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, SingleStream, Storage, Stream, Use
+from cuda_async.report import REPORT_BYTES, Report
+from tests.cuda_async.work import Read, launch_affine, words
+
+
+class WentWrongError(Exception):
+    """What the reports of these tests say."""
+
+
+def read(data: bytes) -> WentWrongError:
+    return WentWrongError(int.from_bytes(data[4:8], "little"))
+
+
+def launch(stream: Stream, report: Report, said: int) -> None:
+    """What stands for a kernel that fails, and says a number; or does not, and says nothing."""
+    if said:
+        launch_affine(stream, report.address + 4, 1, 0, said)
+        launch_affine(stream, report.address, 1, 0, 2)
+    report.expect()
+
+
+class Launch(DeviceOp[list[int]]):
+    """Launches that fail where their number is not 0. Yields the reports' addresses."""
+
+    has_effects = True
+    graph_node = True
+
+    def __init__(self, out: Storage, *said: int) -> None:
+        super().__init__()
+        self._out, self._said = out, said
+        self.lend(Use("out", out, write=True))
+
+    def execute(self, context: ExecutionContext) -> list[int]:
+        self._out.use(context.stream, write=True)
+        reports = [context.stream.report(read) for _ in self._said]
+        for report, said in zip(reports, self._said, strict=True):
+            launch(context.stream, report, said)
+        return [each.address for each in reports]
+
+
+def test_the_wait_for_a_launch_raises_what_it_says(stream: Stream) -> None:
+    out = words(9, count=4).sync_on(stream)
+    with pytest.raises(WentWrongError, match="7"):
+        Launch(out, 0, 7, 8).sync_on(stream)
+
+
+def test_other_launches_before_and_after_are_well(stream: Stream) -> None:
+    fine, broken = (words(9, count=4).sync_on(stream) for _ in range(2))
+    Launch(fine, 0).sync_on(stream)
+    with pytest.raises(WentWrongError):
+        Launch(broken, 1).sync_on(stream)
+    Launch(fine, 0, 0).sync_on(stream)
+    assert Read(fine).sync_on(stream).tolist() == [9] * 4
+
+
+def test_of_two_in_flight_each_says_its_own(device: Device, stream: Stream) -> None:
+    outs = [words(9, count=4).sync_on(stream) for _ in range(3)]
+
+    async def run() -> list[object]:
+        policy = SingleStream(device)
+        futures = [Launch(out, said).schedule(policy) for out, said in zip(outs, (3, 0, 5), strict=True)]
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    first, second, third = asyncio.run(run())
+    assert (repr(first), repr(third)) == ("WentWrongError(3)", "WentWrongError(5)")
+    assert isinstance(second, list)
+
+
+def test_a_graph_tells_at_the_launch_that_failed(device: Device, stream: Stream) -> None:
+    out = words(9, count=4).sync_on(stream)
+    with CudaGraph.capture(stream, Launch(out, 4)) as graph:
+        for _ in range(2):
+            with pytest.raises(WentWrongError, match="4"):
+                graph.launch().sync_on(stream)
+
+
+def test_what_is_launched_again_and_again_has_one_report(stream: Stream) -> None:
+    report = stream.report(read, lasting=True)
+    for said in (0, 6, 0):
+        stream.begin_alone()
+        launch(stream, report, said)
+        if said:
+            with pytest.raises(WentWrongError, match="6"):
+                stream.synchronize()
+        else:
+            stream.synchronize()
+
+
+def test_reports_are_used_again(stream: Stream) -> None:
+    out = words(9, count=4).sync_on(stream)
+    used: set[int] = set()
+    for _ in range(20):
+        used.update(Launch(out, *[0] * 40).sync_on(stream))
+    assert 40 <= len(used) <= 40 + 3 * 64  # those of one launch, and what was there
+    assert all(address % 16 == 0 for address in used)
+    assert len({address // REPORT_BYTES for address in used}) == len(used)
+
+
+def test_what_nobody_waited_for_is_not_told_to_others(device: Device, stream: Stream) -> None:
+    addresses = {stream.report(read).address for _ in range(64)}
+    gc.collect()
+    for address in addresses:
+        ctypes.c_uint32.from_address(address).value = 2
+    Launch(words(9, count=4).sync_on(stream), 0, 0).sync_on(stream)
+
+
+def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    from cuda_async.driver.cuda import stream as cuda
+
+    class Context:
+        usable, speaks, lost = True, False, None
+
+    def refuse() -> None:
+        calls.append("refuse")
+        raise WentWrongError(5)
+
+    def query(handle: object) -> tuple[object]:
+        return (handle,)
+
+    calls: list[str] = []
+    monkeypatch.setattr(cuda, "_query", query)
+    events = [object.__new__(cuda.CudaEvent) for _ in range(3)]
+    errors = cuda.RunErrors()
+    for number, event in enumerate(events):
+        monkeypatch.setattr(cuda.CudaEvent, "_context", Context(), raising=True)
+        event.handle = cuda._NOT_READY  # pyright: ignore[reportPrivateUsage]
+        if number == 1:
+            errors.add([refuse, lambda: calls.append("fine"), refuse])
+        event.begin(errors if number < 2 else cuda.RunErrors())
+    assert [event.query() for event in events] == [False] * 3
+    for event in events:
+        event.handle = cuda._SUCCESS  # pyright: ignore[reportPrivateUsage]
+    assert [event.query() for event in events] == [True] * 3
+    assert [repr(event.failure()) for event in events] == ["None", "WentWrongError(5)", "None"]
+    assert calls == ["refuse", "fine"]
+    assert errors.used
