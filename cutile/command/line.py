@@ -21,10 +21,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> 
         program: how the program was called, for its help.
     """
     parser = argparse.ArgumentParser(prog=program, description="Tile kernels in Python.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)
     options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help(sys.stderr)
+        return 2
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -32,6 +35,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> 
     except BrokenPipeError:  # whoever reads has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except CutileError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except (CutileError, ImportError) as error:
+        notes = getattr(error, "__notes__", [])
+        if isinstance(error, ImportError) and not notes:  # no missing part of a backend, which a note would name
+            raise
+        print("\n".join([f"{type(error).__name__}: {error}", *notes]), file=sys.stderr)
         return 1

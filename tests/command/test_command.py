@@ -110,6 +110,33 @@ def test_a_backend_that_was_left_out_is_not_broken(
     }
 
 
+def test_a_missing_toolchain_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("cutile.backend.cpu.build")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert main([*GEMM, "--stage", "log"]) == 1
+    text = capsys.readouterr().err
+    assert text.startswith("ModuleNotFoundError: ")
+    assert "What the backend 'cpu' needs:" in text
+    assert "Traceback" not in text
+
+
+def test_an_error_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(options: object) -> int:
+        raise ImportError("a fault of the code")
+
+    monkeypatch.setattr("cutile.command.info.run", broken)
+    with pytest.raises(ImportError, match="a fault of the code"):
+        main(["info"])
+
+
+def test_no_command_shows_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "compile" in capsys.readouterr().err
+
+
 def test_every_operation_that_kernels_write_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
