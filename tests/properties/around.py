@@ -57,6 +57,9 @@ ENDINGS = {
     "columns": f"    acc = acc - ct.reduce_max(acc, 0).reshape((1, BN))\n{STORED}",
     "number": f"    acc = acc - ct.reduce_max(ct.reduce_max(acc, 1), 0)\n{STORED}",
     "scanned": f"    acc = ct.scan_sum(acc, 1)\n{STORED}",
+    "extracted": f"    acc = acc - ct.extract(acc, (0, 0), (BM, 1))\n{STORED}",
+    "again": "    for k in range(ct.num_tiles(part_x, 1)):\n        "
+    f"acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)\n{STORED}",
     "added": f"    acc = acc + ct.convert_tile(z.load(), acc.dtype)\n{STORED}",
     "rounded twice": "    z.store(ct.convert_tile(ct.convert_tile(acc, ct.f16), z.dtype))\n",
     "stored twice": f"{STORED}    z.store(ct.convert_tile(acc + acc, z.dtype))\n",

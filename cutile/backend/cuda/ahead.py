@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutile.backend.cuda.draft import Draft
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StageTile, StageWait
 from cutile.backend.cuda.ring import Ring, plan
+from cutile.backend.cuda.shared import Span
 from cutile.backend.cuda.staging import stages
 from cutile.ir.control import For
 from cutile.ir.core import Value
@@ -22,13 +23,13 @@ class RunAhead(Draft):
         accumulator = self._placement.accumulator(products[0]) if products else None
         if accumulator is not None and self._placement[products[0].acc] != accumulator:
             return None
-        return plan(op, self._definitions, self._uses, accumulator, self._arch)
+        return plan(op, self._definitions, self._uses, accumulator, self._arch, self._most_slots)
 
     def _run_ahead(self, op: For, ring: Ring) -> None:
         """A loop whose operands are copied `slots - 1` turns ahead of their product."""
         self._rings.append(ring)
-        place = self._arena.reserve(ring.slots * ring.slot_bytes)
-        if self._loops:  # the ring's last turn may still be under way elsewhere
+        place, used = self._arena.begin(ring.slots * ring.slot_bytes)
+        if self._loops or used:  # the ring's last turn, or what had its place before, may still be under way elsewhere
             self._builder.add(Barrier())
         for turn in range(ring.slots - 1):
             self._stage(op, ring, place, self._builder.constant(turn))
@@ -48,8 +49,9 @@ class RunAhead(Draft):
         made = op.copy_with([self._map[value] for value in op.operands], [body], ())
         self._finish(op, made)
         self._builder.add(StageWait(pending=0))
+        self._arena.end()
 
-    def _stage(self, loop: For, ring: Ring, place: int, turn: Value) -> None:
+    def _stage(self, loop: For, ring: Ring, place: Span, turn: Value) -> None:
         """Begin to copy both operands of a turn."""
         accumulator = self._placement.accumulator(ring.product)
         product = ring.product
@@ -72,7 +74,7 @@ class RunAhead(Draft):
             self._arena.share(made, place)
         self._builder.add(StageCommit())
 
-    def _staged_mma(self, loop: For, ring: Ring, place: int) -> None:
+    def _staged_mma(self, loop: For, ring: Ring, place: Span) -> None:
         product = ring.product
         self._builder.location = product.location
         made = StagedMma(

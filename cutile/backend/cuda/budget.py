@@ -59,7 +59,7 @@ def check_budget(
     """
     blocks = max(blocks, 1)
     threads, shared = lowered.facts["threads"], lowered.facts["shared_bytes"]
-    room = arch.shared_bytes if blocks == 1 else (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
+    room = shared_room(arch, blocks)
     if shared > room:
         of = f"a block on {arch.name} has {room}" + ("" if blocks == 1 else f" where {blocks} share a multiprocessor")
         message = f"{function.name}: its tiles need {shared} bytes of shared memory; {of}"
@@ -78,6 +78,11 @@ def check_budget(
                     op.location,
                     _remedy(function, arch, blocks),
                 )
+
+
+def shared_room(arch: Architecture, blocks: int) -> int:
+    """Bytes of shared memory that a block may have where `blocks` blocks share a multiprocessor."""
+    return arch.shared_bytes if blocks == 1 else (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
 
 
 def registers(arch: Architecture, threads: int, blocks: int) -> int:

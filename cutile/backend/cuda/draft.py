@@ -10,7 +10,7 @@ from typing import Any
 from cutile.backend.cuda.layout import Layout, blocked, register_map
 from cutile.backend.cuda.ops import ConvertLayout
 from cutile.backend.cuda.placement import Placement, is_tile
-from cutile.backend.cuda.ring import Ring
+from cutile.backend.cuda.ring import MOST_SLOTS, Ring
 from cutile.backend.cuda.shared import Arena
 from cutile.backend.cuda.staging import move_bytes
 from cutile.backend.cuda.target import Architecture
@@ -29,7 +29,12 @@ class Draft(ABC):
     """
 
     def __init__(
-        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]] = ()
+        self,
+        function: Function,
+        warps: int,
+        arch: Architecture,
+        accumulators: Sequence[tuple[Op, Layout]] = (),
+        most_slots: int = MOST_SLOTS,
     ) -> None:
         self._function = function
         self._placement = Placement(function, warps, accumulators)
@@ -40,6 +45,7 @@ class Draft(ABC):
         self._uses = Counter(value for op in function.walk() for value in op.operands)
         self._definitions = {value: op for op in function.walk() for value in op.results}
         self._rings: list[Ring] = []
+        self._most_slots = most_slots
         self._warps = warps
         self._builder = Builder(Block())
         self._map: dict[Value, Value] = {}

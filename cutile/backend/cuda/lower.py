@@ -17,17 +17,18 @@ from typing import Any
 
 from cutile.backend.cuda.accesses import Access, hands_on, is_native, waits_after, waits_before
 from cutile.backend.cuda.ahead import RunAhead
-from cutile.backend.cuda.budget import SPARE, check_budget, registers
+from cutile.backend.cuda.budget import SPARE, check_budget, registers, shared_room
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.failures import subjects
 from cutile.backend.cuda.layout import Layout, blocked
-from cutile.backend.cuda.ops import Barrier, FailUnless, Store
+from cutile.backend.cuda.ops import Barrier, FailUnless, StagedMma, Store
 from cutile.backend.cuda.placement import broadcast_source, choose_warps, is_tile, same_but_ones, vector_width
 from cutile.backend.cuda.shallow import Key, can_halve, halved, key_of, operand_words
 from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
+from cutile.errors import KernelTypeError
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import MutType, TensorType
@@ -58,13 +59,33 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
-    made = Lowering(function, warps, arch).run()
+    room = shared_room(arch, options.occupancy or 1)
+    first, made = _within(room, function, warps, arch)
     while deep := _too_deep(made, arch, options.occupancy or 1):
         function = halved(function, deep)
-        made = Lowering(function, warps, arch).run()
-    check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
-    made.facts["min_blocks"] = options.occupancy or made.facts["min_blocks"] or _occupancy(made, arch)
+        first, made = _within(room, function, warps, arch)
+    try:
+        check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
+    except KernelTypeError:  # nothing fits: what the best of them lacks is what the user can do something about
+        check_budget(function, first, layouts_of(first), arch, options.occupancy or 0)
+        raise
+    hoped = made.facts["min_blocks"]
+    if hoped > 1 and made.facts["shared_bytes"] > shared_room(arch, hoped):
+        hoped = 0  # what is beside the rings takes the room for another block
+    made.facts["min_blocks"] = options.occupancy or hoped or _occupancy(made, arch)
     return made
+
+
+def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
+    """The lowered function, and the same with as many slots in its rings as leave room for what else is in shared
+    memory; without rings where not even two do."""
+    first = made = Lowering(function, warps, arch).run()
+    while made.facts["shared_bytes"] > room:
+        rings = [op.attributes["slots"] for op in made.walk() if isinstance(op, StagedMma)]
+        if not rings:
+            break
+        made = Lowering(function, warps, arch, most_slots=max(rings) - 1).run()
+    return first, made
 
 
 def _occupancy(function: Function, arch: Architecture) -> int:

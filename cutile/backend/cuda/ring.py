@@ -67,7 +67,12 @@ class Ring:
 
 
 def plan(
-    loop: For, definitions: Mapping[Value, Op], uses: Counter[Value], accumulator: Layout | None, arch: Architecture
+    loop: For,
+    definitions: Mapping[Value, Op],
+    uses: Counter[Value],
+    accumulator: Layout | None,
+    arch: Architecture,
+    most_slots: int = MOST_SLOTS,
 ) -> Ring | None:
     """The ring for a loop, or None where it keeps to registers: the rules are in the order of the tests below."""
     products = [op for op in loop.body.operations if isinstance(op, Mma)]
@@ -95,7 +100,7 @@ def plan(
         return None
     size = product_bytes(dtype, accumulator, depth, swaps)
     words = accumulator.registers * product.acc.tile.dtype.bits // 32
-    most = slots_wanted(left, right, MOST_SLOTS)
+    most = slots_wanted(left, right, most_slots)
     for blocks in (2, 1) if words <= 64 and not _crowded(product, swaps, arch) else (1,):
         slots = min(most, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
         if slots >= 2:

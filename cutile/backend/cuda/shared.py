@@ -1,11 +1,12 @@
 """The plan of a block's shared memory: who lies where, and who must wait until an earlier use is over.
 
-Small uses get places of their own, large ones share one. A place that is used once, outside of loops, needs no wait.
+Small uses get places of their own, large ones share one, also with the rings that live before and after them. A place
+that is used once, outside of loops, needs no wait.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cutile.ir.core import Op
 
@@ -21,10 +22,38 @@ def aligned(size: int) -> int:
 
 
 @dataclass
+class Span:
+    """Memory that some operations work on together while others are under way: a ring, and what is used in its loop.
+
+    All that is used before and after it may lie in the same place.
+
+    Attributes:
+        size: of what is its own, in bytes.
+    """
+
+    size: int
+    outer: Span | None
+    large: int = 0
+    used: bool = False
+    inner: list[Span] = field(default_factory=list["Span"])
+
+    @property
+    def start(self) -> int:
+        """Where it begins, from the begin of what shares a place."""
+        return 0 if self.outer is None else self.outer.start + self.outer.size
+
+    @property
+    def extent(self) -> int:
+        """Its bytes, with those of all that is used during it."""
+        return self.size + max([self.large, *(each.extent for each in self.inner)])
+
+
+@dataclass
 class _Use:
     op: Op
     offset: int
-    large: bool
+    span: Span | None
+    """In which it is, if it is large."""
 
 
 class Arena:
@@ -37,23 +66,38 @@ class Arena:
     def __init__(self) -> None:
         self._uses: list[_Use] = []
         self._small = 0
-        self._large = 0
         self._own = 0
-        self._large_used = False
-        self._shares: list[tuple[Op, int]] = []
+        self._span = Span(0, None)
+        self._shares: list[tuple[Op, int | Span]] = []
         self.bytes = 0
 
     def use(self, op: Op, size: int, looped: bool) -> None:
         """Record that `op` needs `size` bytes, which may be none."""
         large = size > SMALL or self._small + aligned(size) > SMALL_TOTAL
-        used = self._large_used if large else False
+        used = self._span.used if large else False
         op.attributes["fence"] = size > 0 and (looped or used)
-        self._uses.append(_Use(op, 0 if large else self._small, large))
+        self._uses.append(_Use(op, self._small, self._span if large else None))
         if large:
-            self._large = max(self._large, aligned(size))
-            self._large_used = True
+            self._span.large = max(self._span.large, aligned(size))
+            self._span.used = True
         else:
             self._small += aligned(size)
+
+    def begin(self, size: int) -> tuple[Span, bool]:
+        """Memory for operations that work on it together from here to `end`; hand it to `share`.
+
+        Also whether an earlier use of its place may still be under way.
+        """
+        outer = self._span
+        self._span = Span(aligned(size), outer)
+        outer.inner.append(self._span)
+        used, outer.used = outer.used, True
+        return self._span, used
+
+    def end(self) -> None:
+        """The operations that `begin` was for are over."""
+        assert self._span.outer is not None
+        self._span = self._span.outer
 
     def reserve(self, size: int) -> int:
         """A place that nothing else shares, for operations that work on it together; hand it to `share`."""
@@ -61,15 +105,17 @@ class Arena:
         self._own += aligned(size)
         return start
 
-    def share(self, op: Op, place: int) -> None:
-        """Record that `op` works on a reserved place."""
+    def share(self, op: Op, place: int | Span) -> None:
+        """Record that `op` works on a reserved place, or on one between `begin` and `end`."""
         self._shares.append((op, place))
 
     def place(self) -> None:
-        """Give every use its offset: the reserved places first, which want the widest alignment, then the large place,
-        then the small ones."""
+        """Give every use its offset: the reserved places first, which want the widest alignment, then what is shared by
+        one after the other, then the small ones."""
+        shared = self._span.extent
         for op, place in self._shares:
-            op.attributes["offset"] = place
+            op.attributes["offset"] = self._own + place.start if isinstance(place, Span) else place
         for each in self._uses:
-            each.op.attributes["offset"] = self._own + (each.offset if each.large else self._large + each.offset)
-        self.bytes = self._large + self._small + self._own
+            behind = shared + each.offset if each.span is None else each.span.start + each.span.size
+            each.op.attributes["offset"] = self._own + behind
+        self.bytes = shared + self._small + self._own
