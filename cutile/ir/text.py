@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cutile.dtypes import BY_NAME, DTypeMeta
+from cutile.dtypes import BY_NAME
 from cutile.errors import IRError
 from cutile.ir.core import Attribute, Block, Function, Op, Value
-from cutile.ir.types import MutType, TensorType, TileType, Type
+from cutile.ir.types import MutType, ResourceType, TensorType, TileType, Type, attribute_text
 
 
 class _Names:
@@ -41,19 +41,10 @@ class _Names:
         return "%" + self._names[value]
 
 
-def _attribute(value: Attribute) -> str:
-    if isinstance(value, tuple | list):
-        items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
-        return "[" + ", ".join(map(_attribute, items)) + "]"
-    if isinstance(value, DTypeMeta):
-        return "!" + repr(value)
-    return repr(value)
-
-
 def _attributes(attributes: dict[str, Attribute]) -> str:
     if not attributes:
         return ""
-    return " {" + ", ".join(f"{key} = {_attribute(value)}" for key, value in attributes.items()) + "}"
+    return " {" + ", ".join(f"{key} = {attribute_text(value)}" for key, value in attributes.items()) + "}"
 
 
 def _told(op: Op) -> dict[str, Attribute]:
@@ -216,6 +207,8 @@ class _Parser:
                 made = MutType(tensor, tile, mapped, exact)
             self._take(">")
             return made
+        if head in ResourceType.by_head:
+            return self._resource(ResourceType.by_head[head])
         shape: tuple[int, ...] = ()
         if self._accept("<"):
             words = ""
@@ -224,10 +217,17 @@ class _Parser:
             shape = tuple(int(word) for word in words.split("x"))
         return TileType(BY_NAME[head], shape)
 
+    def _resource(self, kind: type[ResourceType]) -> ResourceType:
+        self._take("<")
+        return kind(**self._entries(">"))
+
     def _dictionary(self) -> dict[str, Attribute]:
-        entries: dict[str, Attribute] = {}
         self._take("{")
-        while not self._accept("}"):
+        return self._entries("}")
+
+    def _entries(self, end: str) -> dict[str, Attribute]:
+        entries: dict[str, Attribute] = {}
+        while not self._accept(end):
             key = self._take()
             self._take("=")
             entries[key] = self._attribute()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, DTypeMeta
 
 
 def _extent(extent: int | None) -> str:
@@ -126,4 +127,38 @@ class MutType:
         return f"mut<{self.tensor.describe()}, tile {_list(self.tile)}{mapped}{'' if self.exact else ', prefix'}>"
 
 
-Type = TileType | TensorType | MutType
+@dataclass(frozen=True)
+class ResourceType:
+    """What a backend's lowered IR names and passes on, and no kernel does: a buffer, a pipeline of barriers.
+
+    A subclass is a frozen dataclass of printable attributes and gives its `head`, by which it is printed and parsed.
+
+    Attributes:
+        head: the word before the angle brackets.
+        by_head: the subclasses.
+    """
+
+    head: ClassVar[str] = ""
+    by_head: ClassVar[dict[str, type[ResourceType]]] = {}
+
+    def __init_subclass__(cls, head: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.head = head
+        ResourceType.by_head[head] = cls
+
+    def __str__(self) -> str:
+        parts = (f"{each.name} = {attribute_text(getattr(self, each.name))}" for each in fields(self))
+        return f"{self.head}<{', '.join(parts)}>"
+
+
+def attribute_text(value: Any) -> str:
+    """A compile-time fact as `text.py` parses it: a number, a string, a dtype, or a list of these."""
+    if isinstance(value, tuple | list):
+        items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        return "[" + ", ".join(map(attribute_text, items)) + "]"
+    if isinstance(value, DTypeMeta):
+        return "!" + repr(value)
+    return repr(value)
+
+
+Type = TileType | TensorType | MutType | ResourceType

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cutile.dtypes import DTypeLike, f32
@@ -27,7 +28,9 @@ def scalar(dtype: DTypeLike = f32) -> TileType:
     return TileType(dtype)
 
 
-def program(text: str, parameters: dict[str, Type], names: dict[str, Any] | None = None, **generics: Any) -> Function:
+def program(
+    text: str, parameters: Mapping[str, Type], names: dict[str, Any] | None = None, **generics: Any
+) -> Function:
     """The IR of a kernel, as written."""
     function = define(text, **(names or {}))
     return build(function, take_source(function), parameters, generics).function

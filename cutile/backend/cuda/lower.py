@@ -185,20 +185,22 @@ class Lowering(RunAhead):
         names, values = subjects(op.condition, self._definitions)
         site = len(self._failures)
         self._failures.append((op.message, tuple(op.where), names))
+        thread, *flag = self._on_failure
         made = FailUnless(
             self._map[op.condition],
-            (*index, *(self._map[each] for each in values)),
+            (*index, *(self._map[each] for each in values), *flag),
             message=op.message,
             where=op.where,
             site=site,
-            **self._on_failure,
+            thread=thread,
+            leaves=not flag,
         )
         self._builder.add(made)
 
     @property
-    def _on_failure(self) -> dict[str, Any]:
-        """Who says what failed, and what becomes of the thread block: of warps that do the same, all leave at once."""
-        return {"thread": 0, "leaves": True}
+    def _on_failure(self) -> tuple[int, *tuple[Value, ...]]:
+        """Which thread says what failed; and the flag that it sets, where not all threads leave at once."""
+        return (0,)
 
     def _own_index(self, mut: MutType) -> tuple[Value, ...]:
         return tuple(self._block_ids[axis] for axis in range(mut.rank))

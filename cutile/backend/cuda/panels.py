@@ -127,20 +127,20 @@ def panels_fit(width: int, length: int, size: int) -> bool:
 
 @dataclass(frozen=True)
 class Fed:
-    """The operands of a product, turn by turn: in the slots of a ring in shared memory.
+    """The operands of a product, stage by stage, in shared memory.
 
     Attributes:
-        left: how the left operand lies in a slot, from its begin on.
+        left: how the left operand lies in a stage, from its begin on.
         right: how the right one does, behind the left one.
         depth: of the product.
-        slots: of the ring.
-        slot_bytes: from slot to slot.
-        place: where the ring is in shared memory, in bytes.
+        stages: of the buffers.
+        stage_bytes: from stage to stage.
+        place: where the first stage is in shared memory, in bytes.
     """
 
     left: Panels
     right: Panels
     depth: int
-    slots: int
-    slot_bytes: int
+    stages: int
+    stage_bytes: int
     place: int

@@ -14,7 +14,7 @@ from typing import Any
 from cuda_async import Device, DeviceError
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.ops import BulkLoad, RingAcquire, RingRelease
+from cutile.backend.cuda.ops import BulkLoad, PipelineAcquire, PipelineRelease
 from cutile.ir.core import Block, Function, Op
 from kernels.gemm import gemm
 
@@ -29,13 +29,13 @@ def _without(function: Function, unwanted: Callable[[Op], bool]) -> None:
 
 
 def never_given_up(function: Function) -> None:
-    """No slot is ever empty again, so that the loads of the ring's second round wait."""
-    _without(function, lambda op: isinstance(op, RingRelease))
+    """No stage is ever empty again, so that the producer's second round waits."""
+    _without(function, lambda op: isinstance(op, PipelineRelease))
 
 
 def never_arrives(function: Function) -> None:
     """More bytes are announced than are loaded, so that whoever multiplies waits."""
-    (acquire,) = (op for op in function.walk() if isinstance(op, RingAcquire))
+    (acquire,) = (op for op in function.walk() if isinstance(op, PipelineAcquire))
     acquire.attributes["nbytes"] += 16
 
 

@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -33,14 +34,14 @@ AMPERE = Target("cuda", "sm_80")
 BLACKWELL = Target("cuda", "sm_100a")
 
 
-def shipped(kernel: Any, parameters: dict[str, Type], **generics: Any) -> Function:
+def shipped(kernel: Any, parameters: Mapping[str, Type], **generics: Any) -> Function:
     """The IR of a shipped kernel after the neutral passes; generics that are not given have their defaults."""
     function = kernel.__wrapped__
     every: dict[str, Any] = {**(function.__kwdefaults__ or {}), **generics}
     return run_passes(build(function, take_source(function), parameters, every).function)
 
 
-def written(text: str, parameters: dict[str, Type], **generics: Any) -> Function:
+def written(text: str, parameters: Mapping[str, Type], **generics: Any) -> Function:
     """The IR of a kernel of text after the neutral passes."""
     return run_passes(program(text, parameters, **generics))
 

@@ -12,7 +12,8 @@ from cuda_async import CudaGraph, Device, DeviceOp
 from cuda_async.graph import Scope
 from cutile import api
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.ops import BulkPrefetch, FollowOn, RingStart, Roles
+from cutile.backend.cuda.ops import BarriersStart, BulkPrefetch, FollowOn, Roles
+from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.interface import Executable, Target
 from cutile.dtypes import bf16, i32
 from cutile.ir.types import Type
@@ -37,9 +38,9 @@ from tests.support.programs import mut, scalar, tensor
 def test_a_specialised_kernel_waits_before_it_touches_memory(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64))
     assert made.facts["early"] is True
-    kinds = [type(op) for op in made.body.operations]
-    # descriptors are arguments of the launch, and the ring is the block's own
-    assert kinds == [BulkPrefetch] * 3 + [RingStart, FollowOn, Roles]
+    kinds = [type(op) for op in made.body.operations if not isinstance(op, RESOURCES)]
+    # descriptors are arguments of the launch, and the barriers are the block's own
+    assert kinds == [BulkPrefetch] * 3 + [BarriersStart, FollowOn, Roles]
 
 
 def test_others_are_launched_when_all_ahead_of_them_is_done() -> None:

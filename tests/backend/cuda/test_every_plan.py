@@ -9,7 +9,7 @@ import pytest
 
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import RingStart
+from cutile.backend.cuda.ops import Pipeline
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType, Type
@@ -56,17 +56,17 @@ PRODUCTS: dict[str, tuple[Any, DTypeLike, DTypeLike, bool, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_rings_neither_deadlock_nor_overwrite(name: str) -> None:
     kernel, dtype, out, by_columns, more = PRODUCTS[name]
-    rings = 0
+    pipelines = 0
     for tile in TILES:
         function = made(kernel, tile, dtype, out, turned(dtype) if by_columns else tensor(2, dtype), **more)
         for cluster in (1, 2):
             plan = lowered(function, num_cta_in_cga=cluster)
             turns = check_function(plan)
             check_layouts(plan)
-            has_ring = any(isinstance(op, RingStart) for op in plan.walk())
-            assert (turns > 10) is has_ring, (tile, cluster)
-            rings += has_ring
-    assert rings > len(TILES)
+            has_pipeline = any(isinstance(op, Pipeline) for op in plan.walk())
+            assert (turns > 10) is has_pipeline, (tile, cluster)
+            pipelines += has_pipeline
+    assert pipelines > len(TILES)
 
 
 BATCH_IN_A_TILE = """

@@ -17,10 +17,10 @@ from cutile.backend.cuda.load import load
 from cutile.backend.cuda.model.failures import check_failures
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import BulkStore, Failed, FailUnless, RingStart, Roles, Store
+from cutile.backend.cuda.ops import BarriersStart, BulkStore, Failed, FailUnless, Roles, Store
 from cutile.backend.interface import Executable
 from cutile.dtypes import bf16, f32, i32
-from cutile.ir.core import Function
+from cutile.ir.core import Function, Value
 from cutile.ir.types import Type
 from cutile.ops.debug import Assert
 from cutile.ops.view import StoreView
@@ -141,17 +141,20 @@ def _leaves(function: Function) -> None:
 
 
 def _not_cleared(function: Function) -> None:
-    next(op for op in function.walk() if isinstance(op, RingStart)).attributes["flag"] = 0
+    start = next(op for op in function.walk() if isinstance(op, BarriersStart))
+    start.operands = tuple(value for value in start.operands if value is not start.flag)
 
 
 def _elsewhere(function: Function) -> None:
-    next(op for op in function.walk() if isinstance(op, Failed)).attributes["flag"] += 8
+    failed = next(op for op in function.walk() if isinstance(op, Failed))
+    failed.operands = (Value(failed.flag.type),)
 
 
 def _stores_all_the_same(function: Function) -> None:
     for op in function.walk():
         if isinstance(op, Store | BulkStore | StoreView):
-            op.operands = (*op.operands[:2], *op.operands[3:], op.operands[-1])
+            before = len(op.operands) - len(op.index)
+            op.operands = (*op.operands[:before], *op.operands[before + 1 :], op.operands[-1])
 
 
 @pytest.mark.parametrize("fault", [_leaves, _not_cleared, _elsewhere, _stores_all_the_same])

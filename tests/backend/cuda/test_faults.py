@@ -35,9 +35,12 @@ def test_the_model_finds_it(fault: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("never given up", "the slot is never given up for the loads of turn 4: waited for over 2 s, in thread 256 of"),
-        ("never arrives", "nothing arrives of the loads of turn 0: waited for over 2 s, in thread "),
-        ("not loaded", "nothing arrives of the loads of turn 0: waited for over 2 s, in thread "),
+        (
+            "never given up",
+            "the stage is never given up for the loads (stage counter 4): waited for over 2 s, in thread 256",
+        ),
+        ("never arrives", "nothing arrives of the loads (stage counter 0): waited for over 2 s, in thread "),
+        ("not loaded", "nothing arrives of the loads (stage counter 0): waited for over 2 s, in thread "),
     ],
 )
 def test_a_limited_wait_ends_it_and_says_what_was_waited_for(fault: str, message: str, tmp_path: Path) -> None:

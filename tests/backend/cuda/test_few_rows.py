@@ -9,6 +9,7 @@ import pytest
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import BulkLoad, GroupMma, TileIndex
+from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
@@ -41,7 +42,10 @@ def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> No
     held = {where for where, *_ in layout.elements()}
     assert len(held) == rows * columns
     # The left operand is y, as wide as the tile; the right one is x, as tall as whole instructions are wide.
-    assert op.attributes["panels"] == ((columns, 64, 2, False), (64, layout.cover[0], 2, True))
+    assert tuple(each.panels for each in buffer_types((op.left, op.right))) == (
+        (columns, 64, 2, False),
+        (64, layout.cover[0], 2, True),
+    )
 
 
 @pytest.mark.parametrize("cluster", [1, 2])
@@ -60,7 +64,8 @@ def test_more_of_x_is_copied_than_the_tile_has_rows() -> None:
     maps = {name: TensorMap(*fields) for name, _, *fields in made.facts["tensor_maps"]}
     assert maps["x_map"].box == (8, 64)
     loads = {op.x.name: op for op in made.walk() if isinstance(op, BulkLoad)}
-    assert loads["x"].shape == (1, 128)  # tiles are counted as the kernel does
+    (buffer,) = buffer_types([loads["x"].buffer])
+    assert buffer.shape == (1, 128)  # tiles are counted as the kernel does
 
 
 def test_the_blocks_of_a_cluster_share_the_few_rows() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cutile.backend.cuda.intrinsics.llvm import ir
-from cutile.backend.cuda.intrinsics.ring import hand_over
+from cutile.backend.cuda.intrinsics.pipeline import hand_over
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Registers, RingStart
+from cutile.backend.cuda.ops import Barriers, Pipeline, Registers
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bf16, f16
 from cutile.ir.types import Type
@@ -52,12 +52,12 @@ def fused_to(tile: tuple[int, int]) -> dict[str, Type]:
 
 
 def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path) -> None:
-    for tile, slots in (((128, 192), 4), ((128, 128), 5), ((128, 160), 5)):
+    for tile, stages in (((128, 192), 4), ((128, 128), 5), ((128, 160), 5)):
         function = gemm_program(bf16, tile, 64)
         made = lowered(function, num_worker_warps=4)
         verify(made)
-        (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
-        assert (ring.slots, ring.readers, made.facts["threads"]) == (slots, 1, 384)
+        (pipeline,) = (op for op in made.walk() if isinstance(op, Pipeline))
+        assert (pipeline.stages, pipeline.arrivals, made.facts["threads"]) == (stages, 1, 384)
         built = compiled(function, num_worker_warps=4)
         assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
         found = instructions(built, tmp_path)
@@ -115,5 +115,5 @@ def test_each_warp_hands_over_to_the_other_group() -> None:
     hand_over(64).generate(made, [])
     assert made.noted == [(thread, 64 + 8 * (thread < GROUP)) for thread in range(0, 2 * GROUP, 32)]
     plan = lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4)
-    (start,) = (op for op in plan.walk() if isinstance(op, RingStart))
-    assert (start.more, start.arrivals) == (2, GROUP // 32)
+    (turns,) = (op for op in plan.walk() if isinstance(op, Barriers))
+    assert (turns.count, turns.arrivals) == (2, GROUP // 32)

@@ -19,12 +19,13 @@ from cutile.backend.cuda.ops import (
     GroupMma,
     Opaque,
     Pack,
+    Pipeline,
     Registers,
-    RingStart,
     Roles,
     TileIndex,
     ZeroUnless,
 )
+from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f64, i16, i32, i64, u32
@@ -121,7 +122,7 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
     made = lowered(written(text, types((128, 256))))
     assert check_function(made) > 0
     (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
-    assert [panels[3] for panels in product.attributes["panels"]] == [not turned[0], turned[1]]
+    assert [each.panels[3] for each in buffer_types((product.left, product.right))] == [not turned[0], turned[1]]
     assert not any(isinstance(op, Permute) for op in made.walk())
 
 
@@ -160,14 +161,14 @@ def test_the_reason_is_in_the_dump() -> None:
 def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=1)
     verify(made)
-    (ring,) = (op for op in made.walk() if isinstance(op, RingStart))
+    (pipeline,) = (op for op in made.walk() if isinstance(op, Pipeline))
     (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
     groups = 1 if tile[0] == 64 else 2
-    assert ring.readers == groups
+    assert pipeline.arrivals == groups
     assert made.facts["threads"] == 128 * (groups + 1)
     assert layouts_of(made)[product.attributes["layout"]] == group_accumulator(tile, groups)
-    slot = 64 * sum(tile) * 2
-    assert ring.slots == 8 or made.facts["shared_bytes"] + slot > 232448
+    stage_bytes = 64 * sum(tile) * 2
+    assert pipeline.stages == 8 or made.facts["shared_bytes"] + stage_bytes > 232448
     registers = [op.count for op in made.walk() if isinstance(op, Registers)]
     assert 128 * (registers[0] + groups * registers[1]) <= 65536 if registers else groups == 1
 
@@ -189,7 +190,7 @@ def test_operands_are_loaded_as_they_lie(
     assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
     assert maps[2] == TensorMap((16, 64), 128, (0, 1))
     product = next(op for op in lowered(function).walk() if isinstance(op, GroupMma))
-    left, right = (Panels(*each) for each in product.attributes["panels"])
+    left, right = (Panels(*each.panels) for each in buffer_types((product.left, product.right)))
     assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
 
 
@@ -226,8 +227,8 @@ def hinted(left: str = "", right: str = "") -> Function:
     return written(HINTED.format(left=left, right=right), types())
 
 
-def ring_slots(function: Function) -> set[int]:
-    return {op.attributes["slots"] for op in function.walk() if isinstance(op, RingStart)}
+def stages(function: Function) -> set[int]:
+    return {op.stages for op in function.walk() if isinstance(op, Pipeline)}
 
 
 def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
@@ -239,11 +240,11 @@ def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
 
 
 def test_a_latency_says_how_far_loads_run_ahead() -> None:
-    (most,) = ring_slots(lowered(hinted()))
+    (most,) = stages(lowered(hinted()))
     assert most > 3
-    assert ring_slots(lowered(hinted(", latency=2", ", 1"))) == {3}  # the operands share a ring: the further
-    assert ring_slots(lowered(hinted("", ", ct.Latency(1)"))) == {2}
-    assert ring_slots(lowered(hinted(", latency=100"))) == {most}  # as many as fit
+    assert stages(lowered(hinted(", latency=2", ", 1"))) == {3}  # the operands share a ring: the further
+    assert stages(lowered(hinted("", ", ct.Latency(1)"))) == {2}
+    assert stages(lowered(hinted(", latency=100"))) == {most}  # as many as fit
     check_function(lowered(hinted(", latency=1")))
     copied = lowered(hinted(", latency=1"), AMPERE)
     assert {op.attributes["slots"] for op in copied.walk() if "slots" in op.attributes} == {2}

@@ -17,7 +17,7 @@ from cutile.backend.cuda.specialised.split import LEAST_TURNS, MOST_PIECES
 from cutile.dtypes import bf16, f16, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
-from cutile.ir.types import TensorType, Type
+from cutile.ir.types import TensorType, TileType, Type
 from cutile.ir.verify import verify
 from kernels.gemm_variants import gemm_integers
 from tests.backend.cuda.emulated import Emulated, Vector, everywhere
@@ -193,4 +193,4 @@ def test_they_are_compiled_to_what_is_meant(function: Function, tmp_path: Path) 
 
 def test_a_kernel_of_bytes_adds_whole_numbers() -> None:
     types: list[Type] = [op.x.type for op in lowered(integers(), num_pieces=16).walk() if isinstance(op, AddUp)]
-    assert [each.dtype for each in types if hasattr(each, "dtype")] == [i32]
+    assert [each.dtype for each in types if isinstance(each, TileType)] == [i32]

@@ -13,7 +13,7 @@ from cutile.backend.cuda.ops import (
     BulkLoad,
     BulkStore,
     Part,
-    RingStart,
+    Pipeline,
     Roles,
     Store,
 )
@@ -136,8 +136,8 @@ def test_warps_wait_for_each_other_before_an_exchange_in_the_next_tile_block() -
 def test_a_ring_leaves_room_for_what_follows(tile: tuple[int, int]) -> None:
     text = GEMM.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 0).reshape((1, z.shape[1]))\n    z.store(")
     plain, made = lowered(written(GEMM, types(tile))), lowered(written(text, types(tile)))
-    slots, fewer = (next(op.slots for op in each.walk() if isinstance(op, RingStart)) for each in (plain, made))
-    assert 2 <= fewer <= slots
+    stages, fewer = (next(op.stages for op in each.walk() if isinstance(op, Pipeline)) for each in (plain, made))
+    assert 2 <= fewer <= stages
     assert made.facts["shared_bytes"] <= 232448
     assert check_function(made) > 10
 

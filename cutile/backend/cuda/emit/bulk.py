@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.emit.keywords import numbers
+from cutile.backend.cuda.emit.keywords import numbers, offset, places
 from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops.bulk import BulkDrain, BulkLoad, BulkPrefetch, BulkStore, Pack
+from cutile.backend.cuda.ops.pipeline import BufferType
 from cutile.backend.cuda.panels import Panels
 
 if TYPE_CHECKING:
@@ -19,26 +20,35 @@ def prefetch(op: BulkPrefetch, kernel: Kernel) -> Call:
 
 
 def bulk_load(op: BulkLoad, kernel: Kernel) -> Call:
-    """`load_x(x_map, i, k, turn)`."""
+    """`load_x(x_map, i, k, counter)`."""
+    buffer = op.buffer.type
+    assert isinstance(buffer, BufferType)
     made = kernel.bind(
         f"load_{op.x.name}",
         "bulk.load",
-        kernel.panels(Panels(*op.attributes["panels"])),
-        *numbers(op, "shape", "axis", "slots", "slot_bytes", "place", "offset", "cluster"),
+        kernel.panels(Panels(*buffer.panels)),
+        f"shape={buffer.shape}",
+        *numbers(op, "axis"),
+        *places(op.buffer, kernel),
+        f"offset={offset(op.pipeline, kernel)}",
+        *numbers(op, "cluster"),
     )
-    return Call(made, (op.map, *map(kernel.use, op.index), kernel.use(op.turn)))
+    return Call(made, (op.map, *map(kernel.use, op.index), kernel.use(op.counter)))
 
 
 def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
     """`store_z(tile, z_map, i, j)`."""
+    stage_bytes = kernel.definition(op.through).attributes.get("stage_bytes", 0)
     made = kernel.bind(
         f"store_{op.x.name}",
         "bulk.store",
         kernel.dtype(op.x.mut.dtype),
         kernel.layout(op.attributes["layout"]),
-        *numbers(op, "span", "buffers", "place", "first", "begins"),
+        *numbers(op, "span", "buffers"),
+        f"place={offset(op.through, kernel)}",
+        *numbers(op, "first", "begins"),
         *(["packed=True"] if op.packed else []),
-        *(numbers(op, "apart") if op.apart else []),
+        *([f"apart={(stage_bytes, op.warp_bytes)}"] if op.warp_bytes else []),
     )
     return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 

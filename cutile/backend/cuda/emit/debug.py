@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cutile.backend.common.abi import REPORT
+from cutile.backend.cuda.emit.keywords import offset
 from cutile.backend.cuda.emit.text import Call, quoted
 from cutile.backend.cuda.ops import Failed, FailUnless
 from cutile.ops import debug
@@ -35,15 +36,15 @@ def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
         str(op.site),
         f"({told.rstrip() if told.count(',') == 1 else told.rstrip(', ')})",
         *([f"speaker={op.thread}"] if op.thread else []),
-        *([] if op.leaves else [f"flag={op.flag}"]),
+        *([] if op.flag is None else [f"flag={offset(op.flag, kernel)}"]),
     )
-    condition, *numbers = map(kernel.use, op.operands)
+    condition, *numbers = map(kernel.use, (op.condition, *op.numbers))
     return Call(made, (condition, REPORT, *numbers))
 
 
 def failed(op: Failed, kernel: Kernel) -> Call:
     """`failed()`."""
-    return Call(kernel.bind("has_failed", "debug.has_failed", str(op.flag)), ())
+    return Call(kernel.bind("has_failed", "debug.has_failed", str(offset(op.flag, kernel))), ())
 
 
 EMITTERS = {debug.Print: say, FailUnless: fail_unless, Failed: failed}

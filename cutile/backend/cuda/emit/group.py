@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def multiply(op: GroupMma, kernel: Kernel) -> Call:
-    """`multiply(acc, turn)`."""
+    """`multiply(acc, counter)`."""
     made = kernel.bind(
         "multiply",
         "crosswise.multiply" if op.crosswise else "group.multiply",
-        kernel.dtype(op.left),
-        kernel.dtype(op.right),
+        kernel.dtype(op.left_dtype),
+        kernel.dtype(op.right_dtype),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(op.attributes["layout"]),
         fed(op, kernel),
@@ -26,7 +26,7 @@ def multiply(op: GroupMma, kernel: Kernel) -> Call:
         *(["replaces=True"] if op.added else []),
         *(["exchanged=True"] if op.exchanged else []),
     )
-    return Call(made, (kernel.use(op.acc), kernel.use(op.turn), *map(kernel.use, op.added)))
+    return Call(made, (kernel.use(op.acc), kernel.use(op.counter), *map(kernel.use, op.added)))
 
 
 def group_wait(op: GroupWait, kernel: Kernel) -> Call:

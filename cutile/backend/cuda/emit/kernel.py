@@ -13,6 +13,7 @@ from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
@@ -107,6 +108,7 @@ class Kernel:
         users = {value.name for op in function.walk() for value in op.results if value.name}
         self.names = Names(users | {each.name for each in self.parameters} | {function.name})
         self._uses = Counter(value for op in function.walk() for value in op.operands)
+        self._defining = {value: op for op in function.walk() for value in op.results}
         self._home = {v: block for block in _blocks(function.body) for v in _defined(block)}
         self._open: list[Block] = []
         self._computed: set[Value] = set()
@@ -154,6 +156,10 @@ class Kernel:
         """Where a product's operands are, in the file."""
         self._of_panels.add("Fed")
         return Call("Fed", fields)
+
+    def definition(self, value: Value) -> Op:
+        """The operation that a value is a result of."""
+        return self._defining[value]
 
     def count(self, op: Op) -> int:
         """Elements per thread of an operation's result; 0 for a scalar."""
@@ -267,6 +273,8 @@ class Kernel:
                 self._inline[op.result] = str(extent)
             else:
                 self._values[op.result] = self.part(op.x, "extent", op.axis)
+            return
+        if isinstance(op, RESOURCES):  # those who use them are told where they are
             return
         self.body.at(line)
         expression = EMITTERS[type(op)](op, self)

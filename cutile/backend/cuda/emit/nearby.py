@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.emit.keywords import limit, numbers
+from cutile.backend.cuda.emit.keywords import limit, numbers, offset
 from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops.nearby import AddNearby, DealOut
 
@@ -21,7 +21,8 @@ def deal_out(op: DealOut, kernel: Kernel) -> Call:
         kernel.layout(op.attributes["layout"]),
         str(op.parts),
         str(op.blocks),
-        *numbers(op, "place", "offset"),
+        f"place={offset(op.place, kernel)}",
+        f"offset={offset(op.arrived, kernel)}",
         *limit(op),
     )
     return Call(made, (kernel.use(op.x),))
@@ -34,7 +35,8 @@ def add_nearby(op: AddNearby, kernel: Kernel) -> Call:
         "nearby.add",
         kernel.dtype(op.x.tile.dtype),
         kernel.layout(op.attributes["source"]),
-        *numbers(op, "parts", "blocks", "place"),
+        *numbers(op, "parts", "blocks"),
+        f"place={offset(op.place[0], kernel)}",
     )
     return Call(made, (kernel.use(op.part),))
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def outer(op: OuterMma, kernel: Kernel) -> Call:
-    """`multiply(acc, turn)`."""
+    """`multiply(acc, counter)`."""
     made = kernel.bind(
         "multiply",
         "outer.multiply",
         kernel.layout(op.attributes["layout"]),
         fed(op, kernel),
     )
-    return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
+    return Call(made, (kernel.use(op.acc), kernel.use(op.counter)))
 
 
 EMITTERS = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.group import tied
-from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, i32c, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER, address, full_barrier, slot_of
+from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, address, asm, const, i32c, thread
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, full_barrier, stage_of
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.layout import Layout
@@ -26,13 +26,13 @@ def load(
     shape: tuple[int, ...],
     axis: int,
     *,
-    slots: int,
-    slot_bytes: int,
+    stages: int,
+    stage_bytes: int,
     place: int,
     offset: int,
     cluster: int,
 ) -> Any:
-    """`f(map, *tile index, turn)`: begin to load a tile into the slot of a turn; its bytes arrive on `full`.
+    """`f(map, *tile index, counter)`: begin to load a tile into the stage of a counter; its bytes arrive on `full`.
 
     Of a tile that all blocks of a cluster need, each loads its part for all of them.
 
@@ -40,10 +40,10 @@ def load(
         panels: how the tile lies in shared memory.
         shape: the tile's extents, in the tensor's order of axes.
         axis: the contiguous one.
-        slots: of the ring.
-        slot_bytes: from slot to slot.
-        place: where the tile lies in slot 0, in bytes.
-        offset: where the ring's barriers are.
+        stages: of the buffer.
+        stage_bytes: from stage to stage.
+        place: where the tile lies in stage 0, in bytes.
+        offset: where the pipeline's barriers are.
         cluster: blocks that need the tile.
     """
     count, rows, part_bytes = panels.part(cluster)
@@ -51,9 +51,9 @@ def load(
     order = [axis, *(each for each in reversed(range(len(shape))) if each != axis)]
 
     def generate(b: Any, values: list[Any]) -> None:
-        map_, *index, turn = values
-        first = b.add(address(b, place), b.mul(slot_of(b, turn, slots), i32c(slot_bytes)))
-        full = full_barrier(b, turn, slots, offset)
+        map_, *index, counter = values
+        first = b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(stage_bytes)))
+        full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(extent)) for at, extent in zip(index, shape, strict=True)]
         places = ", ".join(f"${2 + i}" for i in range(len(shape)))
         text = (

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, slot_at
+from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, stage_at
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
 from cutile.backend.cuda.specialised.crosswise import LANE_ROWS, WARP_ROWS, WORD
@@ -133,12 +133,12 @@ def multiply(
     exchanged: bool = False,
     replaces: bool = False,
 ) -> Any:
-    """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn, the left one read by threads.
+    """`f(acc, counter)`: begin to add the product of a stage's operands, the left one read by threads.
 
-    Each step of K is a group of its own: a step's registers are read into again in the next turn, when all steps but
-    those after it have been finished. Bytes are turned on their way there, and so are read before, a whole turn of
-    them: a group that has the tensor cores to itself would wait for them between its products. With `replaces`,
-    `f(acc, turn, added)`: as `group.multiply`.
+    Each step of K is a group of its own: a step's registers are read into again in the next iteration, when all
+    steps but those after it have been finished. Bytes are turned on their way there, and so are read before, a whole
+    iteration of them: a group that has the tensor cores to itself would wait for them between its products. With
+    `replaces`, `f(acc, counter, added)`: as `group.multiply`.
 
     Args:
         dtype: of the left operand.
@@ -164,9 +164,9 @@ def multiply(
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        slot = slot_at(b, fed, values[1])
-        reader = Reader(b, left, groups, slot)
-        right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
+        stage = stage_at(b, fed, values[1])
+        reader = Reader(b, left, groups, stage)
+        right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
         steps = range(0, fed.depth, step)
         found: list[list[list[Any]]] = []
 

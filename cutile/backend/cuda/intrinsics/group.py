@@ -11,8 +11,8 @@ from typing import Any
 
 from cutile.backend.cuda.forms import FORMS
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, asm, call, const, i32c, ir, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER, address, slot_of
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, address, asm, call, const, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
 from cutile.dtypes import DTypeLike, bool_, i32
@@ -46,7 +46,7 @@ def descriptor(b: Any, base: int, address_: Any) -> Any:
 
 
 class Instruction:
-    """One form of `wgmma`, of so many columns, and the operands of one turn."""
+    """One form of `wgmma`, of so many columns, and the operands of one stage."""
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: Panels, right: Panels) -> None:
         form = FORMS[dtype]
@@ -93,9 +93,9 @@ class Instruction:
         return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands}, {added}{self._flags};"
 
 
-def slot_at(b: Any, fed: Fed, turn: Any) -> Any:
-    """The address of the slot of a turn."""
-    return b.add(address(b, fed.place), b.mul(slot_of(b, turn, fed.slots), i32c(fed.slot_bytes)))
+def stage_at(b: Any, fed: Fed, counter: Any) -> Any:
+    """The address of the stage of a counter."""
+    return b.add(address(b, fed.place), b.mul(stage_of(b, counter, fed.stages), i32c(fed.stage_bytes)))
 
 
 def begin_group(b: Any) -> None:
@@ -120,7 +120,7 @@ def multiply(
     replaces: bool = False,
     exchanged: bool = False,
 ) -> Any:
-    """`f(acc, turn)`: begin to add the product of the operands in the slot of a turn.
+    """`f(acc, counter)`: begin to add the product of the operands in the stage of a counter.
 
     Args:
         dtype: of the left operand.
@@ -129,7 +129,7 @@ def multiply(
         layout: of the sums: a `group_accumulator`, or an `alone_accumulator`.
         fed: where the operands are.
         promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
-        replaces: `f(acc, turn, added)`: the product takes the place of the sums where `added` does not hold.
+        replaces: `f(acc, counter, added)`: the product takes the place of the sums where `added` does not hold.
         exchanged: the sums are those of the transpose: their rows are the instruction's columns.
     """
     left, right = fed.left, fed.right
@@ -146,10 +146,10 @@ def multiply(
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        slot = slot_at(b, fed, values[1])
-        mine = b.add(slot, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else slot
+        stage = stage_at(b, fed, values[1])
+        mine = b.add(stage, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else stage
         a = descriptor(b, left.descriptor, mine)
-        right_at = descriptor(b, right.descriptor, b.add(slot, i32c(left.place_bytes)))
+        right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
 
         def operands(m: int, column: int, k: int) -> tuple[Any, Any]:
             x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> 4))

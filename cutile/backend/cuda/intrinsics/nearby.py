@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, asm, i32c, ir, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER, address, wait_limited, wait_parity
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, address, asm, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, wait_limited, wait_parity
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.specialised.split import registers_of
 from cutile.dtypes import DTypeLike, i32

@@ -2,7 +2,7 @@
 
 Each thread reads 16 bytes at a time: of an operand that is contiguous along K four steps of one row (or column), of one
 that is contiguous along the other axis four neighbours in one step. The places of all that it reads differ in constants
-but for the swizzle, which exchanges pieces of 16 bytes: as many addresses as there are pieces in a row serve a slot.
+but for the swizzle, which exchanges pieces of 16 bytes: as many addresses as there are pieces in a row serve a stage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
-from cutile.backend.cuda.intrinsics.ring import INTEGER, slot_of
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Fed, Panels
 from cutile.dtypes import f32
@@ -27,14 +27,14 @@ TOGETHER = 8
 
 
 class _Operand:
-    """One operand of a turn, as a thread reads it.
+    """One operand of a stage, as a thread reads it.
 
     Args:
         axis: of the sums along which it runs: 0 of the left one, 1 of the right one.
-        slot: bytes to where it lies.
+        stage: bytes to where it lies.
     """
 
-    def __init__(self, b: Any, panels: Panels, layout: Layout, axis: int, slot: Any) -> None:
+    def __init__(self, b: Any, panels: Panels, layout: Layout, axis: int, stage: Any) -> None:
         self._b, self._panels = b, panels
         mine = Coordinates(b, layout).thread_part(axis)
         row, span = panels.swizzle, panels.span
@@ -44,7 +44,7 @@ class _Operand:
         else:
             panel = b.mul(b.udiv(mine, i32c(span)), i32c(panels.panel_bytes))
             place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(panels.size)))
-        self._base = b.add(b.ptrtoint(shared(b, slot), I32), place)
+        self._base = b.add(b.ptrtoint(shared(b, stage), I32), place)
         self._starts: dict[int, Any] = {}
 
     @property
@@ -80,7 +80,7 @@ class _Operand:
 
 @cache
 def multiply(layout: Layout, fed: Fed) -> Any:
-    """`f(acc, turn)`: the product of the operands in the slot of a turn, added.
+    """`f(acc, counter)`: the product of the operands in the stage of a counter, added.
 
     Args:
         layout: of the sums: an `outer_groups`.
@@ -92,9 +92,9 @@ def multiply(layout: Layout, fed: Fed) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
-        slot = b.add(i32c(fed.place), b.mul(slot_of(b, values[1], fed.slots), i32c(fed.slot_bytes)))
-        x = _Operand(b, fed.left, layout, 0, slot)
-        y = _Operand(b, fed.right, layout, 1, b.add(slot, i32c(fed.left.place_bytes)))
+        stage = b.add(i32c(fed.place), b.mul(stage_of(b, values[1], fed.stages), i32c(fed.stage_bytes)))
+        x = _Operand(b, fed.left, layout, 0, stage)
+        y = _Operand(b, fed.right, layout, 1, b.add(stage, i32c(fed.left.place_bytes)))
 
         read = _Reads(x, y)
         for k in range(0, fed.depth, VECTOR):

@@ -8,7 +8,7 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
 from cutile.backend.cuda.intrinsics.group import group_number
 from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, block, call, i32c, thread
-from cutile.backend.cuda.intrinsics.ring import INTEGER
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_
 

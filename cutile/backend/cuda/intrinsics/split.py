@@ -22,7 +22,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     ir,
     thread,
 )
-from cutile.backend.cuda.intrinsics.ring import INTEGER
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.residency import COUNTERS
 from cutile.dtypes import DTypeLike, bool_, i32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.ops import BulkStore, Failed, FailUnless, RingStart, Roles, Store
+from cutile.backend.cuda.ops import BarriersStart, BulkStore, Failed, FailUnless, Roles, Store
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.view import StoreView
@@ -25,9 +25,9 @@ def check_failures(function: Function) -> int:
         return 0
     if any(op.leaves for op in asserted):
         raise ProtocolError("a warp leaves where an assertion fails, and others wait for it")
-    (start,) = (op for op in function.walk() if isinstance(op, RingStart))
+    (start,) = (op for op in function.walk() if isinstance(op, BarriersStart))
     asked = [op for op in found if isinstance(op, Failed)]
-    if not start.flag or {op.flag for op in (*asserted, *asked)} != {start.flag}:
+    if start.flag is None or {op.flag for op in (*asserted, *asked)} != {start.flag}:
         raise ProtocolError("the flag of failed assertions is not the one that is cleared, set and read")
     if not asked:
         raise ProtocolError("nobody asks whether an assertion failed")

@@ -1,7 +1,7 @@
-"""The ring of a lowered kernel as data: what the loading and the computing warps do to it, in the order of the IR.
+"""The pipeline of a lowered kernel as data: what its producer and consumer warps do to it, in the order of the IR.
 
-They share a ring of slots and two barriers for each (`ops/ring.py`). What those that compute store by way of shared
-memory is read here too. `rings.py` checks both.
+They share stages of buffers and two barriers for each (`ops/pipeline.py`). What consumers store by way of shared memory
+is read here too. `rings.py` checks both.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from cutile.backend.cuda.ops import (
     OuterMma,
     Pack,
     Pieces,
-    RingAcquire,
-    RingRelease,
-    RingStart,
-    RingWait,
+    Pipeline,
+    PipelineAcquire,
+    PipelineRelease,
+    PipelineWait,
     Roles,
     Share,
     TakeOver,
@@ -41,6 +41,7 @@ from cutile.backend.cuda.ops import (
     TileStep,
     Turns,
 )
+from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
 from cutile.backend.cuda.panels import Panels
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -210,21 +211,22 @@ class _Walk:
             yield from self.events(op.then if self._number(op.condition) else op.orelse)
         elif isinstance(op, For):
             yield from self._loop(op)
-        elif isinstance(op, RingAcquire):
-            yield Event("acquire", self._number(op.turn), op.nbytes)
+        elif isinstance(op, PipelineAcquire):
+            yield Event("acquire", self._number(op.counter), op.nbytes)
         elif isinstance(op, BulkLoad):
-            yield Event("load", self._number(op.turn), Panels(*op.attributes["panels"]).nbytes)
-        elif isinstance(op, RingWait):
-            yield Event("wait", self._number(op.turn))
+            (buffer,) = buffer_types([op.buffer])
+            yield Event("load", self._number(op.counter), Panels(*buffer.panels).nbytes)
+        elif isinstance(op, PipelineWait):
+            yield Event("wait", self._number(op.counter))
         elif isinstance(op, GroupMma):
-            yield Event("begin", self._number(op.turn))
+            yield Event("begin", self._number(op.counter))
         elif isinstance(op, OuterMma):
-            yield Event("begin", self._number(op.turn))
+            yield Event("begin", self._number(op.counter))
             yield Event("finish", 0)
         elif isinstance(op, GroupWait):
             yield Event("finish", op.pending)
-        elif isinstance(op, RingRelease) and self._number(op.condition):
-            yield Event("release", self._number(op.turn))
+        elif isinstance(op, PipelineRelease) and self._number(op.condition):
+            yield Event("release", self._number(op.counter))
         elif isinstance(op, TakeOver):
             yield Event("take over", self._number(op.number) // self._number(op.step))
         elif isinstance(op, HandOver):
@@ -232,9 +234,9 @@ class _Walk:
         elif isinstance(op, Pack):
             yield Event("keep", 0)
         elif isinstance(op, DealOut):
-            yield Event("deal out", 0, base=op.place)
+            yield Event("deal out", 0, base=id(op.place))
         elif isinstance(op, AddNearby):
-            yield Event("add up", 0, base=op.place)
+            yield Event("add up", 0, base=id(op.place[0]))
         elif isinstance(op, Barrier):
             yield Event("meet", 0)
         elif isinstance(op, BulkStore):
@@ -264,7 +266,7 @@ def _stored(op: BulkStore, layout: Layout) -> Iterator[Event]:
     for number in range(layout.registers * 2 // facts["span"]):
         pending = 0 if facts["begins"] and number == 0 else facts["buffers"] - 1
         place = (facts["first"] + number) % facts["buffers"]
-        yield Event("store", facts["piece"] + number, 0, place, pending, op.apart is not None, facts["place"])
+        yield Event("store", facts["piece"] + number, 0, place, pending, bool(op.warp_bytes), id(op.through))
 
 
 def first_group(
@@ -285,19 +287,20 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     Raises:
         ProtocolError: the operations do not speak of one ring.
     """
-    starts = [op for op in function.walk() if isinstance(op, RingStart)]
-    if not starts:
+    pipelines = [op for op in function.walk() if isinstance(op, Pipeline)]
+    if not pipelines:
         return None
-    (start,) = starts
+    if len(pipelines) > 1:
+        raise ProtocolError(f"there are {len(pipelines)} pipelines, of which the model knows one")
+    pipeline = pipelines[0].result.type
+    assert isinstance(pipeline, PipelineType)
+    buffers = {id(value) for value in pipelines[0].buffers}
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     for op in function.walk():
-        if isinstance(op, RingAcquire | RingWait | RingRelease) and (op.slots, op.offset) != (
-            start.slots,
-            start.offset,
-        ):
-            raise ProtocolError(f"{op.name} is about {op.slots} slots at {op.offset}, the ring has {start.slots}")
+        if isinstance(op, BulkLoad) and id(op.buffer) not in buffers:
+            raise ProtocolError(f"{op.name} fills {op.buffer}, which is no buffer of the pipeline it arrives on")
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
-    blocks = tiles * start.cluster if along == {0} else tiles
+    blocks = tiles * pipeline.cluster if along == {0} else tiles
     nearby = any(isinstance(op, DealOut) for op in function.walk())
     layouts = layouts_of(function)
     piece = pieces - 1 if nearby and pieces > 1 else None
@@ -305,10 +308,12 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     walks = (_Walk(layouts, blocks, turns, pieces, group, piece=piece) for group in range(roles.groups))
     every = (walk.events(roles.compute) for walk in walks)
     reads, *others = (tuple(each for each in events if each.what not in OF_RESULTS) for events in every)
-    alone = any(isinstance(op, TakeOver) for op in function.walk())
+    orders = [op.barriers.type for op in function.walk() if isinstance(op, TakeOver)]
+    alone = bool(orders)
     if all(each == reads for each in others) and not alone:
         others = []
-    by_warps = any(isinstance(op, RingRelease) and op.warps for op in function.walk())
+    by_warps = any(isinstance(op, PipelineRelease) and op.warps for op in function.walk())
     readers = roles.groups * (WARPS if by_warps else 1)
-    handing = start.arrivals if alone else 0
-    return Protocol(start.slots, start.readers, readers, start.cluster, loads, reads, tuple(others), alone, handing)
+    handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)
+    stages, arrivals, cluster = pipeline.stages, pipeline.arrivals, pipeline.cluster
+    return Protocol(stages, arrivals, readers, cluster, loads, reads, tuple(others), alone, handing)

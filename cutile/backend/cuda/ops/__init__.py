@@ -14,14 +14,18 @@ from cutile.backend.cuda.ops.group import Blank, GroupMma, GroupWait, Opaque, Pa
 from cutile.backend.cuda.ops.memory import Barrier, Store, StorePart
 from cutile.backend.cuda.ops.nearby import AddNearby, DealOut
 from cutile.backend.cuda.ops.outer import OuterMma
-from cutile.backend.cuda.ops.ring import (
+from cutile.backend.cuda.ops.pipeline import (
+    Barriers,
+    BarriersStart,
+    Buffer,
     ClusterEnd,
     ClusterStart,
     HandOver,
-    RingAcquire,
-    RingRelease,
-    RingStart,
-    RingWait,
+    Pipeline,
+    PipelineAcquire,
+    PipelineRelease,
+    PipelineWait,
+    Scratch,
     TakeOver,
 )
 from cutile.backend.cuda.ops.roles import (
@@ -44,7 +48,10 @@ __all__ = (
     "AddNearby",
     "AddUp",
     "Barrier",
+    "Barriers",
+    "BarriersStart",
     "Blank",
+    "Buffer",
     "BulkDrain",
     "BulkLoad",
     "BulkPrefetch",
@@ -68,12 +75,13 @@ __all__ = (
     "Pack",
     "Part",
     "Pieces",
+    "Pipeline",
+    "PipelineAcquire",
+    "PipelineRelease",
+    "PipelineWait",
     "Registers",
-    "RingAcquire",
-    "RingRelease",
-    "RingStart",
-    "RingWait",
     "Roles",
+    "Scratch",
     "Share",
     "StageCommit",
     "StageTile",

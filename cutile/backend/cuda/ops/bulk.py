@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE
 from cutile.dtypes import i32
 from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
@@ -19,18 +20,21 @@ class BulkPrefetch(Op, name="cuda.bulk_prefetch", effect=Effect.WRITE):
 
 
 class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
-    """Begin to load the tile at a tile index into the slot of a turn; zeros past the edges. It arrives on `full`.
+    """Begin to load the tile at a tile index into a stage of a buffer; zeros past the edges. It arrives on `full`.
 
-    The tile lies there as `panels` one after the other, each as wide as the swizzle along the contiguous `axis`, and
+    The tile lies there as panels one after the other, each as wide as the swizzle along the contiguous `axis`, and
     one copy loads one panel. Where `cluster` blocks share the tile, each loads its part for all of them: some of the
     panels, or of each panel's rows, as `split` says.
     """
 
     x: Value = operand(ANY_TENSOR)
-    turn: Value = operand(SCALAR_INT)
+    buffer: Value = operand(A_BUFFER)
+    pipeline: Value = operand(A_PIPELINE)
+    counter: Value = operand(SCALAR_INT)
     index: tuple[Value, ...] = operands(SCALAR_INT)
-    shape: tuple[int, ...] = attribute()
     map: str = attribute()
+    axis: int = attribute()
+    cluster: int = attribute(1)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -39,18 +43,19 @@ class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
 class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
 
-    Each warp writes its own rows, `span` columns at a time, into `buffers` places in turn, and has the copy engine
-    store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is words of two
-    elements each. Places that are `apart` are the group's own parts of left operands, in slots of the ring that nothing
-    is loaded to any more: the bytes from place to place, and from warp to warp.
+    Each warp writes its own rows, `span` columns at a time, into `buffers` places of `through` in turn, and has the
+    copy engine store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is
+    words of two elements each. A buffer that it goes through is that of left operands, whose stages nothing is loaded
+    to any more: there a place is the group's own part of one, and `warp_bytes` lead from warp to warp.
     """
 
     x: Value = operand(ANY_MUT)
     value: Value = operand(ANY_TILE)
+    through: Value = operand(PLACE)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     map: str = attribute()
     packed: bool = attribute(False)
-    apart: tuple[int, int] | None = attribute(None)
+    warp_bytes: int = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

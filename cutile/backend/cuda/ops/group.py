@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.pipeline import A_BUFFER
 from cutile.dtypes import DTypeLike
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
@@ -10,9 +11,9 @@ from cutile.ir.types import TileType, Type
 
 
 class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
-    """Begin to add the product of the operands in the slot of a turn to `acc`, by warp groups (`wgmma`).
+    """Begin to add the product of a stage's operands to `acc`, by warpgroups (`wgmma`).
 
-    The result may be read after a `GroupWait` alone, and the slot be given up likewise. With `promoted`, so many
+    The result may be read after a `GroupWait` alone, and the stage be released likewise. With `promoted`, so many
     columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
     whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
     `acc`, so that its rows are the columns of the instructions.
@@ -20,10 +21,12 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     """
 
     acc: Value = operand(NUMBER_TILE)
-    turn: Value = operand(SCALAR_INT)
+    left: Value = operand(A_BUFFER)
+    right: Value = operand(A_BUFFER)
+    counter: Value = operand(SCALAR_INT)
     added: tuple[Value, ...] = operands(SCALAR_BOOL)
-    left: DTypeLike = attribute()
-    right: DTypeLike = attribute()
+    left_dtype: DTypeLike = attribute()
+    right_dtype: DTypeLike = attribute()
     depth: int = attribute()
     promoted: int = attribute(0)
     crosswise: bool = attribute(False)

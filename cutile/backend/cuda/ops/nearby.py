@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand
+from cutile.backend.cuda.ops.pipeline import BARRIERS, SCRATCH
+from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
 from cutile.ir.types import Type
 
@@ -12,14 +13,14 @@ class DealOut(Op, name="cuda.deal_out", effect=Effect.WRITE):
     this one is sent.
 
     Of `parts` parts of the columns, thread block `i` of `blocks` adds up number `i`, `i + blocks` and so on. They
-    arrive at `place` in shared memory, and are counted by a barrier of their own.
+    arrive in `place`, and are counted by a barrier of their own.
     """
 
     x: Value = operand(NUMBER_TILE)
+    place: Value = operand(SCRATCH)
+    arrived: Value = operand(BARRIERS)
     parts: int = attribute()
     blocks: int = attribute()
-    place: int = attribute()
-    offset: int = attribute()
     limited: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
@@ -32,9 +33,9 @@ class AddNearby(Op, name="cuda.add_nearby", effect=Effect.READ):
 
     x: Value = operand(NUMBER_TILE)
     part: Value = operand(SCALAR_INT)
+    place: tuple[Value, ...] = operands(SCRATCH)
     parts: int = attribute()
     blocks: int = attribute()
-    place: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         rows, columns = self.x.tile.shape

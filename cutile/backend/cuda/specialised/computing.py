@@ -20,8 +20,7 @@ class Computing(Multiplying):
         if self._plan.alone:
             assert self._number is not None
             assert self._step is not None
-            over = TakeOver(number=self._number, step=self._step, offset=self._behind, limited=self._plan.limited)
-            self._builder.add(over)
+            self._builder.add(TakeOver(self._number, self._step, self._further, limited=self._plan.limited))
         if self._put_off is None:
             self._tile_indices()
         elsewhere = self._hoisted.union(self._put_off or (), self._plan.asserts)
@@ -31,9 +30,9 @@ class Computing(Multiplying):
         for op in operations[:after]:
             if op not in elsewhere:
                 self._operation(op)
-        if self._plan.asserts:
+        if self._flag is not None:
             self._builder.location = None
-            self._failed = self._builder.value(Failed(flag=self._flag), "failed")
+            self._failed = self._builder.value(Failed(self._flag), "failed")
         self._store_tile([op for op in operations[after:] if op not in elsewhere])
         self._failed = None
 

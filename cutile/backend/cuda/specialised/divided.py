@@ -168,13 +168,12 @@ class DividedLoop(TileLoop):
 
     def _deal_out(self, sums: Value) -> None:
         plan = self._plan
-        places: dict[str, int] = {"place": self._staging, "offset": self._behind}
-        made = DealOut(x=sums, parts=plan.parts, blocks=plan.pieces, **places, limited=plan.limited)
+        made = DealOut(sums, self._staging, self._further, parts=plan.parts, blocks=plan.pieces, limited=plan.limited)
         self._add(made, layout=self._name(plan.accumulator))
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
         accumulator, parts = self._plan.accumulator, self._plan.parts
-        made = AddNearby(x=sums, part=part, parts=parts, blocks=self._plan.pieces, place=self._staging)
+        made = AddNearby(sums, part, (self._staging,), parts=parts, blocks=self._plan.pieces)
         names = {"source": self._name(accumulator), "layout": self._name(part_layout(accumulator, parts))}
         return self._add(made, **names).result
 

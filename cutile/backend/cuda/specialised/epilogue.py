@@ -163,7 +163,7 @@ class _Cut:
         if value is self._sums:
             if self._found is None:
                 return builder.value(Part(x=value, part=self._number, parts=self._count))
-            return builder.value(AddNearby(x=value, part=self._found, parts=self._count, blocks=0, place=0))
+            return builder.value(AddNearby(value, self._found, (), parts=self._count, blocks=0))
         if op is None or op.regions or len(op.results) != 1:
             raise _CannotCut
         location = op.location

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from cutile.backend.cuda.ops import BulkLoad, RingAcquire
+from cutile.backend.cuda.ops import BulkLoad, PipelineAcquire
 from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.specialised.divided import DividedLoop
 from cutile.backend.cuda.specialised.operand import Operand
@@ -30,9 +28,10 @@ class Loading(DividedLoop):
         return self._plan.needed | self._plan.asserts
 
     @property
-    def _on_failure(self) -> dict[str, Any]:
+    def _on_failure(self) -> tuple[int, *tuple[Value, ...]]:
         """Nobody leaves, since others wait for what is loaded; what is stored from here on is dropped."""
-        return {"thread": GROUP * self._plan.groups, "leaves": False, "flag": self._flag}
+        assert self._flag is not None
+        return (GROUP * self._plan.groups, self._flag)
 
     def _load_turns(self, loop: For) -> None:
         """The loop of products: a slot for each turn, as soon as one is empty."""
@@ -43,9 +42,9 @@ class Loading(DividedLoop):
                     self._operation(op)
             self._builder.location = self._plan.product.location
             nbytes = self._plan.left.panels.nbytes + self._plan.right.panels.nbytes
-            self._builder.add(RingAcquire(turn=turn, nbytes=nbytes, limited=self._plan.limited, **self._of_ring))
-            self._load_operand(self._plan.left, turn, self._slots_at)
-            self._load_operand(self._plan.right, turn, self._slots_at + self._plan.left.panels.place_bytes)
+            self._builder.add(PipelineAcquire(self._pipeline, turn, nbytes=nbytes, limited=self._plan.limited))
+            self._load_operand(self._plan.left, self._left, turn)
+            self._load_operand(self._plan.right, self._right, turn)
             self._builder.yield_(self._turn_after(turn, 1))
         self._builder.location = loop.location
         bounds = self._bounds()
@@ -53,19 +52,14 @@ class Loading(DividedLoop):
         self._builder.add(made)
         (self._turn,) = made.results
 
-    def _load_operand(self, operand: Operand, turn: Value, place: int) -> None:
+    def _load_operand(self, operand: Operand, buffer: Value, turn: Value) -> None:
         load = operand.load
         self._builder.location = load.location
         index = tuple(self._map[value] for value in load.index)
         name = self._map_name(load.x, operand.map)
-        made = BulkLoad(x=self._map[load.x], turn=turn, index=index, shape=load.shape, map=name)
-        self._add(
-            made,
-            panels=operand.panels.plain,
-            axis=operand.lead + operand.axis,
-            cluster=operand.shared,
-            slots=self._plan.slots,
-            slot_bytes=self._plan.slot_bytes,
-            place=place,
-            offset=self._barriers,
+        axis = operand.lead + operand.axis
+        self._builder.add(
+            BulkLoad(
+                self._map[load.x], buffer, self._pipeline, turn, index, map=name, axis=axis, cluster=operand.shared
+            )
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cutile.backend.cuda.ops import (
     Blank,
     GroupMma,
@@ -12,8 +10,8 @@ from cutile.backend.cuda.ops import (
     HandOver,
     Opaque,
     OuterMma,
-    RingRelease,
-    RingWait,
+    PipelineRelease,
+    PipelineWait,
     ZeroUnless,
 )
 from cutile.backend.cuda.specialised.trailing_store import TrailingStore
@@ -88,7 +86,6 @@ class Multiplying(TrailingStore):
         layout = self._name(plan.accumulator)
         start, stop, step = bounds
         turn, acc = Value(self._current_turn.type, "turn"), Value(sums.type, sums.name)
-        given: dict[str, Any] = {"cluster": plan.cluster, "warps": plan.crosswise, **self._of_ring}
         groups = plan.steps if plan.crosswise else 1
         late = [Value(each.type, each.name) for each in self._late_values()]
         if plan.trailing:
@@ -96,41 +93,38 @@ class Multiplying(TrailingStore):
         with builder.block(Value(start.type, loop.induction.name), acc, turn, *late) as body:
             builder.location = product.location
             later = builder.value(Ne(x=body.arguments[0], y=start))
-            builder.add(RingWait(turn=turn, limited=plan.limited, **self._of_ring))
+            builder.add(PipelineWait(self._pipeline, turn, limited=plan.limited))
             made = GroupMma(
                 acc=acc,
-                turn=turn,
+                left=self._left,
+                right=self._right,
+                counter=turn,
                 added=(later,) if fresh else (),
-                left=(product.b if plan.exchanged else product.a).tile.dtype,
-                right=(product.a if plan.exchanged else product.b).tile.dtype,
+                left_dtype=(product.b if plan.exchanged else product.a).tile.dtype,
+                right_dtype=(product.a if plan.exchanged else product.b).tile.dtype,
                 depth=product.a.tile.shape[1],
                 promoted=plan.promoted,
                 crosswise=plan.crosswise,
                 exchanged=plan.exchanged,
             )
-            self._add(
-                made,
-                layout=layout,
-                panels=(plan.left.panels.plain, plan.right.panels.plain),
-                **self._of_slots,
-            )
+            self._add(made, layout=layout)
             if plan.trailing:
                 self._write_under(body.arguments[0], start, step)
             found = self._found(later, late)
             builder.location = product.location
             waited = self._add(GroupWait(acc=made.result, pending=1, groups=groups), layout=layout).result
-            builder.add(RingRelease(turn=self._turn_after(turn, -1), condition=later, **given))
+            builder.add(PipelineRelease(self._pipeline, self._turn_after(turn, -1), later, warps=plan.crosswise))
             builder.yield_(waited, self._turn_after(turn, 1), *found)
         builder.location = loop.location
         carried = (sums, self._current_turn, *(builder.constant(0, each.tile.dtype) for each in late))
         made = self._add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._turn = made.results[1]
         if plan.alone:
-            builder.add(HandOver(offset=self._behind))
+            builder.add(HandOver(self._further))
         done = self._add(GroupWait(acc=made.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         self._settle(self._found(ran, made.results[2:]))
-        builder.add(RingRelease(turn=self._turn_after(self._turn, -1), condition=ran, **given))
+        builder.add(PipelineRelease(self._pipeline, self._turn_after(self._turn, -1), ran, warps=plan.crosswise))
         return done
 
     def _promoted_turns(self, sums: Value, bounds: list[Value]) -> Value:
@@ -172,15 +166,13 @@ class Multiplying(TrailingStore):
         acc = self._copy(loop.body.arguments[1])
         with builder.block(self._copy(loop.induction), acc, turn) as body:
             builder.location = product.location
-            builder.add(RingWait(turn=turn, limited=plan.limited, **self._of_ring))
+            builder.add(PipelineWait(self._pipeline, turn, limited=plan.limited))
             made = self._add(
-                OuterMma(acc=acc, turn=turn, depth=product.a.tile.shape[1]),
+                OuterMma(acc, self._left, self._right, turn, depth=product.a.tile.shape[1]),
                 layout=self._name(plan.accumulator),
-                panels=(plan.left.panels.plain, plan.right.panels.plain),
-                **self._of_slots,
             )
             always = builder.constant(True, bool_)
-            builder.add(RingRelease(turn=turn, condition=always, cluster=plan.cluster, warps=True, **self._of_ring))
+            builder.add(PipelineRelease(self._pipeline, turn, always, warps=True))
             builder.yield_(made.result, self._turn_after(turn, 1))
         builder.location = loop.location
         start, stop, step = bounds

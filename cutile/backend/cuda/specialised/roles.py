@@ -1,6 +1,7 @@
 """Lowering to specialised warps: the plan of `rules.py`, carried out.
 
-cuda.ring_start() {slots = 4, readers = 2}
+%pipeline = cuda.pipeline(%x_buffer, %y_buffer) {stages = 4, arrivals = 2}
+cuda.barriers_start(%pipeline)
 cuda.roles() {groups = 2} {
   cuda.registers() {count = 40}
   if elected: for tile in first..all by step: for k in 0..n: acquire(turn); load x, y; turn += 1
@@ -14,8 +15,6 @@ cuda.roles() {groups = 2} {
 
 from __future__ import annotations
 
-from typing import Any
-
 from cutile.backend.cuda.ops import (
     AddNearby,
     BulkDrain,
@@ -26,11 +25,9 @@ from cutile.backend.cuda.ops import (
     FollowOn,
     Part,
     Registers,
-    RingStart,
     Roles,
 )
 from cutile.backend.cuda.panels import GROUP
-from cutile.backend.cuda.specialised.alone import WARPS
 from cutile.backend.cuda.specialised.computing import Computing
 from cutile.backend.cuda.specialised.epilogue import cut
 from cutile.backend.cuda.specialised.loading import Loading
@@ -65,11 +62,7 @@ class RoleLowering(Loading, Computing):
         with builder.block(*(self._copy(value) for value in source.parameters)) as body:
             for tensor, name in self._name_maps():
                 builder.add(BulkPrefetch(x=self._map[tensor], map=name))
-            readers = plan.readers * plan.cluster
-            start: dict[str, Any] = {"offset": self._barriers, "cluster": plan.cluster, "more": plan.more_barriers}
-            start["arrivals"] = WARPS if plan.alone else 1
-            start["flag"] = self._flag
-            builder.add(RingStart(slots=plan.slots, readers=readers, nearby=plan.parts > 0, **start))
+            self._reserve()
             builder.add(FollowOn())
             if plan.cluster > 1 or plan.parts:
                 builder.add(ClusterStart())

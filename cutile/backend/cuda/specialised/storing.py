@@ -115,15 +115,16 @@ class Storing(DividedLoop):
         plan = self._plan
         rows, columns = _two(value.tile.shape)
         wanted = _cut_to((rows, 2 * columns if packed else columns), plan.accumulator)
-        apart = self._apart()
-        buffers, place = (plan.buffers, self._staging) if apart is None else (plan.slots, self._slots_at)
+        in_stages = self._ends_in_stages()
+        buffers, through = (plan.slots, self._left) if in_stages else (plan.buffers, self._staging)
         made = BulkStore(
             x=self._map[x],
             value=value,
+            through=through,
             index=index,
             map=self._map_name(x, plan.store_map),
             packed=packed,
-            apart=apart,
+            warp_bytes=plan.store_panels.nbytes if in_stages else 0,
         )
         self._add(
             made,
@@ -133,12 +134,11 @@ class Storing(DividedLoop):
             begins=piece == 0,
             span=plan.store_panels.span,
             buffers=buffers,
-            place=place,
         )
 
-    def _apart(self) -> tuple[int, int] | None:
-        """From place to place and from warp to warp, where what is stored goes by way of the ring's slots."""
-        return None
+    def _ends_in_stages(self) -> bool:
+        """Whether what is stored goes by way of the pipeline's stages."""
+        return False
 
 
 def _two(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -79,10 +79,9 @@ class TrailingStore(Storing):
         words = self._add(Pack(x=value), layout=self._name(self._packed)).result
         self._kept = (words, *index)
 
-    def _apart(self) -> tuple[int, int] | None:
-        """The last result goes by way of the ring, if it may."""
-        plan = self._plan
-        return (plan.slot_bytes, plan.store_panels.nbytes) if self._at_once and plan.ends_in_ring else None
+    def _ends_in_stages(self) -> bool:
+        """The last result does, if it may."""
+        return self._at_once and self._plan.ends_in_ring
 
     def _write_kept(self, piece: int) -> None:
         """Write some columns of the result that was put off."""

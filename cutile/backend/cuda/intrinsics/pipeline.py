@@ -1,9 +1,9 @@
-"""The barriers of a ring between loading and computing warps (`mbarrier`).
+"""The barriers of a pipeline between producer and consumer warps (`mbarrier`).
 
-Slot `s` has the barrier `full` at `offset + 8 s` and `empty` behind all of them. A barrier completes a phase when all
-arrivals, and all bytes announced, have come; who waits names the parity of the phase. Turn `t` is use `t // slots` of
-its slot: its bytes complete phase `t // slots` of `full`, its readers that of `empty`, so a loader waits for the phase
-before, which for the first use is taken as done.
+Stage `s` has the barrier `full` at `offset + 8 s` and `empty` behind all of them. A barrier completes a phase when all
+arrivals, and all bytes announced, have come; who waits names the parity of the phase. Stage counter `t` is use
+`t // stages` of its stage: its bytes complete phase `t // stages` of `full`, its consumers that of `empty`, so a
+producer waits for the phase before, which for the first use is taken as done.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ BARRIER = 8
 INTEGER: Any = frag(i32, 0)
 
 
-def slot_of(b: Any, turn: Any, slots: int) -> Any:
-    """The slot of a turn."""
-    return b.urem(turn, i32c(slots))
+def stage_of(b: Any, counter: Any, stages: int) -> Any:
+    """The stage of a counter."""
+    return b.urem(counter, i32c(stages))
 
 
-def full_barrier(b: Any, turn: Any, slots: int, offset: int) -> Any:
-    """The address of the barrier on which a turn's bytes arrive."""
-    return b.add(address(b, offset), b.mul(slot_of(b, turn, slots), i32c(BARRIER)))
+def full_barrier(b: Any, counter: Any, stages: int, offset: int) -> Any:
+    """The address of the barrier on which a counter's bytes arrive."""
+    return b.add(address(b, offset), b.mul(stage_of(b, counter, stages), i32c(BARRIER)))
 
 
-def _parity(b: Any, turn: Any, slots: int) -> Any:
-    return b.and_(b.udiv(turn, i32c(slots)), i32c(1))
+def _parity(b: Any, counter: Any, stages: int) -> Any:
+    return b.and_(b.udiv(counter, i32c(stages)), i32c(1))
 
 
 LONGEST = 2 * 10**9
@@ -51,8 +51,8 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
 
-def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any, scope: str = "") -> None:
-    """As `wait_parity`; where it takes too long, say `what` is wrong, in which turn, and end the kernel.
+def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, scope: str = "") -> None:
+    """As `wait_parity`; where it takes too long, say `what` is wrong, for which stage counter, and end the kernel.
 
     One thread of a warp group does so. The others wait on: were they to end the kernel, nothing would be said.
     """
@@ -71,43 +71,38 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *turn: Any, scope
         convergent=True,
     )
     with b.if_then(b.icmp_unsigned("!=", late, i32c(0)), likely=False):
-        said = f"{what}{' of turn %d' if turn else ''}: waited for over 2 s, in thread %d of block %d"
-        give_up(b, said, [*turn, number, block(b)], "a wait lasted over 2 s")
+        said = f"{what}{' (stage counter %d)' if counter else ''}: waited for over 2 s, in thread %d of block %d"
+        give_up(b, said, [*counter, number, block(b)], "a wait lasted over 2 s")
 
 
 @cache
-def start(
-    slots: int,
-    readers: int,
-    offset: int,
-    cluster: int,
-    more: int = 0,
-    arrivals: int = 1,
-    *,
-    nearby: bool = False,
-    flag: int = 0,
-) -> Any:
-    """`f()`: set up the barriers; all threads of the block see them afterwards, or, in a cluster, behind `join`.
+def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0) -> Any:
+    """`f()`: set up barriers; all threads of the block see them afterwards, or, in a cluster, behind `join`.
 
-    `more` of them behind the ring's are for `arrivals` each. Blocks are a cluster where they load together, or have
-    something for each other later (`nearby`). Those that load need not know of the others then, but wait with the rest:
-    racecheck of compute-sanitizer lets nobody past this barrier before all have come to wait. `flag`, if not 0, is
-    where a word becomes 0, by which this thread block's assertions say that they failed.
+    Those of a cluster that load need not know of the other blocks then, but wait with the rest: racecheck of
+    compute-sanitizer lets nobody past this barrier before all have come to wait.
+
+    Args:
+        barriers: where some begin, how many they are, and how many arrivals complete a phase of each.
+        cluster: whether blocks load together, or have something for each other later.
+        flag: where a word becomes 0, by which this thread block's assertions say that they failed; none if 0.
     """
+    begin = barriers[0][0]
 
     def generate(b: Any, _: list[Any]) -> None:
-        base = address(b, offset)
+        base = address(b, begin)
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            for number in range(2 * slots + more):
-                count = 1 if number < slots else readers if number < 2 * slots else arrivals
-                text = f"mbarrier.init.shared::cta.b64 [$0], {count};"
-                asm(b, VOID, [b.add(base, i32c(number * BARRIER))], text, "r,~{memory}", effect=True)
+            for offset, count, arrivals in barriers:
+                for number in range(count):
+                    where = b.add(base, i32c(offset - begin + number * BARRIER))
+                    text = f"mbarrier.init.shared::cta.b64 [$0], {arrivals};"
+                    asm(b, VOID, [where], text, "r,~{memory}", effect=True)
             if flag:
                 asm(b, VOID, [address(b, flag), i32c(0)], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
         # In a cluster nothing but the barriers is to be seen, and those have a fence of their own; but for the flag.
         arrive = "barrier.cluster.arrive.release;" if flag else "barrier.cluster.arrive.relaxed;"
-        text = arrive if cluster > 1 or nearby else "bar.sync 0;"
+        text = arrive if cluster else "bar.sync 0;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
     return intrinsic("start", None, [], generate)
@@ -135,16 +130,16 @@ def leave() -> Any:
 
 
 @cache
-def acquire(slots: int, offset: int, nbytes: int, limited: bool = False) -> Any:
-    """`f(turn)`: wait until the turn's slot is empty, then announce the bytes that will arrive."""
+def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any:
+    """`f(counter)`: wait until the counter's stage is empty, then announce the bytes that will arrive."""
 
     def generate(b: Any, values: list[Any]) -> None:
-        (turn,) = values
-        full = full_barrier(b, turn, slots, offset)
-        before = b.xor(_parity(b, turn, slots), i32c(1))
-        empty = b.add(full, i32c(slots * BARRIER))
+        (counter,) = values
+        full = full_barrier(b, counter, stages, offset)
+        before = b.xor(_parity(b, counter, stages), i32c(1))
+        empty = b.add(full, i32c(stages * BARRIER))
         if limited:
-            wait_limited(b, empty, before, "the slot is never given up for the loads", turn)
+            wait_limited(b, empty, before, "the stage is never given up for the loads", counter)
         else:
             wait_parity(b, empty, before)
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
@@ -154,14 +149,14 @@ def acquire(slots: int, offset: int, nbytes: int, limited: bool = False) -> Any:
 
 
 @cache
-def wait(slots: int, offset: int, limited: bool = False) -> Any:
-    """`f(turn)`: wait until the turn's bytes have arrived."""
+def wait(stages: int, offset: int, limited: bool = False) -> Any:
+    """`f(counter)`: wait until the counter's bytes have arrived."""
 
     def generate(b: Any, values: list[Any]) -> None:
-        (turn,) = values
-        full, parity = full_barrier(b, turn, slots, offset), _parity(b, turn, slots)
+        (counter,) = values
+        full, parity = full_barrier(b, counter, stages, offset), _parity(b, counter, stages)
         if limited:
-            wait_limited(b, full, parity, "nothing arrives of the loads", turn)
+            wait_limited(b, full, parity, "nothing arrives of the loads", counter)
         else:
             wait_parity(b, full, parity)
 
@@ -214,16 +209,16 @@ def group_of(b: Any) -> Any:
 
 
 @cache
-def release(slots: int, offset: int, cluster: int, warps: bool = False) -> Any:
-    """`f(turn, condition)`: each warp group arrives on the turn's `empty`, in every block of the cluster.
+def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
+    """`f(counter, condition)`: each warp group arrives on the counter's `empty`, in every block of the cluster.
 
     With `warps` each warp does: they have read what is there themselves, one maybe later than another. The arrival
     needs no release to the cluster: what follows it there is a copy, which no ordinary write precedes.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
-        turn, condition = values
-        empty = b.add(full_barrier(b, turn, slots, offset), i32c(slots * BARRIER))
+        counter, condition = values
+        empty = b.add(full_barrier(b, counter, stages, offset), i32c(stages * BARRIER))
         number = b.and_(thread(b), i32c((WARP if warps else GROUP) - 1))
         one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)

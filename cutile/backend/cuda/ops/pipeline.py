@@ -1,0 +1,243 @@
+"""Shared memory, and the barriers by which warps pass it on, as values.
+
+    %x_buffer = cuda.buffer() {dtype = !f16, shape = [128, 64], panels = [...], stages = 4} : buffer<...>
+    %y_buffer = cuda.buffer() {...} : buffer<...>
+    %pipeline = cuda.pipeline(%x_buffer, %y_buffer) {stages = 4, arrivals = 2} : pipeline<...>
+    cuda.barriers_start(%pipeline)
+
+A pipeline has two barriers for each stage: `full`, on which what is copied there arrives, and `empty`, on which its
+consumers do. A stage counter says which stage is meant: counter `t` is stage `t % stages`, used for the
+`t // stages`-th time, which tells the phase to wait for (PTX ISA, "Phase of the mbarrier object"). Where things are,
+the attribute `offset` says, in bytes; a buffer's `stage_bytes` lead from stage to stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cutile.dtypes import DTypeLike
+from cutile.ir.control import SCALAR_BOOL
+from cutile.ir.core import SCALAR_INT, Constraint, Op, Value, attribute, operand, operands
+from cutile.ir.effects import Effect
+from cutile.ir.types import ResourceType, Type
+
+
+@dataclass(frozen=True)
+class BufferType(ResourceType, head="buffer"):
+    """Places in shared memory for a tile, one for each stage.
+
+    Attributes:
+        dtype: of its elements.
+        shape: of the tile, in the tensor's order of axes.
+        panels: how it lies there (`panels.Panels`), as plain data.
+        stages: places.
+    """
+
+    dtype: DTypeLike
+    shape: tuple[int, ...]
+    panels: tuple[int, int, int, bool]
+    stages: int
+
+
+@dataclass(frozen=True)
+class PipelineType(ResourceType, head="pipeline"):
+    """The barriers of the stages of some buffers.
+
+    Attributes:
+        stages: of each buffer.
+        arrivals: that complete a phase of `empty`.
+        cluster: thread blocks whose consumers release a stage together.
+    """
+
+    stages: int
+    arrivals: int
+    cluster: int
+
+
+@dataclass(frozen=True)
+class BarriersType(ResourceType, head="barriers"):
+    """Barriers of a protocol of its own.
+
+    Attributes:
+        count: of barriers.
+        arrivals: that complete a phase of each.
+    """
+
+    count: int
+    arrivals: int
+
+
+@dataclass(frozen=True)
+class ScratchType(ResourceType, head="scratch"):
+    """Shared memory that operations share as they say.
+
+    Attributes:
+        nbytes: its size.
+    """
+
+    nbytes: int
+
+
+A_BUFFER = Constraint("a buffer", lambda t: isinstance(t, BufferType))
+A_PIPELINE = Constraint("a pipeline", lambda t: isinstance(t, PipelineType))
+BARRIERS = Constraint("barriers", lambda t: isinstance(t, BarriersType))
+SCRATCH = Constraint("scratch memory", lambda t: isinstance(t, ScratchType))
+STARTED = Constraint(
+    "a pipeline, barriers or scratch memory", lambda t: isinstance(t, PipelineType | BarriersType | ScratchType)
+)
+PLACE = Constraint("a buffer or scratch memory", lambda t: isinstance(t, BufferType | ScratchType))
+
+
+# Two resources with equal attributes are two: the effect keeps passes from merging them.
+class Buffer(Op, name="cuda.buffer", effect=Effect.WRITE):
+    """Reserve a buffer."""
+
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+    panels: tuple[int, int, int, bool] = attribute()
+    stages: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (BufferType(self.dtype, self.shape, self.panels, self.stages),)
+
+
+class Pipeline(Op, name="cuda.pipeline", effect=Effect.WRITE):
+    """Reserve the barriers of buffers whose stages are filled and released together."""
+
+    buffers: tuple[Value, ...] = operands(A_BUFFER)
+    stages: int = attribute()
+    arrivals: int = attribute()
+    cluster: int = attribute(1)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (PipelineType(self.stages, self.arrivals, self.cluster),)
+
+
+class Barriers(Op, name="cuda.barriers", effect=Effect.WRITE):
+    """Reserve barriers of a protocol of their own."""
+
+    count: int = attribute()
+    arrivals: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (BarriersType(self.count, self.arrivals),)
+
+
+class Scratch(Op, name="cuda.scratch", effect=Effect.WRITE):
+    """Reserve shared memory."""
+
+    nbytes: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (ScratchType(self.nbytes),)
+
+
+RESOURCES = (Buffer, Pipeline, Barriers, Scratch)
+"""What reserves shared memory, and does nothing when the kernel runs."""
+
+
+class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
+    """Set up the barriers of pipelines, and others; clear a word of scratch memory, a flag. All threads see them then.
+
+    Where the block is one of a `cluster`, all of the cluster do, behind a `ClusterStart`.
+    """
+
+    of: tuple[Value, ...] = operands(STARTED)
+    cluster: bool = attribute(False)
+
+    @property
+    def flag(self) -> Value | None:
+        """The word that is cleared; None where there is none."""
+        return next((value for value in self.of if isinstance(value.type, ScratchType)), None)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
+    """Wait until all blocks of the cluster have set up their barriers."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
+    """Wait for the cluster's other blocks, which may still write to this one's shared memory."""
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class PipelineAcquire(Op, name="cuda.pipeline_acquire", effect=Effect.WRITE):
+    """Wait until a stage is empty, and announce the `nbytes` that will arrive in it.
+
+    `limited`: a wait of over two seconds ends the kernel.
+    """
+
+    pipeline: Value = operand(A_PIPELINE)
+    counter: Value = operand(SCALAR_INT)
+    nbytes: int = attribute()
+    limited: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
+    """Wait until what is copied to a stage has arrived."""
+
+    pipeline: Value = operand(A_PIPELINE)
+    counter: Value = operand(SCALAR_INT)
+    limited: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
+    """Where `condition` holds, say that this warpgroup has read a stage, to all blocks of the pipeline's cluster.
+
+    `warps`: each of its warps says so for itself.
+    """
+
+    pipeline: Value = operand(A_PIPELINE)
+    counter: Value = operand(SCALAR_INT)
+    condition: Value = operand(SCALAR_BOOL)
+    warps: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
+    """Wait until the warpgroup before has begun all products of its tile block, where groups have their own.
+
+    Only then may this one wait for operands: which phase of a stage is the next is not to be known any earlier.
+    `number` is the tile block's, `step` that from one of the group's to the next.
+    """
+
+    number: Value = operand(SCALAR_INT)
+    step: Value = operand(SCALAR_INT)
+    barriers: Value = operand(BARRIERS)
+    limited: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class HandOver(Op, name="cuda.hand_over", effect=Effect.WRITE):
+    """All products of this warpgroup's tile block have begun: the next group may begin (see `TakeOver`).
+
+    Each of its warps says so: one that has not taken over yet would else miss the other group's next handing over.
+    """
+
+    barriers: Value = operand(BARRIERS)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+def buffer_types(values: Sequence[Value]) -> tuple[BufferType, ...]:
+    """The types of buffers."""
+    return tuple(value.type for value in values if isinstance(value.type, BufferType))
