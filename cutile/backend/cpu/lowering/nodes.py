@@ -60,11 +60,29 @@ class Node:
         """Append what gives the element."""
         raise NotImplementedError
 
+    def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
+        """What `compute` asks of other nodes, in its order, at the indices that it asks for."""
+        return tuple(self.inputs(index))
+
     def at(self, scope: Scope, index: Index) -> Value:
-        """The element, computed once per block."""
-        key = (self, index, scope.masked)
-        found = scope.recall(key)
-        return found if found is not None else scope.remember(key, self.compute(scope, index))
+        """The element, computed once per block: what it is made of first, without recursion, however long the chain."""
+        found = scope.recall((self, index, scope.masked))
+        if found is not None:
+            return found
+        opened: set[tuple[Node, Index]] = set()
+        stack: list[tuple[Node, Index]] = [(self, index)]
+        while stack:
+            node, where = stack[-1]
+            found = scope.recall((node, where, scope.masked))
+            if found is None and (node, where) not in opened:
+                opened.add((node, where))
+                stack.extend(reversed(node.needed(scope, where)))
+                continue
+            if found is None:
+                found = scope.remember((node, where, scope.masked), node.compute(scope, where))
+            stack.pop()
+        assert found is not None
+        return found
 
     def leaves(self, index: Index) -> Iterator[tuple[Node, Index]]:
         """The leaves below, and at which of their indices."""
@@ -182,7 +200,13 @@ class Reshaped(Node):
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
         yield self._x, tuple(None if e.is_unit else Value(INDEX) for e in self._x.extents)  # anywhere
 
+    def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
+        return ((self._x, self._place(scope, index)),)
+
     def compute(self, scope: Scope, index: Index) -> Value:
+        return self._x.at(scope, self._place(scope, index))
+
+    def _place(self, scope: Scope, index: Index) -> Index:
         position = scope.index(0)
         for extent, i in zip(self._shape, index, strict=True):
             position = scope.times(position, scope.index(extent))
@@ -197,7 +221,7 @@ class Reshaped(Node):
             if axis > 0 and math.prod(inner[:axis]) > 1:
                 part = scope.shared(("%", part, extent), Mod(part, scope.index(extent)))
             where.append(None if extent == 1 else part)
-        return self._x.at(scope, tuple(where))
+        return tuple(where)
 
 
 class Joined(Node):
@@ -214,15 +238,18 @@ class Joined(Node):
     def _moved(self, index: Index, at: Value | None) -> Index:
         return (*index[: self._axis], at, *index[self._axis + 1 :])
 
-    def compute(self, scope: Scope, index: Index) -> Value:
-        at = index[self._axis]
+    def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
+        at, border = index[self._axis], self._x.extents[self._axis].capacity
         assert at is not None
-        border = self._x.extents[self._axis].capacity
         first = scope.smaller(at, scope.index(border - 1)) if border > 1 else None
         single = self._y.extents[self._axis].is_unit
         second = None if single else scope.larger(scope.minus(at, scope.index(border)), scope.index(0))
-        x = self._x.at(scope, self._moved(index, first))
-        y = self._y.at(scope, self._moved(index, second))
+        return (self._x, self._moved(index, first)), (self._y, self._moved(index, second))
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        at, border = index[self._axis], self._x.extents[self._axis].capacity
+        assert at is not None
+        x, y = (node.at(scope, where) for node, where in self.needed(scope, index))
         in_first = scope.shared(("<", at, border), Lt(at, scope.index(border)))
         return scope.add(Select(condition=in_first, x=x, y=y), self.name)
 
@@ -238,11 +265,15 @@ class Part(Node):
         moved = zip(self._x.extents, self.extents, index, strict=True)
         yield self._x, tuple(None if x.is_unit else i if x.same(e) else Value(INDEX) for x, e, i in moved)
 
-    def compute(self, scope: Scope, index: Index) -> Value:
+    def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
         where: list[Value | None] = []
         for extent, start, i in zip(self._x.extents, self._starts, index, strict=True):
             where.append(None if extent.is_unit else start if i is None else scope.plus(start, i))
-        return self._x.at(scope, tuple(where))
+        return ((self._x, tuple(where)),)
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        ((x, where),) = self.needed(scope, index)
+        return x.at(scope, where)
 
 
 class Counting(Node):

@@ -68,10 +68,12 @@ class Uses:
             for value in _operands(op):
                 self._users.setdefault(value, []).append(op)
                 self.counts[value] = self.counts.get(value, 0) + 1
+        self._ways: dict[Value, frozenset[Op | None]] = {}
         self._stores = [(at, mut) for at, op in enumerate(block.operations) for mut in _stored(op, exposed)]
         for op in reversed(block.operations):
             for value in op.results:
                 self.pulled_by[value] = self._pullers(value)
+                self._ways[value] = self._ways_on(value)
         costs: dict[Value, int] = {}
         for op in block.operations:
             for value in op.results:
@@ -91,6 +93,23 @@ class Uses:
                 found.add(user)
         return found
 
+    def _ways_on(self, value: Value) -> frozenset[Op | None]:
+        """By which indices the value is pulled: the operations that move its elements, None where none does. Two of
+        them tell as much as all."""
+        ways: set[Op | None] = set()
+        for user in self._users.get(value, ()):
+            if not is_lazy(user):
+                ways.add(None)
+            elif isinstance(user, SHAPES):
+                ways.add(user)
+            for result in user.results if is_lazy(user) else ():
+                beyond = self._ways[result]
+                if not isinstance(user, SHAPES) or len(beyond) > 1:
+                    ways |= beyond
+            if len(ways) > 1:
+                break
+        return frozenset(ways)
+
     def _must_keep(self, op: Op, value: Value, cost: int) -> bool:
         if value.tile.is_scalar and not isinstance(op, LOADS):
             return False
@@ -100,7 +119,11 @@ class Uses:
         into_loops = any(puller.regions for puller in pullers)
         if into_loops and not isinstance(op, Constant | Iota | LOADS):
             return cost > 0
-        if len(pullers) < 2 or cost < KEEP_FROM:
+        if cost < KEEP_FROM:
+            return False
+        if len(self._ways[value]) > 1 and not isinstance(op, SHAPES):
+            return True  # at other indices it would be computed anew, and what it is made of, at each step of a chain
+        if len(pullers) < 2:
             return False
         # Of a chain that the same loops pull, only the last is kept.
         return not any(is_lazy(user) and self.pulled_by[user.results[0]] == pullers for user in self._users[value])
@@ -123,15 +146,18 @@ class Uses:
 
     def _is_aligned(self, value: Value, store: Op) -> bool:
         """Whether every way from the load to the store keeps the element's index."""
-        seen: list[Value] = [value]
-        for current in seen:
-            for user in self._users.get(current, ()):
+        # Each value once, however many ways lead to it: `t * (1.5 - t)` doubles their number in every statement.
+        seen = {value}
+        waiting = [value]
+        while waiting:
+            for user in self._users.get(waiting.pop(), ()):
                 if user is store:
                     continue
                 if isinstance(user, SHAPES):
                     return False
-                if is_lazy(user) and store in self.pulled_by[user.result]:
-                    seen.append(user.result)
+                if is_lazy(user) and store in self.pulled_by[user.result] and user.result not in seen:
+                    seen.add(user.result)
+                    waiting.append(user.result)
         return True
 
 

@@ -1,0 +1,56 @@
+"""Compiling takes work in proportion to a kernel's length: calls are counted, no seconds."""
+
+from __future__ import annotations
+
+import cProfile
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from cutile.dtypes import i32
+from tests.backend.cpu.programs import source
+from tests.support.kernels import kernel
+from tests.support.memory import launch
+from tests.support.programs import mut, scalar, tensor
+
+HEAD = "def k(y: Mut, x: Tensor, n: i32):\n    t = y.load()\n"
+BODIES: dict[str, Callable[[int], str]] = {
+    "statements": lambda count: "    t = t + 1.5\n" * count,
+    "a value used twice": lambda count: f"    for _ in ct.static_range({count}):\n        t = t * (1.5 - t)\n",
+    "two loads": lambda count: "    u = ct.load_tile_like(x, y)\n" + "    t, u = t * u + 0.5, u - t * u\n" * count,
+    "reshapes": lambda count: "    t = (t * 0.5).reshape((8, 8)).transpose().reshape((64,)) - t\n" * count,
+    "branches": lambda count: "".join(f"    if n > {at}:\n        t = t + {at}.5\n" for at in range(count)),
+    "loops": lambda count: "".join(f"    for i in range(n):\n        t = t * {at}.5\n" for at in range(count)),
+}
+
+
+def text(name: str, count: int) -> str:
+    return HEAD + BODIES[name](count) + "    y.store(t)\n"
+
+
+def calls(name: str, count: int) -> int:
+    """How many calls it takes to write the generated file of a kernel with `count` statements of a kind."""
+    types = {"y": mut(64), "x": tensor(1), "n": scalar(i32)}
+    profile = cProfile.Profile()
+    with profile:
+        source(text(name, count), types)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_twice_the_statements_take_about_twice_the_work(name: str) -> None:
+    calls(name, 4)  # what is done once in a process
+    few, many = calls(name, 25), calls(name, 50)
+    assert many < 2.6 * few, f"{few} calls for 25 statements, {many} for 50"
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("name", ["a value used twice", "statements"])
+def test_hundreds_of_statements_in_a_chain_compile(name: str, backend: str) -> None:
+    y = np.linspace(0, 1, 64, dtype=np.float32)
+    t = y.copy()
+    for _ in range(400):
+        t = t * (np.float32(1.5) - t) if name == "a value used twice" else t + np.float32(1.5)
+    launch(kernel(text(name, 400)), (y, (64,)), np.zeros(64, np.float32), 3, backend=backend)
+    np.testing.assert_array_equal(y, t)
