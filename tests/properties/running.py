@@ -11,6 +11,7 @@ import numpy as np
 from cuda_async import Device
 from cutile.launch.target import INTERPRET, target_of
 from tests.properties.generator import RandomKernel
+from tests.properties.guarded import GUARDED, guard_pages
 from tests.support.devices import on
 
 Array = np.ndarray[Any, Any]
@@ -32,7 +33,10 @@ class Ran:
 
 
 def run(case: RandomKernel, backend: str) -> Ran:
-    """Launch a kernel once."""
+    """Launch a kernel once. `guarded` is the CPU, with every array between inaccessible pages."""
+    if backend == GUARDED:
+        with guard_pages(case.seed):
+            return run(case, "cpu")
     with on(backend), np.errstate(all="ignore"):
         kernel = case.kernel()
         op, written = case.launch(kernel)

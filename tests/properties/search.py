@@ -47,7 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tests.properties.search", description="Search for random kernels on which backends disagree."
     )
     parser.add_argument(
-        "--backend", default="cpu", help="cpu, cuda, interpret, or several as in cpu,cuda; sm_90a only compiles"
+        "--backend",
+        default="cpu",
+        help="cpu, cuda, interpret, guarded (the CPU between guard pages), or several as in cpu,cuda; "
+        "sm_90a only compiles",
     )
     parser.add_argument("--count", type=int, default=1000, help="kernels")
     parser.add_argument("--seed", type=int, default=0, help="of the first batch")
@@ -61,8 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     backends = tuple(options.backend.split(","))
     if options.again is not None:
         return _again(options.again, backends)
-    for name, most in ONE_CORE.items():
-        os.environ.setdefault(name, most)
+    one_core()
     start = time.monotonic()
     crew = Crew(batches(backends, options.seed, options.count, options.shrink), _show)
     found = crew.run(options.processes, options.limit)
@@ -84,6 +86,30 @@ def main(arguments: list[str] | None = None) -> int:
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 1 if found.failures else 0
+
+
+def gone_through(backends: tuple[str, ...], seed: int, count: int, processes: int) -> Found:
+    """As many kernels as asked for, in processes of one core each; failures are printed as they come.
+
+    What a batch draws twice counts once: more batches make up for it.
+    """
+    one_core()
+    found = Found()
+    while found.count < count:
+        before = found.count
+        crew = Crew(batches(backends, seed, count - found.count), _show)
+        crew.found = found
+        crew.run(processes)
+        seed += -(-count // BATCH)
+        if found.count == before:
+            break
+    return found
+
+
+def one_core() -> None:
+    """Let the processes to come use one core each."""
+    for name, most in ONE_CORE.items():
+        os.environ.setdefault(name, most)
 
 
 def _show(failure: Disagreed) -> None:

@@ -113,6 +113,9 @@ def lanes(d: Drawer, axis: int, extent: int) -> str:
     return d.pick((
         places, f"({places} + at[{own}] * {d.tile[own]})", f"({extent - 1} - {places})", f"({places} * 3 - n)",
         data, f"({data} % {extent})", f"({places} + {data})",
+        # beyond the last number, and round to the least one
+        f"({places} + {d.pick(('2147483647', '2147483646'))} - at[{own}])",
+        f"(ct.convert_tile({places}, ct.i64) + {d.pick((2**63 - 1, 2**63 - 2, 2**32, -(2**63), -1))})",
     ))  # fmt: skip
 
 

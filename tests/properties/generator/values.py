@@ -9,6 +9,7 @@ from tests.properties.generator.words import (
     FLOAT_UNARY,
     INT_BINARY,
     INT_UNARY,
+    OVERFLOWS,
     UINT_UNARY,
 )
 
@@ -28,6 +29,14 @@ def binary(d: Drawer, tile: str, depth: int) -> str:
 def unary(d: Drawer, tile: str, depth: int) -> str:
     """A function of one tile."""
     return d.pick(FLOAT_UNARY if d.is_float else UINT_UNARY if d.dtype.kind == "uint" else INT_UNARY).format(tile)
+
+
+def overflow(d: Drawer, tile: str, depth: int) -> str:
+    """Integers past the ends of their dtype, in what an optimiser may fold that takes an overflow to be impossible."""
+    if d.is_float:
+        return tile
+    near = f"({d.pick(d.raw)} {d.pick(('+', '-', '*'))} {d.pick(('t.dtype.max', 't.dtype.min'))})"
+    return f"({tile} ^ {d.pick(OVERFLOWS).format(near, tile, d.pick(d.raw))})"
 
 
 def select(d: Drawer, tile: str, depth: int) -> str:

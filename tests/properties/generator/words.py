@@ -44,6 +44,18 @@ FLOAT_UNARY = (
 )
 INT_UNARY = ("(-{})", "(~{})", "({} >> 2)", "({} << 1)", "twice({})", "twice({}, by=3)")
 UINT_UNARY = ("({} ^ 1)", *INT_UNARY[1:])
+OVERFLOWS = (
+    "(({0} * 2) // 2)",
+    "(({0} + {0}) % 7)",
+    "(({0} << 1) >> 1)",
+    "(({0} * 3) // 3)",
+    "ct.select({0} + 1 > {0}, {1}, {0})",
+    "ct.select({0} - 1 < {0}, {0}, {2})",
+    "ct.select(({0} + {2} > {0}) == ({2} > 0), {1}, {2})",
+    "ct.select((0 - {0} > 0) & ({0} < 0), {1}, {2})",
+    "ct.select({0} * {0} >= 0, {0}, {1})",
+)
+"""Of a number near an end of its dtype, and two others."""
 REDUCTIONS = ("sum", "max", "min")
 ACCUMULATORS = {"f32": "f32", "f64": "f64", "f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32", "i32": "i32"}
 """What products of tiles of a dtype are added up in."""
