@@ -58,8 +58,7 @@ ENDINGS = {
     "number": f"    acc = acc - ct.reduce_max(ct.reduce_max(acc, 1), 0)\n{STORED}",
     "scanned": f"    acc = ct.scan_sum(acc, 1)\n{STORED}",
     "extracted": f"    acc = acc - ct.extract(acc, (0, 0), (BM, 1))\n{STORED}",
-    "again": "    for k in range(ct.num_tiles(part_x, 1)):\n        "
-    f"acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)\n{STORED}",
+    "again": f"    for k in range(ct.num_tiles(part_x, 1)):\n        acc = ct.mma(LEFT, RIGHT, acc)\n{STORED}",
     "added": f"    acc = acc + ct.convert_tile(z.load(), acc.dtype)\n{STORED}",
     "rounded twice": "    z.store(ct.convert_tile(ct.convert_tile(acc, ct.f16), z.dtype))\n",
     "stored twice": f"{STORED}    z.store(ct.convert_tile(acc + acc, z.dtype))\n",
@@ -140,6 +139,7 @@ class Around:
             text if stored is self.operands else f"ct.convert_tile({text}, ct.{self.operands})"
             for text, stored in zip(LOADS, self.stored, strict=True)
         )
+        after = after.replace("LEFT", left).replace("RIGHT", right)
         given = {"counts": self.counts, "tile": self.tile, "bounds": self.bounds, "before": before, "after": after}
         start = (LOADED if self.loaded else ZEROS).format(sums=self.sums)
         return KERNEL.format(**given, start=start, left=left, right=right)
