@@ -7,7 +7,6 @@ submission or by the completion thread.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from cuda_async.driver.interface import (
 )
 from cuda_async.errors import NoDeviceError
 from cuda_async.event import Event
+from cuda_async.locks import new_lock
 from cuda_async.report import ReportMemory
 from cuda_async.stream import Stream
 
@@ -61,7 +61,7 @@ class DeviceStatistics:
 
 
 _devices: dict[tuple[DeviceKind, int], Device] = {}
-_devices_lock = threading.Lock()
+_devices_lock = new_lock()
 
 
 class Device:
@@ -84,7 +84,7 @@ class Device:
         ('host', 'cpu', True, True)
     """
 
-    __slots__ = ("__weakref__", "_events", "_staging", "driver", "garbage", "policy", "properties", "reports")
+    __slots__ = ("__weakref__", "_staging", "driver", "garbage", "idle_events", "policy", "properties", "reports")
 
     driver: Driver
     properties: DeviceProperties
@@ -94,7 +94,8 @@ class Device:
     """What finalizers left to be done; see `collect`."""
     reports: ReportMemory
     """In which launches tell what failed."""
-    _events: deque[DriverEvent]
+    idle_events: deque[DriverEvent]
+    """The pool of events: those that nobody uses now."""
     _staging: Stream | None
 
     def __new__(cls, which: int | str = 0) -> Device:
@@ -120,7 +121,7 @@ class Device:
         self.policy = None
         self.garbage = deque()
         self.reports = ReportMemory(driver)
-        self._events = deque()
+        self.idle_events = deque()
         self._staging = None
         return self
 
@@ -206,7 +207,7 @@ class Device:
         return DeviceStatistics(
             driver.memory_info(),
             len(self.garbage),
-            len(self._events),
+            len(self.idle_events),
             None if checked is None else checked.uses,
             0 if checked is None else len(checked.races),
         )
@@ -278,7 +279,7 @@ class Device:
     def borrow_event(self) -> DriverEvent:
         """An event from this device's pool of events, to be returned."""
         try:
-            return self._events.popleft()
+            return self.idle_events.popleft()
         except IndexError:
             return self.driver.create_event()
 
@@ -294,7 +295,7 @@ class Device:
 
     def return_event(self, event: DriverEvent) -> None:
         """Take back an event from `borrow_event` that nobody waits for any more."""
-        self._events.append(event)
+        self.idle_events.append(event)
 
     def staging_stream(self) -> Stream:
         """The stream on which workers move large host copies to and from page-locked memory."""

@@ -139,6 +139,10 @@ def without_traceback(error: BaseException) -> BaseException:
     """
     try:
         copy: BaseException = type(error).__new__(type(error), *error.args)
+        for base in type(error).__mro__:
+            if base.__module__ == "builtins":  # some keep more than `args`: a SyntaxError, say
+                base.__init__(copy, *error.args)
+                break
         copy.args = error.args
         copy.__dict__.update(error.__dict__)
         if hasattr(error, "__notes__"):

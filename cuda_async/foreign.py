@@ -10,7 +10,6 @@ What a library's tensors are is not known here: see `cutile.host.foreign`.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from cuda_async.borrow import borrow_stream
 from cuda_async.errors import ContextError, NotReadyError, without_traceback
 from cuda_async.event import wait_event
 from cuda_async.lease import Lease, current_holder
+from cuda_async.locks import new_lock
 from cuda_async.storage import Storage
 from cuda_async.stream import Stream
 
@@ -41,11 +41,11 @@ class _PerDevice:
         self.imports = device.new_stream()
         self.releases = device.new_stream()
         self.streams: dict[int, Stream] = {}
-        self.lock = threading.Lock()
+        self.lock = new_lock()
 
 
 _devices: weakref.WeakKeyDictionary[Device, _PerDevice] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def _shared(device: Device) -> _PerDevice:

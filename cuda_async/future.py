@@ -17,19 +17,21 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from cuda_async.config import config
+from cuda_async.lease import Lease, PlainUse, Use, end, enter
 from cuda_async.nesting import refuse_nested
-from cuda_async.op import DeviceOp, UnrunOperationWarning
+from cuda_async.op import DeviceOp, UnrunOperationWarning, whole
 from cuda_async.policy import SchedulingPolicy, default_stream, next_stream
-from cuda_async.run import Run, abandon
+from cuda_async.run import Run, abandon, take_over
 from cuda_async.site import site_of
-from cuda_async.straight import enqueue, short_way
+from cuda_async.straight import Launched, enqueue, short_way
 from cuda_async.stream import Stream
+from cuda_async.threads import start_thread
 from cuda_async.waiting import current_task, loop_is_busy, suspend, thrown
 
 __all__ = ("DeviceFuture", "FutureState", "into_future", "schedule")
@@ -62,8 +64,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_drivers", "_finished", "_leases", "_op", "_preparing", "_result", "_run", "_started",
-        "_stream",
+        "__weakref__", "_drivers", "_finished", "_leases", "_op", "_preparing", "_result", "_run", "_set_aside",
+        "_started", "_stream",
     )  # fmt: skip
 
     def __init__(self, op: DeviceOp[T], stream: Stream) -> None:
@@ -75,6 +77,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._run: Run[T] | None = None  # stays so where a brief spin is all the waiting that there is
         self._result: Any = None
         self._drivers: dict[object, Generator[Any, Any, T]] | None = None
+        self._set_aside: list[tuple[Lease, Sequence[Use | PlainUse], Any]] | None = None
 
     @property
     def stream(self) -> Stream:
@@ -112,15 +115,24 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if self._started:
             return self._find_run()
         refuse_nested("await or start()")
+        return self._submit()
+
+    def _submit(self) -> Run[T]:
         run = self._make_run()
-        run.submit()
+        try:
+            run.submit()
+        except BaseException as error:
+            run.leave(error)
+            raise
         return run
 
     def _make_run(self) -> Run[T]:
-        op, self._op = self._op, None
+        op = self._op
         assert op is not None, "it was started before"
-        run = self._run = Run(op, self._stream, self._leases)
-        self._started = True
+        if self._set_aside is not None:
+            self._take_back(self._set_aside)
+        run = Run(op, self._stream, self._leases)
+        self._run, self._started, self._op = run, True, None  # no call in between: it is the future's or the run's
         return run
 
     def _find_run(self) -> Run[T] | None:
@@ -152,27 +164,57 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         spins = self._may_spin()
         straight = short_way(op, stream, waited=True) if spins else None
         if straight is None:
-            run = self._make_run()
-            run.submit()
+            run = self._submit()
             if spins and not run.done:
                 _spin(run.poll)
             return run
+        if self._set_aside is not None:
+            self._take_back(self._set_aside)
         self._op, self._started = None, True
-        launched = enqueue(op, stream, straight, self._leases)
-        if isinstance(launched, Run):
-            self._run = launched
-            return launched
+        launched: Launched[T] | Run[T] | None = None
         try:
+            launched = enqueue(op, stream, straight, self._leases)
+            if isinstance(launched, Run):
+                self._run = launched
+                return launched
             if _spin(launched.event.query) and launched.finish():
                 self._result, self._finished = launched.handles, True
                 return None
-        except BaseException:  # Ctrl-C: what was enqueued goes on, and holds what it uses
-            self._run = launched.take_over()
-            self._run.watch()
+            run = self._run = launched.take_over()
+        except BaseException as error:  # Ctrl-C: what was enqueued goes on, and holds what it uses
+            if isinstance(launched, Launched):
+                self._run = launched.take_over()
+            elif launched is None:
+                self._run = take_over(op, stream, leases=self._leases, error=error)
+            if self._run is not None:
+                self._run.watch()
             raise
-        run = self._run = launched.take_over()
         run.poll()  # what failed is done
         return run
+
+    # -- cancelled before it began ------------------------------------------------------------
+
+    def _lend_back(self) -> None:
+        """The task that was to run this was cancelled before its first step: nothing is held for it from here on.
+
+        Another task may await this all the same: then what it needs is lent again.
+        """
+        op = self._op
+        if op is not None and self._set_aside is None:
+            held = [lease for part in whole(op) for lease in part.leases]
+            self._set_aside = [(lease, lease.uses, lease.guarded) for lease in held if lease.active]
+            end(held)
+
+    def _take_back(self, held: list[tuple[Lease, Sequence[Use | PlainUse], Any]]) -> None:
+        """Lend again what was lent back. Raises OwnershipError where somebody else has it meanwhile."""
+        for lease, uses, guarded in held:
+            lease.uses, lease.guarded, lease.active = uses, guarded, True
+            try:
+                enter(lease)
+            except BaseException:
+                end([each for each, *_ in held])
+                raise
+        self._set_aside = None
 
     def _may_spin(self) -> bool:
         """Whether a brief wait keeps nobody from anything. Not on the CPU, whose workers need the interpreter."""
@@ -181,14 +223,19 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     def _prepare(self, preparations: list[Callable[[], object]]) -> Run[T]:
         """Have slow host work (compiling) done on a thread of its own, which then enqueues."""
         run = self._make_run()
-        self._preparing = True
-        context = contextvars.copy_context()  # functions given to then() see the task's variables
-        threading.Thread(
-            target=context.run,
-            args=(run.prepare_and_submit, preparations),
-            name="cuda_async-prepare",
-            daemon=True,
-        ).start()
+        try:
+            self._preparing = True
+            context = contextvars.copy_context()  # functions given to then() see the task's variables
+            thread = threading.Thread(
+                target=context.run,
+                args=(run.prepare_and_submit, preparations),
+                name="cuda_async-prepare",
+                daemon=True,
+            )
+            start_thread(thread)
+        except BaseException as error:
+            run.leave(error)
+            raise
         return run
 
     # -- Coroutine: each task that drives this object has a generator of its own ----------------
@@ -205,6 +252,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     ) -> Any:
         """Throw into the waiting of the current task; for event loops."""
         error = thrown(kind, value, trace)
+        if not self._started and not self._in_progress():
+            self._lend_back()
         return self._step(lambda driver: driver.throw(error))
 
     def close(self) -> None:
@@ -212,6 +261,11 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         driver = self._drivers.pop(current_task(), None) if self._drivers else None
         if driver is not None:
             driver.close()
+        elif not self._started:
+            self._lend_back()
+
+    def _in_progress(self) -> bool:
+        return bool(self._drivers) and current_task() in self._drivers
 
     def _step(self, advance: Callable[[Generator[Any, Any, T]], Any]) -> Any:
         task, drivers = current_task(), self._drivers
@@ -231,7 +285,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if op is None or self._started:
             return
         abandon(op, self._leases)
-        if op.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
+        if self._set_aside is None and op.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
                 "the operation made here was scheduled but never run. Await its future, or call .start().",
                 UnrunOperationWarning,

@@ -15,13 +15,14 @@ and earlier launches on other streams, and later uses wait for it (see `storage.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
 from cuda_async.errors import ContextError, NotReadyError
-from cuda_async.lease import GuardLease, Lease, end, lend
+from cuda_async.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.nesting import OneByOne, refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
@@ -80,8 +81,8 @@ class CudaGraph(Generic[T]):
         for storage in recorder.allocated:
             storage.error = self._unlaunched
         self._token = object()  # in its place: a lease that referred to the graph would keep it until a collection
-        allies = {run, *run.allies, self._token}
-        self._lease: Lease = lend(recorder.operands(), self._token, site, allies=allies, kind=GuardLease)
+        self._lease: Lease = GuardLease(recorder.operands(), self._token, site)  # the graph's before it is entered
+        enter(self._lease, {run, *run.allies, self._token})
         self._lease.run = self._token
 
     # -- capture ------------------------------------------------------------------------------
@@ -161,12 +162,16 @@ class CudaGraph(Generic[T]):
         """
         self._check_open()
         run = Run(op, self._stream)
-        run.allies.add(self._token)
-        run.submit()
-        if run.submission_failed:
-            run.wait()
-        handles = run.handles
-        run.watch()
+        try:
+            run.allies.add(self._token)
+            run.submit()
+            if run.submission_failed:
+                run.wait()
+            handles = run.handles
+            run.watch()
+        except BaseException as error:
+            run.leave(error)
+            raise
         return cast("U", handles)
 
     def launch(self) -> GraphLaunch:
@@ -263,6 +268,9 @@ def _capture(stream: Stream, op: DeviceOp[U], site: Site) -> CudaGraph[U]:
         handle = recording.end(failure)
         return CudaGraph(recording.recorder, handle, run, output[0], site)
     finally:
+        failure = None  # its frames hold this one
+        run.done = True  # without a call, which Ctrl-C might end: its leases hold nothing from here on
+        recording.abort()
         run.release()
 
 
@@ -274,7 +282,7 @@ class Scope:
         self._site = site
         self._recording: Recording | None = None
         self._run: Run[None] | None = None
-        self._restore: Callable[[], None] | None = None
+        self._thread = 0
         self._graph: CudaGraph[None] | None = None
 
     def record(self, op: DeviceOp[U]) -> U:
@@ -300,6 +308,7 @@ class Scope:
             assert self._run is not None
             self._run.kept += run.kept
         finally:
+            run.done = True  # as in `_capture`
             run.release()
         return result
 
@@ -318,24 +327,44 @@ class Scope:
         refuse_nested("CudaGraph.scope()")
         recording = Recording(self._home, may_allocate=False)
         self._run = _ScopeRun(_Nothing(), recording.stream)
-        recording.begin()
-        self._recording = recording
-        self._restore = self._run.hold_thread()
+        self._thread = threading.get_ident()
+        try:
+            recording.begin()
+            self._recording = recording
+            holders[self._thread] = self._run
+        except BaseException:
+            self._end_thread()
+            recording.abort()
+            raise
         return self
+
+    def _end_thread(self) -> None:
+        """This thread, and no other run of it, is in the scope no more."""
+        if holders.get(self._thread) is self._run:
+            holders.pop(self._thread, None)
+
+    def __del__(self) -> None:
+        # Where Ctrl-C came at the door of `__exit__`.
+        if getattr(self, "_recording", None) is not None:
+            self._end_thread()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        recording, run, restore = self._recording, self._run, self._restore
+        recording, run = self._recording, self._run
         assert recording is not None, "the scope was left twice"
         assert run is not None
-        assert restore is not None
-        self._recording = None
-        restore()
         try:
+            self._end_thread()
+            self._recording = None
             handle = recording.end(error)
             self._graph = CudaGraph(recording.recorder, handle, run, None, self._site)
         finally:
+            error = None  # its frames hold this one
+            run.done = True  # as in `_capture`
+            if holders.get(self._thread) is run:
+                holders.pop(self._thread, None)
+            recording.abort()
             run.release()
         return False
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Instrument:
 registered: tuple[Instrument, ...] = ()
 """Replaced as a whole, so that reading it needs no lock."""
 
-_lock = threading.Lock()
+_lock = new_lock()
 _numbers = itertools.count(1)
 _logger = logging.getLogger("cuda_async")
 

@@ -12,12 +12,14 @@ is built. It is not what orders work on streams: see `storage.py`.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from cuda_async.errors import OwnershipError
+from cuda_async.locks import new_lock
 from cuda_async.site import Place, format_site
 
 __all__ = (
@@ -32,9 +34,10 @@ __all__ = (
     "check_guards",
     "current_holder",
     "end",
+    "enter",
+    "holders",
     "lend",
     "refuse_conflicts",
-    "set_current_holder",
     "settle",
     "words_of",
 )
@@ -141,24 +144,17 @@ class GuardLease(Lease):
     guards = True
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 
 
-_holders: dict[int, Holder] = {}  # by thread; mostly empty, and then nothing has to be looked up
+holders: dict[int, Holder] = {}
+"""Which run a thread is submitting; mostly empty, and then nothing has to be looked up. Who enters one takes it out in
+a `finally` whose first call that is: a signal before it would leave the thread inside a submission for ever."""
 
 
 def current_holder() -> Holder | None:
     """The run that this thread is submitting, if any."""
-    return _holders.get(threading.get_ident()) if _holders else None
-
-
-def set_current_holder(run: Holder | None) -> Holder | None:
-    """Say which run this thread is submitting; return what it was before."""
-    thread = threading.get_ident()
-    before = _holders.pop(thread, None)
-    if run is not None:
-        _holders[thread] = run
-    return before
+    return holders.get(threading.get_ident()) if holders else None
 
 
 def lend(
@@ -183,9 +179,18 @@ def lend(
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
     lease = kind(uses, owner, site)
-    if not _enter(lease) or (_holders and current_holder() is not None):
-        settle(lease, allies)
+    enter(lease, allies)
     return lease
+
+
+def enter(lease: Lease, allies: Set[object] = frozenset()) -> None:
+    """Lend what a lease says. Whoever gives it back has it before this: Ctrl-C may come with half of it lent.
+
+    Raises:
+        OwnershipError: as `lend`.
+    """
+    if not _enter(lease) or (holders and current_holder() is not None):
+        settle(lease, allies)
 
 
 def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
@@ -197,6 +202,7 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
     run = current_holder()
     if run is not None:
         allies = {run, *run.allies, *allies}
+    collected = False
     while True:
         with _lock:
             refused = _find_conflict(lease, allies)
@@ -206,8 +212,17 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
         use, conflict, held = refused
         # The device may be done with the run that holds it, and nobody has noticed yet.
         holder = conflict.run
+        if holder is None and not collected and conflict.owner is not lease.owner and not conflict.exported:
+            # An operation that was dropped, maybe, and that only a collection finds: an exception's frames, which a
+            # task holds, hold it, and the exception itself.
+            collected = True
+            gc.collect()
+            _enter(lease)
+            continue
         if not isinstance(holder, Settling) or not holder.settle():
             raise _refusal(use, conflict, held, same_operation=conflict.owner is lease.owner)
+        if conflict.active:  # its run is over, and Ctrl-C had come between the two
+            end((conflict,))
         _enter(lease)
     if run is not None:
         try:
@@ -308,7 +323,11 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
     """
-    end((lend(uses, owner, site),))
+    lease = Lease(uses, owner, site)
+    try:
+        enter(lease)
+    finally:
+        end((lease,))
 
 
 def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from cuda_async.compat import OldMethods
 from cuda_async.errors import OwnershipError
 from cuda_async.extension import ResultMethods
-from cuda_async.lease import Lease, PlainUse, Use, end, lend, words_of
+from cuda_async.lease import Lease, PlainUse, Use, end, enter, words_of
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Place, Site, format_site, site_at, user_site
 from cuda_async.unrun import NotItsResult
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cuda_async.storage import Storage
     from cuda_async.stream import Stream
 
-__all__ = ("BUILT", "DeviceOp", "UnrunOperationWarning", "into_op")
+__all__ = ("BUILT", "DeviceOp", "UnrunOperationWarning", "into_op", "whole")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -132,8 +132,10 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         Raises:
             OwnershipError: a conflicting use is held; what this operation held is given back.
         """
+        lease = Lease(uses, self._token, self._place)
+        self._leases.append(lease)  # first: whatever ends the lending half-way, this gives it back
         try:
-            self._leases.append(lend(uses, self._token, self._place))
+            enter(lease)
         except OwnershipError:
             self._give_back()
             self._state = _DISCARDED
@@ -217,12 +219,21 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             'discarded'
         """
         if self._state in (BUILT, _COMPOSED):
-            self._state = _DISCARDED
-            self._used = user_site()
-            end(self._leases)
-            self._give_back()
-            for part in self.parts():
-                part.discard()
+            used = user_site()
+            parts: list[DeviceOp[Any]] = [self]  # a chain may have ten thousand links
+            while parts:
+                op = parts.pop()
+                parts += op.drop(used)
+
+    def drop(self, used: Place) -> Iterable[DeviceOp[Any]]:
+        """`discard`, without the parts, which are returned: theirs is the caller's business."""
+        if self._state not in (BUILT, _COMPOSED):
+            return ()
+        self._state = _DISCARDED
+        self._used = used
+        end(self._leases)
+        self._give_back()
+        return self.parts()
 
     def _give_back(self) -> None:
         for lease in self._leases:
@@ -239,11 +250,14 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
     def __del__(self) -> None:
         try:
-            if self._state >= _RUN:
+            state = self._state
+            if state >= _RUN:
+                for lease in self._leases:  # of a run, if nothing came between
+                    if lease.uses and lease.run is None:
+                        lease.give_back()
                 return
         except AttributeError:  # __init__ failed
             return
-        state = self._state
         self._give_back()
         if state == BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
@@ -485,6 +499,15 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self.into_future().__await__()
+
+
+def whole(op: DeviceOp[Any]) -> Generator[DeviceOp[Any]]:
+    """The operation and everything that it is composed of."""
+    waiting = [op]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += each.parts()
 
 
 def into_op(item: DeviceOp[T] | T) -> DeviceOp[T]:

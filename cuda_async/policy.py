@@ -10,13 +10,13 @@ op.schedule(policy)           the policy, at this call          whoever awaits t
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from cuda_async.defaults import current_stream, innermost
 from cuda_async.device import Device, as_device, default_device
 from cuda_async.errors import SchedulingError
+from cuda_async.locks import new_lock
 from cuda_async.stream import Stream, StreamStatistics
 
 __all__ = (
@@ -110,7 +110,7 @@ class SingleStream:
         return f"SingleStream({self.device})"
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:

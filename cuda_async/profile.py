@@ -10,13 +10,13 @@ and `saxpy (train.py:12)` from there until the device is done with it. Without a
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 from cuda_async.installed import install_command
 from cuda_async.instrument import Instrument, ObservedOperation, instrumented
+from cuda_async.locks import new_lock
 from cuda_async.site import format_site
 
 __all__ = ("NvtxRanges", "nvtx_ranges")
@@ -36,7 +36,7 @@ class NvtxRanges(Instrument):
         self._nvtx: Any = _import_nvtx() if nvtx is None else nvtx
         self._open: dict[int, Any] = {}
         self._pushed: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def before_enqueue(self, operation: ObservedOperation) -> None:
         name = f"{operation.label} ({format_site(operation.site)})"

@@ -14,7 +14,11 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
+
+from cuda_async.locks import new_lock
+from cuda_async.threads import start_thread
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
@@ -55,37 +59,37 @@ class Reactor:
     """Polls what it is given until it is done."""
 
     def __init__(self) -> None:
-        self._new: deque[Watched] = deque()
-        self._wake = threading.Event()
-        self._lock = threading.Lock()
+        self._new: SimpleQueue[Watched] = SimpleQueue()  # one call puts and wakes, also amid a signal's handler
+        self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._watched = self._completed = self._passes = self._in_flight = 0
 
     def watch(self, run: Watched) -> None:
         """Have `run.poll()` called until it returns True."""
-        self._new.append(run)
+        self._new.put(run)
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._poll_for_ever, name="cuda_async-reactor", daemon=True)
-                    self._thread.start()
-        if not self._wake.is_set():
-            self._wake.set()
+                    # Where Ctrl-C comes while it starts, there may be a second one later: each takes what it gets.
+                    thread = threading.Thread(target=self._poll_for_ever, name="cuda_async-reactor", daemon=True)
+                    start_thread(thread)
+                    self._thread = thread
 
     def statistics(self) -> ReactorStatistics:
         """What this reactor has done so far."""
-        return ReactorStatistics(self._watched, self._completed, self._passes, self._in_flight + len(self._new))
+        return ReactorStatistics(self._watched, self._completed, self._passes, self._in_flight + self._new.qsize())
 
     def _poll_for_ever(self) -> None:
         lines: dict[Any, deque[Watched]] = {}
         sleep = _SHORTEST_SLEEP_S
         while True:
-            if not lines and not self._new:
-                self._wake.clear()
-                if not self._new:  # else it came between the look and the clearing
-                    self._wake.wait()
-            while self._new:
-                _line_up(lines, self._new.popleft())
+            while not (lines and self._new.empty()):
+                try:
+                    run = self._new.get(block=not lines)
+                except Empty:
+                    break
+                _line_up(lines, run)
+                del run  # it would live on while this sleeps
                 self._watched += 1
                 self._in_flight += 1
                 sleep = _SHORTEST_SLEEP_S

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cuda_async.driver.interface import DriverGraph
+from cuda_async.errors import DeviceError
 from cuda_async.recorder import Recorder
 from cuda_async.stream import Stream
 
@@ -24,7 +26,9 @@ class Handle:
         self.driver = graph
 
     def __del__(self) -> None:
-        self._device.defer(self.driver.close)
+        driver = getattr(self, "driver", None)  # absent where Ctrl-C ended __init__
+        if driver is not None:
+            self._device.defer(driver.close)
 
 
 class Recording:
@@ -33,15 +37,13 @@ class Recording:
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.recorder = Recorder(home, may_allocate=may_allocate)
         self.stream = Stream(home.device, home.device.driver.create_stream(), self.recorder)
+        self._begun = self._capturing = False
 
     def begin(self) -> None:
         """Start recording."""
         self.stream.driver.begin_run()
-        try:
-            self.stream.driver.begin_capture()
-        except BaseException:
-            self.stream.driver.end_run()
-            raise
+        self._begun = self._capturing = True
+        self.stream.driver.begin_capture()
 
     def end(self, failure: BaseException | None) -> Handle:
         """Stop recording; the failure of the operation, if any, goes before that of the capture."""
@@ -49,6 +51,7 @@ class Recording:
         try:
             try:
                 handle = Handle(self.stream.device, driver.end_capture())
+                self._capturing = False
             except Exception:
                 if failure is None:
                     raise
@@ -58,5 +61,17 @@ class Recording:
             handle.driver.instantiate()
             handle.driver.upload(self.recorder.home.driver)
         finally:
-            driver.end_run()
+            failure = None  # its frames hold this one
+            self.abort()
         return handle
+
+    def abort(self) -> None:
+        """End what goes on: the recording, whose graph is given back, and the driver's run. Nothing after `end`."""
+        driver = self.stream.driver
+        if self._capturing:
+            self._capturing = False
+            with suppress(DeviceError):  # it had not begun
+                Handle(self.stream.device, driver.end_capture())
+        if self._begun:
+            self._begun = False
+            driver.end_run()

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from cuda_async import instrument
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import without_traceback
 from cuda_async.event import StreamIdle
-from cuda_async.lease import Lease, check_guards, end, set_current_holder
+from cuda_async.lease import Lease, check_guards, end, holders
+from cuda_async.locks import Gate, new_lock
 from cuda_async.op import DeviceOp
 from cuda_async.pending import resolve
 from cuda_async.reactor import reactor
@@ -33,6 +34,8 @@ T = TypeVar("T")
 B = TypeVar("B")
 
 WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
+
+_lock = new_lock()  # of all runs, whose states it guards: held for a few instructions
 
 
 class _WhenAsked(Generic[B]):
@@ -70,7 +73,7 @@ class Run(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases", "_lock",
+        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases",
         "_observed", "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done",
         "sequence", "stream",
     )  # fmt: skip
@@ -82,21 +85,21 @@ class Run(Generic[T]):
     trail = _WhenAsked[list[DeviceOp[Any]]](list)
 
     def __init__(self, op: DeviceOp[T], stream: Stream, own: list[Lease] | None = None) -> None:
-        self._own = op.begin(composed=False) if own is None else own
         self._op: DeviceOp[T] | None = op
         self.stream = stream
         self.done = False
         self.sequence = 0
         self._empty_books()
         self._leases: list[Lease] = []
-        self._lock = threading.Lock()
-        self._claimed = False
+        self._claimed = 0  # the thread that completes it
         self._watched = False
         self._waiters: list[Callable[[], None]] | None = None
         self._event: DriverEvent | None = None
         self._error: BaseException | None = None
         self._result: Any = None
         self._observed: instrument.ObservedOperation | None = None
+        # Last, so that what is begun is a run's.
+        self._own: list[Lease] = op.begin(composed=False) if own is None else own
 
     def _empty_books(self) -> None:
         self._storages = self._written = self._kept = self._callbacks = self._trail = None
@@ -116,9 +119,9 @@ class Run(Generic[T]):
 
     def adopt(self, leases: list[Lease]) -> None:
         """Hold these leases until the run completes."""
+        self._leases += leases  # first: what says that it is a run's is ended by that run
         for lease in leases:
             lease.run = self
-        self._leases += leases
 
     # -- submission ---------------------------------------------------------------------------
 
@@ -129,28 +132,44 @@ class Run(Generic[T]):
             followed: whether somebody will ask for the outcome. If not, and nothing has to be done at the end, the
                 end is not marked and the run is over here.
         """
-        op, stream = cast("DeviceOp[T]", self._op), self.stream
+        op = self._op
+        if op is None:
+            return  # Ctrl-C ended it before it began
         self._op = None
+        try:
+            self._submit(op, followed)
+        except BaseException as error:
+            self._recover(op, error)
+
+    def _submit(self, op: DeviceOp[T], followed: bool) -> None:
+        stream, thread = self.stream, threading.get_ident()
         if instrument.registered:
             self._observed = instrument.begin(op, stream)
         with stream.submission:
-            before = set_current_holder(self)
-            if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
-                self.allies.update((before, *before.allies))
+            before = holders.get(thread)
+            begun = False
             try:
+                holders[thread] = self
+                if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
+                    self.allies.update((before, *before.allies))
                 stream.driver.begin_run()
-                try:
-                    self._enqueue(op)
-                    if followed or self._callbacks or self._kept or self._error is not None or stream.lenders:
-                        self._event = self._mark_end()
-                        stream.lead_lenders(self._event)
-                finally:
-                    stream.driver.end_run()
+                begun = True
+                self._enqueue(op)
+                if followed or self._callbacks or self._kept or self._error is not None or stream.lenders:
+                    self._event = self._mark_end()
+                    stream.lead_lenders(self._event)
             except BaseException as error:
                 if self._error is None:
                     self._error = error
             finally:
-                set_current_holder(before)
+                if before is None:
+                    holders.pop(thread, None)
+                else:
+                    holders[thread] = before
+                if begun:
+                    stream.driver.end_run()
+            if self._event is None and self._error is not None and not isinstance(self._error, Exception):
+                self._event = self._mark_end()  # Ctrl-C came before the end was marked, behind what was enqueued
             self.adopt(self._own)
             self.sequence = stream.sequence
         if self._observed is not None:
@@ -160,6 +179,29 @@ class Run(Generic[T]):
                 self.complete()
             else:
                 self._forget()
+
+    def _recover(self, op: DeviceOp[Any], error: BaseException) -> None:
+        """An exception came from outside, amid the books: hold what the device may touch, and follow it to its end."""
+        if self._error is None:
+            self._error = error
+        self.kept.append(op)
+        self.adopt(self._own)
+        if self._event is None and not self.done:
+            with self.stream.submission:
+                self.sequence = self.stream.sequence
+                self._event = self._mark_end()
+        self.watch()
+
+    def leave(self, error: BaseException) -> None:
+        """Whoever was to follow this run does so no more, because of `error`: it goes on by itself, or never begins."""
+        op, self._op = self._op, None
+        if op is not None:  # it was not submitted
+            self._error = error
+            abandon(op, self._own)
+            self.complete()
+        elif not self.done:
+            self.adopt(self._own)
+            self.watch()
 
     def submit_unfollowed(self) -> T:
         """Enqueue everything for nobody to follow, and return the handles; the leases end here.
@@ -201,7 +243,8 @@ class Run(Generic[T]):
         end(self._leases)
         self._leases = []
         self._empty_books()
-        self._claimed = self.done = True
+        self._claimed = threading.get_ident()
+        self.done = True
 
     def preparations(self) -> list[Callable[[], object]]:
         """Slow host work that should be done before `submit`."""
@@ -214,10 +257,7 @@ class Run(Generic[T]):
             for prepare in preparations:
                 prepare()
         except BaseException as error:
-            self._error = error
-            self.abandon()
-            self.adopt(self._own)
-            self.complete()
+            self.leave(error)
             return
         self.submit()
         self.watch()
@@ -257,25 +297,21 @@ class Run(Generic[T]):
         """
         op = cast("DeviceOp[T]", self._op)
         self._op = None
-        before = set_current_holder(self)
+        thread = threading.get_ident()
+        before = holders.get(thread)
         try:
+            holders[thread] = self
             context, recorder = ExecutionContext(self.stream, self), self.stream.recorder
             return op.execute(context) if recorder is None else recorder.execute(op, context)
         except BaseException as error:
             add_path(error, [op, *reversed(self.trail)], self.stream)
             raise
         finally:
+            if before is None:
+                holders.pop(thread, None)
+            else:
+                holders[thread] = before
             self.adopt(self._own)
-            set_current_holder(before)
-
-    def hold_thread(self) -> Callable[[], None]:
-        """Make this the run that the thread submits; returns what undoes it. For captures by hand."""
-        before = set_current_holder(self)
-
-        def restore() -> None:
-            set_current_holder(before)
-
-        return restore
 
     def release(self) -> None:
         """End the leases of a run that was recorded, or never got that far."""
@@ -318,29 +354,36 @@ class Run(Generic[T]):
         if not self._claimed and (event is None or not event.query()):
             return False
         self.complete()
+        if not self.done and self._claimed == threading.get_ident():
+            self._finish()  # the handler of a signal asks, amid the completion that it interrupted
         self._wait_settled()
         return True
 
     def _wait_settled(self) -> None:
         if not self.done:  # another thread settles it at this moment, or will
-            settled = threading.Event()
-            self.when_done(settled.set)
+            settled = Gate()
+            self.when_done(settled.open)
             while not settled.wait(WAIT_SLICE_S):
                 pass
 
     def watch(self) -> None:
         """Have the run completed by a thread of the driver, or by the reactor, when the device is done."""
-        with self._lock:
+        with _lock:
             event = self._event
             if self._watched or event is None:
                 return
             self._watched = True
-        if not event.notify(self.complete):
-            reactor().watch(self)
+        try:
+            if not event.notify(self.complete):
+                reactor().watch(self)
+        except BaseException:  # Ctrl-C: twice does no harm, not at all would
+            if not self.done:
+                reactor().watch(self)
+            raise
 
     def when_done(self, waiter: Callable[[], None]) -> None:
         """Have `waiter` called once, on some thread, when the run is done; at once if it is."""
-        with self._lock:
+        with _lock:
             if not self.done:
                 if self._waiters is None:
                     self._waiters = []
@@ -349,15 +392,39 @@ class Run(Generic[T]):
         waiter()
 
     def complete(self) -> None:
-        """Settle the run; the device has finished it. Only the first call does anything."""
-        with self._lock:
-            if self._claimed:
-                return
-            self._claimed = True
+        """Settle the run; the device has finished it. Only the first call does anything.
+
+        Ctrl-C that comes meanwhile is raised when all is done.
+        """
+        mine = False
+        try:
+            with _lock:
+                if self._claimed:
+                    return
+                self._claimed = threading.get_ident()
+                mine = True
+            self._finish()
+        except BaseException:
+            if not mine:
+                raise
+            if not self.done:
+                self._finish(interrupted=True)
+            if self._error is None or isinstance(self._error, Exception):
+                raise
+
+    def _finish(self, *, interrupted: bool = False) -> None:
+        """What there is to do at the end; all of it may be done twice, where a signal ended it in between.
+
+        Args:
+            interrupted: whether this is the second time: what a callback raises now is its own.
+        """
         event, stream = self._event, self.stream
+        pooled = not isinstance(event, StreamIdle)
         failure = None if event is None else event.failure()
-        if failure is not None:
+        if event is not None and failure is not None:
             self._spoil(failure)
+            event.forget()
+            stream.driver.forget(failure)
             if self._error is None:
                 self._error = failure
         elif event is not None and self.sequence > stream.completed:
@@ -368,23 +435,26 @@ class Run(Generic[T]):
                     callback()
                 self._result = resolve(self._result)
             except BaseException as error:
+                if not interrupted and not isinstance(error, Exception):
+                    raise
                 self._error = error
         if self._error is not None:
             self._result = None
         end(self._leases)
         self._leases = []
         self._empty_books()
-        if event is not None:
+        if event is not None and self._event is event:
             self._event = None
-            if not isinstance(event, StreamIdle):
-                stream.device.return_event(event)
-        if self._observed is not None:
-            instrument.completed(self._observed, self._error)
-        with self._lock:
+            if pooled:
+                stream.device.idle_events.append(event)  # no call in between: it comes back once
+        observed, self._observed = self._observed, None
+        if observed is not None:
+            instrument.completed(observed, self._error)
+        with _lock:
             self.done = True
-            waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
+        for waiter in self._waiters or ():  # nobody is added any more
             waiter()
+        self._waiters = None
 
     def _spoil(self, failure: BaseException) -> None:
         """What this run was to write holds nothing useful: its next use raises the failure."""
@@ -404,13 +474,24 @@ class Run(Generic[T]):
     def outcome(self) -> T:
         """The result of a run that is done; raises what went wrong."""
         if self._error is not None:
-            raise self._error
+            self._raise()
         return self._result
+
+    def _raise(self) -> NoReturn:
+        """Raise what went wrong, and keep a copy for whoever asks next: the frames that an exception has been through
+        hold this run, and with it what it held; and it would grow with each that it is raised through.
+        """
+        error = cast("BaseException", self._error)
+        self._error = without_traceback(error)
+        try:
+            raise error
+        finally:
+            del error, self
 
     def raise_interrupt(self) -> None:
         """Raise at once what ended the submission from outside (Ctrl-C): it does not wait for the device."""
         if self._error is not None and not isinstance(self._error, Exception):
-            raise self._error
+            self._raise()
 
     def wait(self) -> T:
         """Wait on this thread and return the outcome. After Ctrl-C the run goes on without the waiter."""

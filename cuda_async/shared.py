@@ -9,15 +9,15 @@ run on several threads at once: one lock, held while the parent is submitted.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cuda_async.combinators import Value
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import DependencyError, NotReadyError, ReentrancyError
+from cuda_async.errors import DependencyError, NotReadyError, ReentrancyError, without_traceback
 from cuda_async.lease import Lease
+from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
 from cuda_async.recorder import Recorder
 from cuda_async.site import Place, Site, format_site
@@ -46,7 +46,7 @@ class _Once(Generic[T]):
         parent.claim()
         self._parent: DeviceOp[T] | None = parent
         self._site: Site = parent.site
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._state = _NEW
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -86,22 +86,22 @@ class _Once(Generic[T]):
         self._state = _RUNNING
         try:
             self._result = context.execute(parent)
+            # Each branch may be the first to complete, and needs what the parent brings to the host.
+            self._callbacks = [_only_once(callback) for callback in run.callbacks[callbacks:]]
+            run.callbacks[callbacks:] = self._callbacks
+            if context.stream.recorder is not None:
+                self._recorder = context.stream.recorder  # recorded, not run: there is nothing to wait for
+            else:
+                self._stream = context.stream
+                self._event = context.device.driver.create_event()
+                context.stream.driver.record(self._event)
         except BaseException as error:
-            self._error = error
+            self._error = without_traceback(error)
             raise
         finally:
             self._state = _DONE
             _hand_over(run.leases[leases:], self)
             run.allies.add(self)
-        # Each branch may be the first to complete, and needs what the parent brings to the host.
-        self._callbacks = [_only_once(callback) for callback in run.callbacks[callbacks:]]
-        run.callbacks[callbacks:] = self._callbacks
-        if context.stream.recorder is not None:
-            self._recorder = context.stream.recorder  # recorded, not run: there is nothing to wait for
-            return
-        self._stream = context.stream
-        self._event = context.device.driver.create_event()
-        context.stream.driver.record(self._event)
 
     def _join(self, context: ExecutionContext) -> None:
         run, recorder = context.run, context.stream.recorder
@@ -149,7 +149,7 @@ def _hand_over(leases: list[Lease], holder: object) -> None:
 
 
 def _only_once(callback: Callable[[], None]) -> Callable[[], None]:
-    lock = threading.Lock()
+    lock = new_lock()
     calls: list[Callable[[], None]] = [callback]
 
     def call() -> None:
@@ -192,6 +192,9 @@ class SharedDeviceOp(DeviceOp[T]):
 
     def discard(self) -> None:
         """Give this handle up; the operation itself is discarded with its last handle."""
+
+    def drop(self, used: Place) -> Iterable[DeviceOp[Any]]:
+        return ()
 
     def label(self) -> str:
         return "shared"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cuda_async import instrument
 from cuda_async.driver.interface import DriverEvent
@@ -17,11 +17,11 @@ from cuda_async.lease import Lease, current_holder, end
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
-from cuda_async.run import WAIT_SLICE_S, Run, take_over
+from cuda_async.run import WAIT_SLICE_S, Run, abandon, take_over
 from cuda_async.site import site_of
 from cuda_async.stream import Stream, expect_stream
 
-__all__ = ("Launched", "async_on", "enqueue", "short_way", "sync", "sync_on")
+__all__ = ("Launched", "async_on", "enqueue", "leave", "short_way", "sync", "sync_on")
 
 T = TypeVar("T")
 
@@ -32,9 +32,10 @@ class Launched(Generic[T]):
     Attributes:
         event: its end.
         handles: what it yields.
+        ended: whether nothing is left to be done for it.
     """
 
-    __slots__ = ("_leases", "_op", "_sequence", "_stream", "event", "handles")
+    __slots__ = ("_leases", "_op", "_sequence", "_stream", "ended", "event", "handles")
 
     def __init__(self, op: DeviceOp[T], stream: Stream, leases: list[Lease], event: DriverEvent, handles: T) -> None:
         self._op = op
@@ -43,16 +44,19 @@ class Launched(Generic[T]):
         self._sequence = stream.sequence
         self.event = event
         self.handles = handles
+        self.ended = False
 
     def finish(self) -> bool:
         """The device is done: end it. Whether all went well; else a run has to take over."""
-        if self.event.failure() is not None:
+        event = self.event
+        if event.failure() is not None:
             return False
         stream = self._stream
         if self._sequence > stream.completed:
             stream.completed = self._sequence
-        stream.device.return_event(self.event)
         end(self._leases)
+        self.ended = True
+        stream.device.idle_events.append(event)  # no call in between: it comes back once
         return True
 
     def take_over(self) -> Run[T]:
@@ -72,22 +76,54 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
     """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
     straight = short_way(op, stream, waited=True)
     if straight is None:
-        refuse_nested("sync_on()")
-        run = Run(op, stream)
-        run.submit()
-        return run.wait()
+        return _sync_by_run(op, stream)
     leases = op.begin(composed=False, site=op.place)
-    launched = enqueue(op, stream, straight, leases)
-    op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # the device is at work meanwhile
-    if isinstance(launched, Run):
-        return launched.wait()
+    launched: Launched[T] | Run[T] | None = None
     try:
+        launched = enqueue(op, stream, straight, leases)
+        op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # the device is at work meanwhile
+        if isinstance(launched, Run):
+            return launched.wait()
         while not launched.event.wait(WAIT_SLICE_S):
             pass
-    except BaseException:  # Ctrl-C: what was enqueued goes on without the waiter, and holds what it uses
-        launched.take_over().watch()
+        if launched.finish():
+            return launched.handles
+        launched = launched.take_over()
+        return launched.wait()
+    except BaseException as error:
+        leave(op, leases, launched, error)
         raise
-    return launched.handles if launched.finish() else launched.take_over().wait()
+
+
+def _sync_by_run(op: DeviceOp[T], stream: Stream) -> T:
+    refuse_nested("sync_on()")
+    run = Run(op, stream)
+    try:
+        run.submit()
+        return run.wait()
+    except BaseException as error:
+        run.leave(error)
+        raise
+
+
+def leave(
+    op: DeviceOp[Any], leases: list[Lease], launched: Launched[Any] | Run[Any] | None, error: BaseException
+) -> None:
+    """Whoever ran an operation waits for it no more, because of `error`, which may be Ctrl-C at any place: what was
+    enqueued goes on by itself, and holds what it uses.
+
+    Args:
+        op: the operation, which was begun.
+        leases: what it holds.
+        launched: what `enqueue` returned; None if it came to nothing.
+        error: what is about to be raised.
+    """
+    if launched is None:
+        abandon(op, leases)
+    elif isinstance(launched, Run):
+        launched.leave(error)
+    elif not launched.ended:
+        launched.take_over().watch()
 
 
 def async_on(op: DeviceOp[T], stream: Stream) -> T:
@@ -113,6 +149,7 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
             handles = straight(stream)
             if stream.lenders:
                 stream.lead_lenders()
+            end(leases)
         finally:
             try:  # noqa: SIM105 - `suppress` costs more than the lock
                 submission.release()
@@ -120,7 +157,6 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
                 pass
     except BaseException as error:
         return take_over(op, stream, error=error, leases=leases).wait()
-    end(leases)
     return handles
 
 

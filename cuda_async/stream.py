@@ -15,7 +15,6 @@ Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher
 from cuda_async.errors import ContextError
 from cuda_async.event import wait_event
 from cuda_async.lease import Lease, check_guards
+from cuda_async.locks import new_lock
 from cuda_async.recorder import Recorder, refuse_in_capture
 from cuda_async.report import Report
 from cuda_async.storage import Storage
@@ -90,7 +90,7 @@ class Stream:
         """How many pieces of work were enqueued."""
         self.completed = 0
         """How many of them are known to have completed."""
-        self.submission = threading.RLock()
+        self.submission = new_lock()
         """Held while an operation is being submitted, so that two threads' work does not interleave."""
         self.checked = driver if isinstance(driver, CheckedStream) else None
         """The driver's stream, where a checker follows who uses which memory."""
@@ -99,7 +99,7 @@ class Stream:
         self.plain = self.checked is None and recorder is None
         """Whether nobody has to be told who uses which memory."""
         self._mark: DriverEvent | None = None
-        self._mark_lock = threading.Lock()
+        self._mark_lock = new_lock()
         self._marked = 0
         self._seen: dict[Stream, int] = {}
         self._ordered: dict[Stream, int] = {}
@@ -387,8 +387,9 @@ class Stream:
         driver = getattr(self, "driver", None)
         if driver is not None:
             self.device.defer(driver.close)
-            if self._mark is not None:
-                self.device.defer(self._mark.close)
+            mark = getattr(self, "_mark", None)  # absent where Ctrl-C ended __init__
+            if mark is not None:
+                self.device.defer(mark.close)
 
     def __repr__(self) -> str:
         return f"<Stream {id(self):#x} on {self.device}>"

@@ -15,6 +15,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from cuda_async.locks import Gate, new_lock
+from cuda_async.threads import start_thread
 from cuda_async.waiting import suspend, thrown
 
 __all__ = ("Call", "Started", "post")
@@ -27,7 +29,7 @@ class _Thread:
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._thread: threading.Thread | None = None
 
     def put(self, task: Callable[[], object]) -> None:
@@ -35,8 +37,14 @@ class _Thread:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="cuda_async-runtime", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="cuda_async-runtime", daemon=True)
+                    self._thread = thread  # before it starts: two would not keep the order of calls
+                    try:
+                        start_thread(thread)
+                    except BaseException:
+                        if not thread.is_alive():
+                            self._thread = None
+                        raise
 
     def _run(self) -> None:
         while True:
@@ -100,7 +108,7 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
     def __init__(self, name: str, function: Callable[[], T | Started[T]]) -> None:
         self.name = name
         self._function: Callable[[], T | Started[T]] | None = function
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._state = _State.NEW
         self._waiters: list[Callable[[], None]] = []
         self._result: T | Started[T] | None = None
@@ -179,8 +187,8 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             return self._state is _State.WITHDRAWN
 
     def _block(self) -> None:
-        returned = threading.Event()
-        self.when_done(returned.set)
+        returned = Gate()
+        self.when_done(returned.open)
         returned.wait()
 
     # -- Coroutine ----------------------------------------------------------------------------

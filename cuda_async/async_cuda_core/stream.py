@@ -12,6 +12,7 @@ from cuda_async import device as devices
 from cuda_async import stream as streams
 from cuda_async.async_cuda_core.runtime import Call, Started
 from cuda_async.combinators import value
+from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
 from cuda_async.run import Run
 
@@ -28,7 +29,7 @@ class _Runtime(threading.local):
 
 _runtime = _Runtime()
 _null_streams: weakref.WeakKeyDictionary[devices.Device, Stream] = weakref.WeakKeyDictionary()
-_null_lock = threading.Lock()
+_null_lock = new_lock()
 
 
 def current_device() -> devices.Device:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-import threading
 from collections.abc import Callable
 from typing import Protocol
+
+from cuda_async.locks import new_lock
 
 __all__ = ("ALIGNMENT", "Block", "BlockCache", "HostBlock", "size_class")
 
@@ -89,11 +90,7 @@ class BlockCache:
         self.kept = 0
         self.used_high = 0
         self.reserved_high = 0
-        self.replace_lock()
-
-    def replace_lock(self) -> None:
-        """Make the cache usable in the child of a fork."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of a block for `nbytes`, contents undefined.
@@ -107,10 +104,16 @@ class BlockCache:
         with self._lock:
             kept = self._free.get(size)
             if kept:
-                block = kept.pop()
+                # No call from here on: a signal finds the block either kept or in use.
+                block = kept[-1]
+                del kept[-1]
                 self.kept -= size
-                self._take(block)
-                return block.address
+                self.used += size
+                address = block.address
+                self._blocks[address] = block
+                if self.used > self.used_high:
+                    self.used_high = self.used
+                return address
         block = self._source(size)
         with self._lock:
             self._take(block)

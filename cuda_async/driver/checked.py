@@ -14,7 +14,6 @@ per event.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
+from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site, user_site
 
 __all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream", "Clock", "Ledger", "Race")
@@ -88,7 +88,7 @@ class Ledger:
         self._report = report
         self._memory: dict[int, _Memory] = {}
         self._blocks: list[tuple[int, int]] = []  # (start, stop) of what is allocated, in order
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._streams = 0
         self.host: Clock = {}
         """What the host has seen complete: whatever is enqueued from now on comes after it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -27,8 +26,10 @@ from cuda_async.driver.interface import (
 from cuda_async.driver.pool import WorkerPool, worker_pool
 from cuda_async.driver.pooled import PooledDriver
 from cuda_async.driver.queue import QueueEvent, QueueStream
-from cuda_async.driver.ticket import Ticket, replace_ticket_lock
+from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError
+from cuda_async.locks import Gate
+from cuda_async.threads import EXITING
 
 __all__ = ("HostDriver",)
 
@@ -47,13 +48,14 @@ class _PoolExecutor(Executor):
         return self._pool.waiting()
 
     def wait(self, ticket: Ticket, timeout_s: float) -> bool:
-        gate = threading.Lock()
-        gate.acquire()
-        if not ticket.when_done(gate.release):
+        gate = Gate()
+        if not ticket.when_done(gate.open):
             return True
-        if gate.acquire(timeout=timeout_s):
+        if gate.wait(timeout_s):
             return True
-        ticket.drop(gate.release)
+        ticket.drop(gate.open)
+        if self._pool.closed and not ticket.done:
+            raise ContextError(0, EXITING)
         return ticket.done
 
     def enter(self, stream: QueueStream, kind: str, amount: int) -> None:
@@ -132,7 +134,6 @@ class HostDriver(PooledDriver):
     def after_fork(self) -> None:
         """Drop what the parent's threads were to do; new threads start with the next work."""
         error = ContextError(0, "this process was forked while the work was in flight; it goes on in the parent only")
-        self._memory.replace_lock()
         for stream in self._streams:
             stream.lose(error)
 
@@ -141,8 +142,7 @@ _drivers: weakref.WeakSet[HostDriver] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    replace_ticket_lock()
-    for driver in _drivers:
+    for driver in list(_drivers):
         driver.after_fork()
 
 

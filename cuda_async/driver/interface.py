@@ -75,6 +75,9 @@ class DriverEvent(ABC):
     def wait(self, timeout_s: float) -> bool:
         """Wait at most `timeout_s` for the latest record, without the GIL. Whether it completed."""
 
+    def forget(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """Let go of the failure, which somebody has taken: it holds the frames that it came through."""
+
     @abstractmethod
     def failure(self) -> BaseException | None:
         """The error of the work that the latest record covers, once `query` or `wait` said that it has completed."""
@@ -148,6 +151,9 @@ class DriverStream(ABC):
     @abstractmethod
     def record(self, event: DriverEvent) -> None:
         """Make `event` complete when all work enqueued so far has."""
+
+    def forget(self, failure: BaseException) -> None:  # noqa: B027 - most have nothing to let go of
+        """Let go of a failure, which somebody has taken: what comes later gets a copy. It holds frames."""
 
     @abstractmethod
     def wait_event(self, event: DriverEvent) -> None:

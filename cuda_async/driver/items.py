@@ -77,7 +77,7 @@ class Wait(Item):
     def _resume(self) -> None:
         stream = cast("QueueStream", self._stream)
         self._join(stream)
-        stream.executor.put(stream.run)
+        stream.put_back()
 
     def _join(self, stream: QueueStream) -> None:
         ticket = self._ticket

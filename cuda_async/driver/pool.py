@@ -18,6 +18,8 @@ from queue import SimpleQueue
 
 from cuda_async.config import config
 from cuda_async.errors import ContextError
+from cuda_async.locks import new_lock
+from cuda_async.threads import EXITING, start_thread
 
 __all__ = ("WorkerPool", "WorkerStatistics", "worker_pool")
 
@@ -43,8 +45,13 @@ class WorkerPool:
         """Start anew, without threads and tasks: in the child of a fork."""
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self._closed = False
+        self._started = False
+        self._lock = new_lock()
+        self._resting = threading.Condition(new_lock())
+        self._rests = self._rounds = 0
+        self._drained = False
+        self.closed = False
+        """Whether the interpreter is exiting: what is enqueued is finished, and nothing else begins."""
 
     def put(self, task: Task) -> None:
         """Run `task` on some worker.
@@ -52,7 +59,7 @@ class WorkerPool:
         Raises:
             ContextError: the interpreter is exiting.
         """
-        if not self._threads:
+        if not self._started:
             self._start()
         self._tasks.put(task)
 
@@ -66,32 +73,60 @@ class WorkerPool:
 
     def _start(self) -> None:
         with self._lock:
-            if self._closed:
-                raise ContextError(0, "the interpreter is exiting; no work can be enqueued any more")
+            if self.closed:
+                if threading.current_thread() in self._threads:
+                    return  # what was enqueued goes on
+                raise ContextError(0, EXITING)
+            # Ctrl-C in here leaves fewer threads, or one that is in no list yet: the next one to come starts the rest.
             while len(self._threads) < self.width:
                 thread = threading.Thread(
                     target=self._work, name=f"cuda_async-worker-{len(self._threads)}", daemon=True
                 )
-                thread.start()
+                start_thread(thread)
                 self._threads.append(thread)
+            self._started = True
 
     def _work(self) -> None:
         take = self._tasks.get
         while True:
             task = take()
             if task is None:
-                return
+                if self._rest():
+                    return
+                continue
             try:
                 task()
             except BaseException as error:
                 # Tasks keep their errors; one that escapes is a bug here, and the worker must live on.
                 sys.excepthook(type(error), error, error.__traceback__)
+            del task  # it would keep what it holds until the next one comes
+
+    def _rest(self) -> bool:
+        """A worker has come to the end of what was enqueued before the exit. Whether all is done.
+
+        It waits for the others: what they are at may put tasks behind the end. The last one looks.
+        """
+        with self._resting:
+            self._rests += 1
+            if self._rests < len(self._threads):
+                rounds = self._rounds
+                while rounds == self._rounds:
+                    self._resting.wait()
+                return self._drained
+            self._drained = self._tasks.empty()
+            if not self._drained:
+                for _ in self._threads:
+                    self._tasks.put(None)
+            self._rests = 0
+            self._rounds += 1
+            self._resting.notify_all()
+            return self._drained
 
     def close(self, limit_s: float) -> bool:
-        """Finish what is enqueued and end the threads, within `limit_s`. Whether all ended."""
+        """Finish what is enqueued, and what that leads to, and end the threads, within `limit_s`. Whether all ended."""
         with self._lock:
-            self._closed = True
-            threads, self._threads = self._threads, []
+            self.closed, self._started = True, False
+            threads = list(self._threads)
         for _ in threads:
             self._tasks.put(None)
         end = time.monotonic() + limit_s
@@ -101,7 +136,7 @@ class WorkerPool:
 
 
 _pool: WorkerPool | None = None
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def worker_pool() -> WorkerPool:
@@ -116,8 +151,6 @@ def worker_pool() -> WorkerPool:
 
 
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
     if _pool is not None:
         _pool.reset()
 

@@ -9,7 +9,6 @@ What stands in a queue is in `items.py`.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import cast
@@ -18,10 +17,12 @@ from cuda_async.driver.executor import Executor
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
 from cuda_async.driver.items import BEGIN, Call, Item, Parallel, Record, Wait
 from cuda_async.driver.ticket import Ticket
-from cuda_async.errors import LaunchError
+from cuda_async.errors import ContextError, DeviceLostError, LaunchError, without_traceback
+from cuda_async.locks import new_lock
 
 __all__ = ("QueueEvent", "QueueGraph", "QueueStream", "check_pattern")
 
+_IDLE, _QUEUED, _RUNNING = range(3)  # nothing to do; put to the executor; a worker is in it, or it is parked
 _COPY_GRAIN = 1 << 20  # one thread does not fill a memory bus; below this, waking a second costs more
 
 
@@ -72,6 +73,9 @@ class QueueEvent(DriverEvent):
                 point.complete(None, ticket.time)
         return silent
 
+    def forget(self) -> None:
+        self.ticket = None
+
     def close(self) -> None:
         self.ticket = None
 
@@ -103,11 +107,11 @@ class QueueStream(DriverStream):
 
     __slots__ = (
         "__weakref__",
-        "_active",
         "_free",
         "_items",
         "_lock",
         "_recorded",
+        "_state",
         "allocator",
         "clock",
         "error",
@@ -121,8 +125,8 @@ class QueueStream(DriverStream):
         self.error: BaseException | None = None
         self.clock = 0.0
         self._items: deque[Item] = deque()
-        self._lock = threading.Lock()
-        self._active = False
+        self._lock = new_lock()
+        self._state = _IDLE
         self._recorded: list[Item] | None = None
 
     # -- the queue ----------------------------------------------------------------------------
@@ -132,47 +136,78 @@ class QueueStream(DriverStream):
         if self._recorded is not None:
             self._recorded.append(item)
             return
+        try:
+            with self._lock:
+                self._items.append(item)
+                if self._state:
+                    return
+                self._state = _QUEUED
+            self.executor.put(self.run)
+        except BaseException as error:
+            self._repair(error)
+            raise
+
+    def _repair(self, error: BaseException) -> None:
+        """An exception came amid `put`, by a signal at any place, or because there are no workers any more."""
         with self._lock:
-            self._items.append(item)
-            if self._active:
+            if isinstance(error, ContextError):  # nobody will come: what is enqueued is lost
+                self._items.clear()
+                self._state = _IDLE
                 return
-            self._active = True
-        self.executor.put(self.run)
+            if not self._items or self._state == _RUNNING:
+                return
+            self._state = _QUEUED
+        self.executor.put(self.run)  # a second time, maybe: the first to come runs the queue
 
     def put_call(self, kind: str, function: Callable[[], object], amount: int) -> None:
         """Append a function."""
         self.put(Call(kind, function, amount))
 
     def run(self) -> None:
-        """Run items until the queue is empty or parked. One worker at a time is in here."""
+        """Run items until the queue is empty or parked: what the executor is given. One worker at a time is in here."""
+        with self._lock:
+            if self._state != _QUEUED:  # it was put twice
+                return
+            self._state = _RUNNING
+        self._go_on()
+
+    def _go_on(self) -> None:
         executor = self.executor
         while True:
             with self._lock:
                 if not self._items:
-                    self._active = False
+                    self._state = _IDLE
                     return
                 item = self._items.popleft()
             if not item.perform(self):
                 return
             if executor.one_at_a_time:
-                executor.put(self.run)
+                self.put_back()
                 return
+
+    def put_back(self) -> None:
+        """Have the executor run the rest: for who holds the queue, and holds it no more."""
+        self._state = _QUEUED
+        self.executor.put(self.run)
 
     def resume(self) -> None:
         """Go on behind an item that other workers have finished."""
         if self.executor.one_at_a_time:
-            self.executor.put(self.run)
+            self.put_back()
         else:
-            self.run()
+            self._go_on()
+
+    def forget(self, failure: BaseException) -> None:
+        if self.error is failure and not isinstance(failure, DeviceLostError):
+            self.error = without_traceback(failure)
 
     def lose(self, error: BaseException) -> None:
         """Drop everything enqueued: the threads that would run it did not survive a fork."""
-        self._lock = threading.Lock()
         for item in self._items:
             if isinstance(item, Record):
                 item.ticket.lose(error)
         self._items.clear()
-        self._active = False
+        self._state = _IDLE
         self.error = None
 
     # -- DriverStream -------------------------------------------------------------------------
@@ -207,9 +242,9 @@ class QueueStream(DriverStream):
             self.put(Wait(ticket))
 
     def query(self) -> bool:
-        if self._active:
+        if self._state:
             self.executor.progress()
-        return not self._active
+        return not self._state
 
     def allocate(self, nbytes: int) -> int:
         return self.allocator(nbytes)

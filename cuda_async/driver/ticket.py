@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
-__all__ = ("Ticket", "replace_ticket_lock")
+from cuda_async.locks import new_lock
 
-_ticket_lock = threading.Lock()
+__all__ = ("Ticket",)
 
-
-def replace_ticket_lock() -> None:
-    """Make the module usable in the child of a fork, whose parent may have held the lock."""
-    global _ticket_lock
-    _ticket_lock = threading.Lock()
+_ticket_lock = new_lock()
 
 
 class Ticket:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
+
+from cuda_async.locks import new_lock
 
 V = TypeVar("V")
 _all: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()
@@ -26,13 +27,13 @@ class SingleFlight(Generic[V]):
     """A dictionary that makes what it lacks. A failure reaches everyone who waited, and is forgotten."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._entries: dict[Hashable, Future[V]] = {}
         _all.add(self)
 
     def after_fork(self) -> None:
         """In a forked child nobody else is computing: forget what was under way."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._entries = {key: future for key, future in self._entries.items() if future.done()}
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +23,7 @@ from typing import NamedTuple
 
 import platformdirs
 
+from cuda_async.locks import new_lock
 from cutile.backend.interface import Executable
 from cutile.compile.encoding import FILES, DamagedEntryError, decode, encode
 from cutile.compile.temporaries import Temporaries, size_of
@@ -64,7 +64,7 @@ class DiskStore:
         self._warned: set[str] = set()
         self._puts = 0
         self._swept = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def refusal(self) -> str | None:
         """Why this folder is not used, and what to do about it; None where it is."""

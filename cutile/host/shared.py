@@ -7,12 +7,12 @@ too. While there is an owner, they stand in the tensor's place.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from types import TracebackType
 from typing import NoReturn, SupportsIndex
 
 from cuda_async import OwnershipError
+from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site, user_site
 from cutile.host.checks import DTypeSpec
 from cutile.host.looks import reinterpreted, reshaped
@@ -32,7 +32,7 @@ class SharedGroup:
     def __init__(self) -> None:
         self._site: Site = user_site()
         self._owners: weakref.WeakSet[SharedTensor] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.ended: Site | None = None
 
     def describe(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from cuda_async import Device, Storage, Stream
+from cuda_async.locks import new_lock
 from cutile.language.variables import DeviceVariable
 
 _WORD = 4  # bytes; the longest pattern that a stream fills with
 
 _places: weakref.WeakKeyDictionary[DeviceVariable, dict[Device, Storage]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, value: Any) -> None:

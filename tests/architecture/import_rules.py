@@ -23,9 +23,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ops": _LEAF | {"ir"},
     "frontend": _LEAF | {"language", "ir", "ops"},
     "passes": _LEAF | {"ir", "ops"},
-    "backend": _LEAF | {"ir", "ops", "passes"},
+    "backend": _LEAF | {"ir", "ops", "passes", "cuda_async.locks"},
     "interpreter": _LEAF | {"language", "ir", "ops", "frontend", "backend"},
-    "compile": _LEAF | {"installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
+    "compile": _LEAF
+    | {"cuda_async.locks", "installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
     "launch": _LEAF | _BACKEND_FACE | {"language", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
     "installation": frozenset({"cuda_async"}),

@@ -95,7 +95,7 @@ def test_a_failure_reaches_every_branch_with_its_cause(device: Device) -> None:
     for _ in range(2):
         with pytest.raises(DependencyError, match=r"made at .*test_shared\.py:\d+.*failed") as caught:
             op.sync()
-        assert caught.value.__cause__ is error
+        assert repr(caught.value.__cause__) == repr(error)  # a copy: the frames of the first hold what it held
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -5,7 +5,6 @@ a generator's state. The library is loaded when the first number is drawn; it co
 from __future__ import annotations
 
 import ctypes
-import threading
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ import cuda.pathfinder as _pathfinder  # pyright: ignore
 
 from cuda_async.errors import ContextError, DriverError
 from cuda_async.installed import install_command
+from cuda_async.locks import new_lock
 
 __all__ = ("Generator",)
 
@@ -49,7 +49,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 _generators: dict[tuple[int, int], Generator] = {}
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 class Generator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
+from cuda_async.locks import new_lock
 
 __all__ = ("CudaDriver",)
 
@@ -55,7 +55,7 @@ class CudaDriver(Driver):
         self.host_functions = HostFunctions(self)
         self._streams: deque[Any] = deque()
         self._reached_by: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._pinned = BlockCache(lambda size: _PinnedBlock(self.context, size), _PINNED_KEPT)
         self._properties = self._read_properties()
         self.pool: Any = self._create_pool()

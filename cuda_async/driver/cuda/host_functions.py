@@ -14,11 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.pool import worker_pool
+from cuda_async.locks import new_lock
+from cuda_async.threads import start_thread
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
@@ -46,9 +49,8 @@ class HostFunctions:
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
-        self._new: deque[_Entry] = deque()
-        self._wake = threading.Event()
-        self._lock = threading.Lock()
+        self._new: SimpleQueue[_Entry] = SimpleQueue()  # one call puts and wakes, also amid a signal's handler
+        self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._words: deque[int] = deque()
 
@@ -66,15 +68,14 @@ class HostFunctions:
         self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
         # The word is free again once the stream has passed it: it writes 0 itself.
         self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
-        self._new.append(_Entry(event, function, word, stream.errors))
+        self._new.put(_Entry(event, function, word, stream.errors))
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._call_for_ever, name="cuda_async-host-functions", daemon=True
-                    )
-                    self._thread.start()
-        self._wake.set()
+                    # Where Ctrl-C comes while it starts, there may be a second one later: each takes what it gets.
+                    thread = threading.Thread(target=self._call_for_ever, name="cuda_async-host-functions", daemon=True)
+                    start_thread(thread)
+                    self._thread = thread
 
     def _take_word(self) -> int:
         with self._lock:
@@ -92,12 +93,11 @@ class HostFunctions:
     def _call_for_ever(self) -> None:
         pending: list[_Entry] = []
         while True:
-            if not pending and not self._new:
-                self._wake.clear()
-                if not self._new:  # else it came between the look and the clearing
-                    self._wake.wait()
-            while self._new:
-                pending.append(self._new.popleft())
+            while not (pending and self._new.empty()):
+                try:
+                    pending.append(self._new.get(block=not pending))
+                except Empty:
+                    break
             left: list[_Entry] = []
             for entry in pending:
                 if entry.event.query():

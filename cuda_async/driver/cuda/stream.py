@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.early import MOST_CONFIGURATIONS, early_configuration
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Launcher
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
+from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
@@ -62,7 +62,7 @@ class RunErrors:
         self.checks.update(dict.fromkeys(checks))
 
 
-_SETTLING = threading.RLock()
+_SETTLING = new_lock()
 """Held while checks are called, so that whoever else looks at the same work finds them called. Whoever holds it may be
 interrupted by a signal handler that waits, too."""
 
@@ -179,6 +179,9 @@ class CudaEvent(DriverEvent):
         found = self._context.lost or self._error
         return self.errors.error if found is None and self.errors is not None else found
 
+    def forget(self) -> None:
+        self.errors = self._error = None
+
     def elapsed_ms(self, end: DriverEvent) -> float:
         return float(self._context.call(cu.cuEventElapsedTime, self.handle, cast("CudaEvent", end).handle))
 
@@ -246,13 +249,18 @@ class CudaStream(DriverStream):
         return int(self.handle)
 
     def begin_run(self) -> None:
-        here = self._context.is_current()
-        if not here:
-            self._context.enter()
-        self._entered.append(not here)
         self.errors = RunErrors()
         if self._driver.garbage:
             self._driver.collect()
+        here = self._context.is_current()
+        depth = len(self._entered)
+        try:
+            if not here:
+                self._context.enter()
+            self._entered.append(not here)
+        except BaseException:  # Ctrl-C: a run that did not begin is not ended
+            del self._entered[depth:]
+            raise
 
     def begin_alone(self) -> None:
         # Each call makes the context current where it is not, and refuses one that cannot be used.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import random
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +13,7 @@ from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, Driver
 from cuda_async.driver.queue import QueueEvent, QueueGraph, QueueStream
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import InternalError
+from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
     from cuda_async.driver.sim.driver import SimDriver
@@ -33,7 +33,7 @@ class SimExecutor(Executor):
         self.automatic = True
         self.width = width
         self.random = random.Random(seed)
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         self._ready: list[Callable[[], None]] = []
 
     def put(self, task: Callable[[], None]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
-import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from cuda_async.locks import new_lock
 
 
 class Blas:
@@ -28,7 +29,7 @@ class Blas:
         self.addresses = addresses
         self._get = get_threads
         self._set = set_threads
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._inside = 0
         self._before = 1
 

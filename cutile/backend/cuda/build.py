@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
+from cuda_async.locks import new_lock
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, types
 from cutile.backend.cuda.intrinsics.llvm import I32, ir, threads_at_barriers
 from cutile.backend.cuda.intrinsics.tensor_map import MAP, TENSOR_MAP
@@ -22,7 +22,7 @@ _compiler: Any = importlib.import_module("numba.cuda.compiler")
 _nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
 import_numba_arrays()
 
-_NUMBA: Final = threading.Lock()
+_NUMBA: Final = new_lock()
 """Numba's typing and LLVM's text are made by one thread at a time; NVVM and the linker run beside each other."""
 
 

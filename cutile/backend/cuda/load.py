@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+from cuda_async.locks import new_lock
 from cutile.backend.cuda.failures import failure
 from cutile.backend.cuda.residency import MOST_BLOCKS, Residency, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
@@ -79,7 +80,7 @@ class CudaLoaded(Loaded):
         self._failure = partial(failure, executable.facts.get("failures", ()))
         self._limits: dict[Any, int] = {}
         self._functions: dict[Any, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._local = threading.local()
 
     def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:

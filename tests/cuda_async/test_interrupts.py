@@ -1,0 +1,112 @@
+"""Ctrl-C at every place of the runtime at which a signal can come: nothing stays lent, nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cuda_async import CudaGraph, Device, OwnershipError, Storage, value, zip
+from cuda_async.lease import current_holder
+from cuda_async.unsafe import async_on
+from tests.cuda_async.work import Affine, Read, words
+from tests.support.interrupts import interrupted
+from tests.support.kinds import of_kind
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
+
+Scene = Callable[[Device, Storage], object]
+
+
+def short_way(device: Device, storage: Storage) -> None:
+    Affine(storage, 2, 1).sync()
+
+
+def by_a_run(device: Device, storage: Storage) -> None:
+    Affine(storage, 2, 1).then(Read).inspect(id).sync()
+
+
+def together(device: Device, storage: Storage) -> None:
+    zip(Affine(storage, 1, 1), words(3, count=4), value(2)).sync()
+
+
+def unfollowed(device: Device, storage: Storage) -> None:
+    async_on(Affine(storage, 2, 1), device.new_stream())
+
+
+def awaited(device: Device, storage: Storage) -> None:
+    async def main() -> None:
+        await Affine(storage, 2, 1)
+        await Affine(storage, 1, 2).then(Read)
+
+    asyncio.run(main())
+
+
+def future(device: Device, storage: Storage) -> None:
+    started = Affine(storage, 2, 1).into_future()
+    started.start()
+    started.sync()
+
+
+def shared(device: Device, storage: Storage) -> None:
+    one = Affine(storage, 2, 1).shared()
+    zip(one.map(lambda s: s.nbytes), one.clone()).sync_on(device.new_stream())
+
+
+def graph(device: Device, storage: Storage) -> None:
+    stream = device.new_stream()
+    with Affine(storage, 2, 1).graph_on(stream) as captured:
+        captured.update(Affine(storage, 1, 1))
+        captured.launch().sync_on(stream)
+
+
+def scope(device: Device, storage: Storage) -> None:
+    stream = device.new_stream()
+    with CudaGraph.scope(stream) as recorded:
+        recorded.record(Affine(storage, 2, 1))
+    recorded.graph.launch().sync_on(stream)
+    recorded.graph.close()
+
+
+SCENES: list[Scene] = [short_way, by_a_run, together, unfollowed, awaited, future, shared, graph, scope]
+
+
+@pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")  # it was not: Ctrl-C came before
+@pytest.mark.parametrize(
+    ("scene", "kind", "step"),
+    [(short_way, "host", 1), (short_way, "sim", 1), (future, "host", 1), (future, "sim", 1), (unfollowed, "host", 1)]
+    + [(scene, "host", 3) for scene in SCENES if scene not in (short_way, future, unfollowed)],
+)
+def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
+    """Every place of the short scenes, every third of the others; `python -m tests.soak interrupts` takes all."""
+    device = of_kind(kind, seed=1)
+    with device:
+        storage = words(1, count=64).sync()
+        for _ in range(2):
+            scene(device, storage)
+        number, place = 0, scene.__name__
+        while place is not None:
+            check(device, storage, f"place {number}: {place}")
+            place = interrupted(lambda: scene(device, storage), number)
+            number += step
+    assert number > 50
+
+
+def check(device: Device, storage: Storage, place: str) -> None:
+    """All is as if nothing had happened, once the device is done."""
+    assert current_holder() is None, place
+    limit = time.monotonic() + 10
+    while True:
+        try:
+            Affine(storage, 0, 7).sync()
+            break
+        except OwnershipError:  # what was interrupted may be in flight
+            if time.monotonic() > limit:
+                raise
+            gc.collect()  # a graph that only the frames of a task's exception hold
+    assert set(Read(storage).sync_on(device.new_stream()).tolist()) == {7}, place
+    assert not [lease for lease in storage.leases if lease.active], place
