@@ -37,8 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compiled kernels of a test run are kept for that run only: no test passes because of an older one."""
-    os.environ["CUTILE_CACHE_DIR"] = str(tmp_path_factory.mktemp("cutile-cache"))
+    """Compiled kernels of a test run are kept for that run only: no test passes because of an older one.
+
+    Its processes share them, as those of a user do.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cutile-cache"
+    os.environ["CUTILE_CACHE_DIR"] = str(folder)
 
 
 @pytest.fixture(autouse=True, scope="module")
