@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,17 @@ def test_every_operation_has_cases_for_its_dtypes() -> None:
         if dtype in (*FLOATS, *INTS) and not any(case.op == name and dtype in case.dtypes for case in CASES)
     ]
     assert not missing, f"no case in tests/samples/values.py for: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_square_roots_of_f64_are_rounded_once(backend: str) -> None:
+    """Beside the largest number the root lies so close to the middle of two that 64 bits cannot tell the side."""
+    most = np.finfo(np.float64).max
+    x = np.array([most, np.nextafter(most, 0), np.nextafter(1.0, 0), np.nextafter(4.0, 0)])
+    y = np.zeros(4)
+    root_of = kernel("def k(y: Mut, x: Tensor):\n    y.store(ct.sqrt(ct.load_tile_like(x, y)))\n")
+    launch(root_of, (y, (4,)), x, backend=backend)
+    for number, root in zip(x, y, strict=True):
+        exact = Fraction(float(number))
+        below, above = (Fraction(float(root)) + Fraction(float(np.nextafter(root, end))) for end in (0, np.inf))
+        assert (below / 2) ** 2 < exact < (above / 2) ** 2

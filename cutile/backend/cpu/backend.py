@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from cutile.backend.common.nesting import require_shallow
 from cutile.backend.cpu.emit.module import emit_module
 from cutile.backend.cpu.load import load
 from cutile.backend.cpu.pipeline import lower
@@ -38,6 +39,7 @@ class CpuBackend:
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
         del options
+        require_shallow(function)
         return emit_module(function, target)
 
     def build(self, source: Source, target: Target) -> Executable:

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from cutile.backend.common.nesting import require_shallow
 from cutile.backend.cuda.emit import emit
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.plans import lower
@@ -40,6 +41,7 @@ class CudaBackend:
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
+        require_shallow(function)
         return emit(function, target, options)
 
     def build(self, source: Source, target: Target) -> Executable:

@@ -8,13 +8,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from cutile.backend.interface import Source
 from cutile.dtypes import i32
-from tests.backend.cpu.programs import source
+from cutile.errors import KernelTypeError
+from cutile.ir.types import Type
+from tests.backend.cpu.programs import function, source
+from tests.backend.cuda import programs as cuda
 from tests.support.kernels import kernel
 from tests.support.memory import launch
 from tests.support.programs import mut, scalar, tensor
 
 HEAD = "def k(y: Mut, x: Tensor, n: i32):\n    t = y.load()\n"
+TYPES: dict[str, Type] = {"y": mut(64), "x": tensor(1), "n": scalar(i32)}
 BODIES: dict[str, Callable[[int], str]] = {
     "statements": lambda count: "    t = t + 1.5\n" * count,
     "a value used twice": lambda count: f"    for _ in ct.static_range({count}):\n        t = t * (1.5 - t)\n",
@@ -31,10 +36,9 @@ def text(name: str, count: int) -> str:
 
 def calls(name: str, count: int) -> int:
     """How many calls it takes to write the generated file of a kernel with `count` statements of a kind."""
-    types = {"y": mut(64), "x": tensor(1), "n": scalar(i32)}
     profile = cProfile.Profile()
     with profile:
-        source(text(name, count), types)
+        source(text(name, count), TYPES)
     return sum(entry.callcount for entry in profile.getstats())
 
 
@@ -54,3 +58,34 @@ def test_hundreds_of_statements_in_a_chain_compile(name: str, backend: str) -> N
         t = t * (np.float32(1.5) - t) if name == "a value used twice" else t + np.float32(1.5)
     launch(kernel(text(name, 400)), (y, (64,)), np.zeros(64, np.float32), 3, backend=backend)
     np.testing.assert_array_equal(y, t)
+
+
+def loops(count: int, body: str) -> str:
+    written = "".join(f"{'    ' * (at + 1)}for i{at} in range(n):\n" for at in range(count))
+    return f"{written}{'    ' * (count + 1)}{body}\n"
+
+
+def nest(count: int) -> str:
+    """So many loops inside one another, the inner half in a function of their own: Python itself has a limit."""
+    inner = count // 2
+    helper = f"def inner(t, n):\n{loops(inner, 't = t + 1.5')}    return t\n\n\n"
+    return f"{helper}{HEAD}{loops(count - inner, 't = inner(t, n)')}    y.store(t)\n"
+
+
+def test_loops_lie_inside_one_another_as_deeply_as_python_lets_them() -> None:
+    y = np.zeros(64, np.float32)
+    launch(kernel(nest(18)), (y, (64,)), np.zeros(64, np.float32), 1, backend="cpu")
+    np.testing.assert_array_equal(y, np.full(64, 1.5, np.float32))
+
+
+def for_cuda(text: str, types: dict[str, Type]) -> Source:
+    return cuda.source(function(text, types))
+
+
+@pytest.mark.parametrize("write", [source, for_cuda])
+@pytest.mark.parametrize("count", [21, 30])
+def test_deeper_loops_are_told_with_a_line(write: Callable[[str, dict[str, Type]], Source], count: int) -> None:
+    with pytest.raises(KernelTypeError, match="loops lie inside one another") as raised:
+        write(nest(count), TYPES)
+    assert raised.value.location is not None
+    assert "range(n * m)" in raised.value.remedy
