@@ -14,6 +14,8 @@ from cuda_async.context import ExecutionContext
 from cuda_async.device import Device, default_device, device_count, set_default_device
 from cuda_async.driver.debug import UnorderedUseWarning
 from cuda_async.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     ContextError,
     DependencyError,
     DeviceError,
@@ -64,6 +66,8 @@ from cuda_async.stream import Stream
 
 # `zip` is public but not in __all__: `from cuda_async import *` must not hide Python's.
 __all__ = (
+    "ArgumentError",
+    "ArgumentTypeError",
     "AsyncKernelLaunch",
     "CompletionStatistics",
     "ContextError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
+from cuda_async.errors import ArgumentTypeError
 from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def borrow_stream(device: Device, raw: object, owner: object = None) -> Borrowed
     try:
         number = operator.index(cast("Any", raw))
     except TypeError:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"raw: expected a stream handle as a number, or an object with __cuda_stream__, got {type(raw).__name__}"
         ) from None
     return BorrowedStream(device, number, owner)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
+from cuda_async.errors import ArgumentTypeError
 from cuda_async.op import DeviceOp, into_op
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class _Step(DeviceOp[U]):
         return _root(self).preparations(device)
 
     def execute(self, context: ExecutionContext) -> U:
+        __tracebackhide__ = True  # notebooks show the user's own lines
         # A chain of ten thousand steps is a loop here, not ten thousand frames.
         steps: list[_Step[Any]] = [self]
         parent = self.parent
@@ -121,7 +123,10 @@ class _Applied(_Step[U]):
 
     def __init__(self, parent: DeviceOp[T], function: Callable[[T], object]) -> None:
         if not callable(function):
-            raise TypeError(f"{self.label()}: expected a function of the result, got {type(function).__name__}")
+            raise ArgumentTypeError(
+                f"{self.label()}: expected a function of the result, got {type(function).__name__}; write "
+                f".{self.label()}(lambda result: ...)"
+            )
         super().__init__(parent)
         self._function: Callable[[Any], Any] = function
 
@@ -140,6 +145,7 @@ class Then(_Applied[U]):
         return False
 
     def transform(self, context: ExecutionContext, result: Any) -> U:
+        __tracebackhide__ = True
         return context.execute(_checked(self._function(result), "then"))
 
 
@@ -148,11 +154,11 @@ def _checked(op: object, method: str) -> DeviceOp[Any]:
         return cast("DeviceOp[Any]", op)
     if inspect.iscoroutine(op):
         op.close()  # else Python warns that it was never awaited
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{method}: the function returned a coroutine; it is called while the operation is submitted and "
             "cannot wait. Pass a plain function that returns an operation, and await the whole."
         )
-    raise TypeError(
+    raise ArgumentTypeError(
         f"{method}: the function must return an operation (DeviceOp), got {type(op).__name__}. "
         "Return value(...) to yield it as it is, or use map()."
     )
@@ -164,15 +170,16 @@ class Map(_Applied[U]):
     __slots__ = ()
 
     def transform(self, context: ExecutionContext, result: Any) -> U:
+        __tracebackhide__ = True
         mapped: Any = self._function(result)
         if inspect.iscoroutine(mapped):
             mapped.close()
-            raise TypeError(
+            raise ArgumentTypeError(
                 "map: the function returned a coroutine; it is called while the operation is submitted and "
                 "cannot wait. Pass a plain function, and await the whole."
             )
         if isinstance(mapped, DeviceOp):
-            raise TypeError("map: the function returned an operation, which would never run; use then().")
+            raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
         return mapped
 
 
@@ -182,6 +189,7 @@ class Inspect(_Applied[T]):
     __slots__ = ()
 
     def transform(self, context: ExecutionContext, result: Any) -> T:
+        __tracebackhide__ = True
         self._function(result)
         return result
 
@@ -201,8 +209,9 @@ class Select(_Step[U]):
     def transform(self, context: ExecutionContext, result: Any) -> U:
         got = type(result).__name__
         if not isinstance(result, tuple) or not result:
-            raise TypeError(
-                f"{self.label()}: expected an operation that yields a tuple, got {got} from {self.parent!r}"
+            raise ArgumentTypeError(
+                f"{self.label()}: expected an operation that yields a tuple, got {got} from {self.parent!r}; leave "
+                f".{self.label()}() out, or yield a tuple"
             )
         return cast("tuple[U, ...]", result)[self._index]
 
@@ -261,7 +270,7 @@ def zip(*ops: Any) -> DeviceOp[Any]:
     for op in ops:
         items = cast("list[Any]", op) if isinstance(op, list | tuple) else ()
         if any(isinstance(each, DeviceOp) for each in items):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"zip: expected operations, got a {type(items).__name__} of them, which would be yielded without being "
                 "run; write zip(*ops)"
             )

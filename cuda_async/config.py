@@ -16,6 +16,8 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
+from cuda_async.errors import ArgumentError
+
 __all__ = ("Config", "config", "usable_cores")
 
 
@@ -41,7 +43,7 @@ class Config:
 def _switch(name: str) -> bool:
     text = (os.environ.get(name) or "0").strip()
     if text not in ("0", "1"):
-        raise ValueError(f"{name}={text!r}: expected 0 or 1")
+        raise ArgumentError(f"{name}={text!r}: expected 0 or 1")
     return text == "1"
 
 
@@ -52,9 +54,9 @@ def _number(name: str, default: float, least: float) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise ValueError(f"{name}={text!r}: expected a number") from None
+        raise ArgumentError(f"{name}={text!r}: expected a number") from None
     if not number >= least:
-        raise ValueError(f"{name}={text!r}: expected a number of at least {least:g}")
+        raise ArgumentError(f"{name}={text!r}: expected a number of at least {least:g}")
     return number
 
 

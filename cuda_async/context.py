@@ -47,6 +47,7 @@ class ExecutionContext:
         Raises:
             OwnershipError: the operation was used before.
         """
+        __tracebackhide__ = True
         leases = op.begin(composed=True)
         run = self.run
         try:

@@ -24,7 +24,7 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
-from cuda_async.errors import NoDeviceError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, NoDeviceError
 from cuda_async.event import Event
 from cuda_async.locks import new_lock
 from cuda_async.report import ReportMemory
@@ -162,7 +162,7 @@ class Device:
             return cls.host()
         if name in ("cuda", "gpu") and (not number or number.isdecimal()):
             return cls.of_kind("cuda", int(number or 0))
-        raise ValueError(f"device {text!r}: expected 'cpu', 'cuda' or 'cuda:<number>'")
+        raise ArgumentError(f"device {text!r}: expected 'cpu', 'cuda' or 'cuda:<number>', as in Device('cuda:0')")
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ def as_device(which: Device | int | str) -> Device:
         return Device.parse(which)
     if isinstance(which, int) and not isinstance(which, bool):
         return Device.of_kind("cuda", which)
-    raise TypeError(
+    raise ArgumentTypeError(
         f"expected a device, the number of a GPU, or a name such as 'cpu' or 'cuda:1'; got {type(which).__name__}: "
         f"{which!r}"
     )

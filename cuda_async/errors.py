@@ -9,6 +9,8 @@
     ├── KernelCacheError       (RuntimeError)    a compiled kernel could not be stored or found
     ├── SchedulingError        (RuntimeError)    no stream could be chosen
     ├── LaunchError            (ValueError)      a launch was refused before anything was enqueued
+    ├── ArgumentError          (ValueError)      an argument has a value that nothing can be done with
+    │   └── ArgumentTypeError  (TypeError)       an argument is something else than what is asked for
     ├── OwnershipError         (RuntimeError)    a lent argument or a used operation was used again
     ├── NotReadyError          (RuntimeError)    a value was read before the device computed it
     ├── ReentrancyError        (RuntimeError)    an operation was run inside the submission of another
@@ -23,6 +25,8 @@ the place for exceptions raised by a user's own functions: those pass through un
 from __future__ import annotations
 
 __all__ = (
+    "ArgumentError",
+    "ArgumentTypeError",
     "ContextError",
     "DependencyError",
     "DeviceError",
@@ -44,6 +48,12 @@ __all__ = (
 
 class DeviceError(Exception):
     """Base of every error that `cuda_async` raises."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it."""
+        from cuda_async.brief import brief
+
+        return brief(self)
 
 
 class DriverError(DeviceError, RuntimeError):
@@ -103,6 +113,14 @@ class SchedulingError(DeviceError, RuntimeError):
 
 class LaunchError(DeviceError, ValueError):
     """A launch was refused before anything was enqueued."""
+
+
+class ArgumentError(DeviceError, ValueError):
+    """An argument has a value that nothing can be done with; says what was expected, and what came."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument, or what an operation is taken for, is something else than what is asked for."""
 
 
 class OwnershipError(DeviceError, RuntimeError):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cuda_async.driver.interface import DriverEvent, DriverStream
+from cuda_async.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cuda_async.device import Device
@@ -61,7 +62,7 @@ class Event:
             ValueError: `stream` belongs to another device.
         """
         if stream.device is not self.device:
-            raise ValueError(f"stream: expected a stream of {self.device}, the event's device; got {stream}")
+            raise ArgumentError(f"stream: expected a stream of {self.device}, the event's device; got {stream}")
         stream.driver.record(self._driver)
 
     def query(self) -> bool:
@@ -83,7 +84,7 @@ class Event:
             ValueError: one of the two was made without `timing=True`.
         """
         if not (self.timing and end.timing):
-            raise ValueError("elapsed_time: both events must be made with timing=True")
+            raise ArgumentError("elapsed_time: both events must be made with timing=True")
         return self._driver.elapsed_ms(end.driver)
 
     def __del__(self) -> None:

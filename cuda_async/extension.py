@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from cuda_async.errors import ArgumentTypeError
+
 if TYPE_CHECKING:
     from cuda_async.device import Device
     from cuda_async.op import DeviceOp
@@ -84,7 +86,7 @@ def _single(op: OpT, method: str) -> OpT:
     """`op`, which yields one result. Raises TypeError where it is known to yield a tuple, which has no such methods."""
     arity: int | None = getattr(op, "arity", None)
     if arity is not None:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{method}: {op!r} yields a tuple of {arity}; choose one of them first: .first().{method}(...), .last(), "
             ".unzip()"
         )

@@ -144,6 +144,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     # -- awaiting -----------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, Any, T]:
+        __tracebackhide__ = True
         run = self._find_run() if self._started else self._begin()
         if run is None:
             return self._result

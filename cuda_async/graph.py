@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
-from cuda_async.errors import ContextError, NotReadyError
+from cuda_async.errors import ArgumentTypeError, ContextError, NotReadyError
 from cuda_async.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.nesting import OneByOne, refuse_nested
 from cuda_async.op import DeviceOp
@@ -97,6 +97,7 @@ class CudaGraph(Generic[T]):
             DriverError: the capture failed; the stream stays usable.
         """
         expect_stream(stream)
+        _expect_op(op, "capture")
         return _capture(stream, op, user_site())
 
     @overload
@@ -124,6 +125,11 @@ class CudaGraph(Generic[T]):
             >>> scope.graph.launch().sync_on(stream)
         """
         expect_stream(stream)
+        if function is not None and not callable(function):
+            raise ArgumentTypeError(
+                f"scope: expected a function that gets the scope, got {type(function).__name__}; or write "
+                "with CudaGraph.scope(stream) as scope: ..."
+            )
         scope = Scope(stream, user_site())
         if function is None:
             return scope
@@ -161,6 +167,7 @@ class CudaGraph(Generic[T]):
             OwnershipError: the operation was used before.
         """
         self._check_open()
+        _expect_op(op, "update")
         run = Run(op, self._stream)
         try:
             run.allies.add(self._token)
@@ -219,7 +226,8 @@ class CudaGraph(Generic[T]):
     def _check_open(self) -> Handle:
         if self._handle is None:
             raise ContextError(
-                self._stream.device.ordinal, f"the graph captured at {format_site(self._site)} was closed"
+                self._stream.device.ordinal,
+                f"the graph captured at {format_site(self._site)} was closed; record it again: op.graph_on(stream)",
             )
         return self._handle
 
@@ -252,6 +260,15 @@ class CudaGraph(Generic[T]):
     def picture(self) -> Picture:
         """The same, as data."""
         return picture_of_steps(repr(self)[1:-1], self._steps)
+
+
+def _expect_op(op: object, method: str) -> None:
+    """Refuse what is no operation. Raises ArgumentTypeError."""
+    if not isinstance(op, DeviceOp):
+        raise ArgumentTypeError(
+            f"{method}: expected an operation, got {type(op).__name__}; build one that has not run, as in "
+            "api.fill(tensor, 1), and do not run it"
+        )
 
 
 def _capture(stream: Stream, op: DeviceOp[U], site: Site) -> CudaGraph[U]:
@@ -295,10 +312,9 @@ class Scope:
         recording = self._recording
         if recording is None:
             raise ContextError(self._home.device.ordinal, "record(): this graph scope is not open")
-        if not isinstance(cast("object", op), DeviceOp):
-            raise TypeError(f"record(): expected an operation, got {type(op).__name__}")
+        _expect_op(op, "record()")
         if not op.graph_node:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"record(): {op!r} is no graph node: only operations that neither allocate nor free can be "
                 "recorded (kernels on existing tensors, memcpy, value). Run it before the scope and pass its result."
             )

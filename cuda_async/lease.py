@@ -374,5 +374,5 @@ def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> Owne
 
 def _of_a_notebook(site: str) -> str:
     """Where an operation is that a notebook's cell showed: nobody gave it a name, and the notebook keeps it."""
-    shown = "<ipython-input-" in site or "ipykernel_" in site
+    shown = site.startswith("Cell In[") or "<ipython-input-" in site or "ipykernel_" in site
     return " What a cell shows is kept: Out[...] has it, if it has no name." if shown else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cuda_async.errors import ArgumentError
+
 if TYPE_CHECKING:
     from cuda_async.device import Device
 
@@ -62,7 +64,7 @@ class MemPool:
             ValueError: `nbytes` is negative.
         """
         if nbytes < 0:
-            raise ValueError(f"nbytes: expected a number of bytes, got {nbytes}")
+            raise ArgumentError(f"nbytes: expected a number of bytes, got {nbytes}")
         self.device.driver.keep_free(nbytes)
 
     def reset_used_high(self) -> None:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from cuda_async.compat import OldMethods
-from cuda_async.errors import OwnershipError
+from cuda_async.errors import ArgumentTypeError, OwnershipError
 from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, PlainUse, Use, end, enter, words_of
 from cuda_async.picture import expression, picture_of_op
@@ -311,8 +311,11 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
         return Then(self, function)
 
-    def map(self, function: Callable[[T_co], U]) -> DeviceOp[U]:
+    def map(self, function: Callable[[T_co], U], *more: object) -> DeviceOp[U]:
         """Transform the result on the host, at submission: on handles, not on data.
+
+        Raises:
+            TypeError: what is given is no function, or more; the `map` of a result is reached by a function.
 
         Example:
             >>> from cuda_async import value
@@ -321,6 +324,12 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         """
         from cuda_async.combinators import Map
 
+        if more:
+            given = ", ".join(map(repr, (function, *more)))
+            raise ArgumentTypeError(
+                f"map: expected a function of the result, got ({given}); to call the map of what {self!r} yields, "
+                f"write .map(lambda result: result.map({given}))"
+            )
         return Map(self, function)
 
     def inspect(self, function: Callable[[T_co], object]) -> DeviceOp[T_co]:
@@ -411,6 +420,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             >>> value(20).map(lambda x: x + 1).sync()
             21
         """
+        __tracebackhide__ = True
         from cuda_async.straight import sync
 
         return sync(self)
@@ -423,6 +433,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             >>> value(20).sync_on(Device.host().new_stream())
             20
         """
+        __tracebackhide__ = True
         from cuda_async.straight import sync_on
 
         return sync_on(self, stream)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import ContextError
+from cuda_async.errors import ArgumentError, ContextError
 
 if TYPE_CHECKING:
     from cuda_async.context import ExecutionContext
@@ -47,7 +47,7 @@ def copy_storage(
         ("source", source, source_offset),
     ):
         if count < 1 or offset < 0 or offset + count > storage.nbytes:
-            raise ValueError(
+            raise ArgumentError(
                 f"{name}: expected a part of its {storage.nbytes} bytes, got {count} bytes at offset {offset}"
             )
     stream = context.stream

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from cuda_async.defaults import current_stream, innermost
 from cuda_async.device import Device, as_device, default_device
-from cuda_async.errors import SchedulingError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, SchedulingError
 from cuda_async.locks import new_lock
 from cuda_async.stream import Stream, StreamStatistics
 
@@ -65,8 +65,8 @@ class StreamPoolRoundRobin:
     """
 
     def __init__(self, device: Device | int | str, size: int = DEFAULT_STREAM_POOL_SIZE) -> None:
-        if size < 1:
-            raise ValueError(f"size: expected at least 1 stream, got {size}")
+        if not isinstance(cast("object", size), int) or size < 1:
+            raise ArgumentError(f"size: expected at least 1 stream, got {size!r}; with one, all runs one after another")
         self.device = as_device(device)
         self.streams = tuple(self.device.new_stream() for _ in range(size))
         self._turn = itertools.count()  # next() is atomic
@@ -157,9 +157,9 @@ def expect_policy(policy: object) -> None:
     """Refuse what is no policy. Raises TypeError, which says what one is."""
     if not hasattr(policy, "next_stream"):
         remedy = "; to choose the stream yourself, write .sync_on(stream)" if isinstance(policy, Stream) else ""
-        raise TypeError(
+        raise ArgumentTypeError(
             f"expected a policy, which is anything with a method next_stream(), got {type(policy).__name__}: "
-            f"{policy!r}{remedy}"
+            f"{policy!r}{remedy or '; write StreamPoolRoundRobin(device, 4), say, or await the operation'}"
         )
 
 

@@ -263,6 +263,7 @@ class Run(Generic[T]):
         self.watch()
 
     def _enqueue(self, op: DeviceOp[T]) -> None:
+        __tracebackhide__ = True
         stream = self.stream
         try:
             stream.device.collect()
@@ -473,6 +474,7 @@ class Run(Generic[T]):
 
     def outcome(self) -> T:
         """The result of a run that is done; raises what went wrong."""
+        __tracebackhide__ = True
         if self._error is not None:
             self._raise()
         return self._result
@@ -481,6 +483,7 @@ class Run(Generic[T]):
         """Raise what went wrong, and keep a copy for whoever asks next: the frames that an exception has been through
         hold this run, and with it what it held; and it would grow with each that it is raised through.
         """
+        __tracebackhide__ = True
         error = cast("BaseException", self._error)
         self._error = without_traceback(error)
         try:
@@ -495,6 +498,7 @@ class Run(Generic[T]):
 
     def wait(self) -> T:
         """Wait on this thread and return the outcome. After Ctrl-C the run goes on without the waiter."""
+        __tracebackhide__ = True
         event = self._event
         if event is not None and not self._watched:
             try:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from cuda_async.combinators import Value
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import DependencyError, NotReadyError, ReentrancyError, without_traceback
+from cuda_async.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DependencyError,
+    NotReadyError,
+    ReentrancyError,
+    without_traceback,
+)
 from cuda_async.lease import Lease
 from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
@@ -248,8 +255,9 @@ class _Branch(DeviceOp[U]):
         result = self._once.get(context)
         if not isinstance(result, tuple) or len(cast("tuple[Any, ...]", result)) != self._count:
             got = f"a tuple of {len(cast('Any', result))}" if isinstance(result, tuple) else type(result).__name__
-            raise ValueError(
-                f"unzip({self._count}): the operation made at {format_site(self._once.site)} yielded {got}"
+            remedy = f"write unzip({len(cast('Any', result))})" if isinstance(result, tuple) else "leave unzip out"
+            raise ArgumentTypeError(
+                f"unzip({self._count}): the operation made at {format_site(self._once.site)} yielded {got}; {remedy}"
             )
         return cast("tuple[U, ...]", result)[self._index]
 
@@ -272,9 +280,13 @@ def unzip(op: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U
     known = op.arity
     if n is None:
         if known is None:
-            raise ValueError(f"unzip: {op!r} does not know how many elements it yields before it runs; say unzip(n)")
+            raise ArgumentError(f"unzip: {op!r} does not know how many elements it yields before it runs; say unzip(n)")
         n = known
+    elif not isinstance(cast("object", n), int) or n < 1:
+        raise ArgumentTypeError(f"unzip({n!r}): expected how many elements {op!r} yields, 1 or more")
     elif known is not None and n != known:
-        raise ValueError(f"unzip({n}): {op!r} yields {known} elements")
+        raise ArgumentError(
+            f"unzip({n}): {op!r} yields {known} elements; write unzip({known}), or leave the number out"
+        )
     once = _Once(op)
     return tuple(_Branch[U](once, index, n) for index in range(n))

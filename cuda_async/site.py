@@ -7,8 +7,18 @@ from __future__ import annotations
 
 import sys
 from types import CodeType, FrameType
+from typing import Any
 
-__all__ = ("Place", "Site", "format_site", "register_internal_package", "site_at", "site_of", "user_site")
+__all__ = (
+    "Place",
+    "Site",
+    "format_site",
+    "is_internal",
+    "register_internal_package",
+    "site_at",
+    "site_of",
+    "user_site",
+)
 
 Site = tuple[str, int]
 """File name and line number."""
@@ -42,7 +52,7 @@ def user_site(made: object = None) -> Site:
         frame = outer
         code = frame.f_code
         if not internal(code.co_filename) and not (
-            _is_internal(frame) or (made is not None and code.co_name == "__init__" and _is_init_of(frame, made))
+            is_internal(frame) or (made is not None and code.co_name == "__init__" and _is_init_of(frame, made))
         ):
             break
         outer = frame.f_back
@@ -66,7 +76,8 @@ def site_at(place: Place) -> Site:
     return (code.co_filename, next(lines, code.co_firstlineno))
 
 
-def _is_internal(frame: FrameType) -> bool:
+def is_internal(frame: FrameType) -> bool:
+    """Whether a frame belongs to a registered package."""
     file = frame.f_code.co_filename
     known = _files.get(file)
     if known is None:
@@ -82,10 +93,18 @@ def _is_init_of(frame: FrameType, made: object) -> bool:
 
 
 def format_site(place: Place) -> str:
-    """Write a site the way editors and tracebacks do.
+    """Write a site the way editors and tracebacks do; a cell of a notebook by its number.
 
     >>> format_site(("saxpy.py", 12))
     'saxpy.py:12'
     """
     file, line = site_at(place)
-    return f"{file}:{line}"
+    cell = _cell(file)
+    return f"{cell}, line {line}" if cell else f"{file}:{line}"
+
+
+def _cell(file: str) -> str:
+    """What IPython calls a cell whose code has this file name: `Cell In[9]`."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None
+    return " ".join(named) if named else ""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from cuda_async.context import ExecutionContext
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import DeviceError
+from cuda_async.errors import ArgumentError, DeviceError
 from cuda_async.recorder import refuse_in_capture
 from cuda_async.storage import Storage
 
@@ -136,7 +136,7 @@ def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes:
 
 def _check(storage: Storage, nbytes: int, offset: int) -> None:
     if nbytes < 1 or offset < 0 or offset + nbytes > storage.nbytes:
-        raise ValueError(
+        raise ArgumentError(
             f"expected a part of the storage's {storage.nbytes} bytes, got {nbytes} bytes at offset {offset}"
         )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import ContextError, without_traceback
+from cuda_async.errors import ArgumentError, ContextError, without_traceback
 from cuda_async.lease import Lease
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Storage:
             OutOfMemoryError: it does not fit.
         """
         if nbytes <= 0:
-            raise ValueError(f"nbytes: expected a positive number of bytes, got {nbytes}")
+            raise ArgumentError(f"nbytes: expected a positive number of bytes, got {nbytes}")
         recorder = stream.recorder
         if recorder is not None:
             # Memory of a capture comes from the ordinary pool and belongs to the graph.
@@ -131,7 +131,7 @@ class Storage:
             ValueError: `nbytes` is negative.
         """
         if nbytes < 0:
-            raise ValueError(f"nbytes: expected a number of bytes, got {nbytes}")
+            raise ArgumentError(f"nbytes: expected a number of bytes, got {nbytes}")
         return cls(stream, address, nbytes, owned=False, keep=keep)
 
     def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:

@@ -68,12 +68,14 @@ class Launched(Generic[T]):
 
 def sync(op: DeviceOp[T]) -> T:
     """Run `op` on the default device's next stream and wait for it; see `DeviceOp.sync`."""
+    __tracebackhide__ = True
     refuse_nested("sync()")
     return sync_on(op, default_stream())
 
 
 def sync_on(op: DeviceOp[T], stream: Stream) -> T:
     """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
+    __tracebackhide__ = True
     straight = short_way(op, stream, waited=True)
     if straight is None:
         return _sync_by_run(op, stream)

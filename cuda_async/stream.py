@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from cuda_async.defaults import current_stream, enter, leave
 from cuda_async.driver.checked import CheckedStream
 from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher
-from cuda_async.errors import ContextError
+from cuda_async.errors import ArgumentTypeError, ContextError
 from cuda_async.event import wait_event
 from cuda_async.lease import Lease, check_guards
 from cuda_async.locks import new_lock
@@ -42,7 +42,7 @@ __all__ = ("Stream", "StreamStatistics", "expect_stream")
 def expect_stream(stream: object) -> None:
     """Refuse what is no stream. Raises TypeError, which says how one is made."""
     if not isinstance(stream, Stream):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"expected a stream, such as Device.best().new_stream(), got {type(stream).__name__}: {stream!r}; "
             "sync() and `await` choose one by themselves"
         )

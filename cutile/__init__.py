@@ -42,6 +42,7 @@ from cutile.dtypes import (
 from cutile.entry import Kernel, entry
 from cutile.errors import (
     ArgumentError,
+    ArgumentIndexError,
     ArgumentTypeError,
     CheckError,
     CompilationError,
@@ -266,6 +267,7 @@ if not TYPE_CHECKING:
 
 __all__ = (
     "ArgumentError",
+    "ArgumentIndexError",
     "ArgumentTypeError",
     "CheckError",
     "CompilationError",

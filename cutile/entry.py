@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +15,12 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.declared import Declared, checked_hints, checked_options
 from cutile.compile.kernels import KernelCache
 from cutile.compile.rules import AccessRules
-from cutile.errors import ArgumentError, GenericsError
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
 from cutile.launch.arguments import give_back
 from cutile.launch.form import Form
 from cutile.launch.inspected import inspected
 from cutile.launch.kernel_op import KernelOp
+from cutile.launch.notebook import kernel_html, kernel_text, result_html, result_text
 
 _NO_GENERICS: Mapping[str, Any] = {}
 
@@ -42,7 +44,12 @@ class Kernel:
         self._options = declared.default
         self._form = self._renew()
         functools.update_wrapper(self, function)
+        # What help() shows of an object that is no function: so its own signature has to stand there, too.
+        self.__doc__ = "\n\n".join(each for each in (self.cache.source.signature_text, self._doc()) if each)
         _join_autoreload()
+
+    def _doc(self) -> str:
+        return inspect.cleandoc(self._function.__doc__ or "")
 
     def _renew(self) -> Form:
         """Read the function as it is now."""
@@ -142,7 +149,7 @@ class Kernel:
 
     def __getitem__(self, grid: object) -> NoReturn:
         name = self._form.name
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{name}[...]: a launch gets its grid from the partitions that it writes, as in "
             f"{name}(y.partition((64, 64)), ...), or from .grid(...), as in {name}(...).grid({grid!r})"
         )
@@ -192,6 +199,12 @@ class Kernel:
     def __reduce__(self) -> str:
         return self.__qualname__  # what is pickled of a kernel is its name, as of a function
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(kernel_text(self.cache, self._doc()))
+
+    def _repr_html_(self) -> str:
+        return kernel_html(self.cache, self._doc())
+
     def __repr__(self) -> str:
         signature = self.cache.signature
         generics = ", ".join(generic.name for generic in signature.generics)
@@ -226,7 +239,14 @@ def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
             obj=self,
         )
 
-    return type(kernel, (fields,), {"__slots__": (), "__getattr__": missing, "__module__": __name__})
+    def pretty(self: tuple[Any, ...], printer: Any, cycle: bool) -> None:
+        printer.text(result_text(self))
+
+    def html(self: tuple[Any, ...]) -> str:
+        return result_html(self)
+
+    shown = {"_repr_pretty_": pretty, "_repr_html_": html}
+    return type(kernel, (fields,), {"__slots__": (), "__getattr__": missing, "__module__": __name__, **shown})
 
 
 class _Declaration(TypedDict, total=False):

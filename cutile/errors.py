@@ -11,6 +11,7 @@ CutileError
     IdentityError (ValueError)        a reduction or scan begins with a number that changes elements
   ArgumentError (ValueError)          a launch argument has the wrong rank, extent, partition or value
     ArgumentTypeError (TypeError)     a launch argument has the wrong type or dtype
+    ArgumentIndexError (IndexError)   an index names nothing: it is out of bounds, or there are more than axes
   LaunchError (ValueError)            the grid or the launch's parts contradict one another
   GenericsError (ValueError)          generics are too many, or contradict the arguments
     MissingGenericsError              nothing tells the value of a generic
@@ -25,7 +26,9 @@ CutileError
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Location:
     caller: Location | None = None  # where the function that holds this place was inlined
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        cell = _cell(self.file)
+        return f"{cell}, line {self.line}" if cell else f"{self.file}:{self.line}"
 
     def show(self) -> str:
         """The line with a caret under the expression, and the chain of inlined calls."""
@@ -49,11 +53,19 @@ class Location:
         margin = len(self.text) - len(stripped)
         start = max(self.column - margin, 0)
         width = max(min(self.end_column - margin, len(stripped)) - start, 1)
-        lines = [f'  File "{self.file}", line {self.line}' + (f", in {self.function}" if self.function else "")]
+        file = _cell(self.file) or f'File "{self.file}"'
+        lines = [f"  {file}, line {self.line}" + (f", in {self.function}" if self.function else "")]
         lines += [f"    {stripped}", "    " + " " * start + "^" * width]
         if self.caller is not None:
             lines += ["  inlined here:", self.caller.show()]
         return "\n".join(lines)
+
+
+def _cell(file: str) -> str:
+    """What IPython calls a cell whose code has this file name: `Cell In[9]`."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None
+    return " ".join(named) if named else ""
 
 
 class CutileError(Exception):
@@ -146,6 +158,10 @@ class ArgumentError(CutileError, ValueError):
 
 class ArgumentTypeError(ArgumentError, TypeError):
     """A launch argument has the wrong type or dtype."""
+
+
+class ArgumentIndexError(ArgumentError, IndexError):
+    """An index of a tensor names nothing: it is out of bounds, or there are more of them than axes."""
 
 
 class LaunchError(CutileError, ValueError):

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol
 
+from cutile.errors import ArgumentTypeError
+
 
 class Live(Protocol):
     """What runs kernels as plain Python gives a meaning to the language's functions while it does."""
@@ -30,7 +32,7 @@ live: ContextVar[Live | None] = ContextVar("cutile_live", default=None)
 
 def outside_kernel(what: str) -> NoReturn:
     """Raise: `what` means something only in a function that a kernel is compiled from."""
-    raise TypeError(
+    raise ArgumentTypeError(
         f"{what} was called on the host. It means something only inside a kernel: put it into a function decorated "
         "with @cutile.entry, and launch that."
     )

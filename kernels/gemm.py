@@ -72,7 +72,7 @@ def matmul(
         op = gemm(part, x, y, BK=step)
     else:
         if activation not in ACTIVATIONS:
-            raise ValueError(f"matmul: activation: expected one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+            raise ct.ArgumentError(f"matmul: activation: expected one of {', '.join(ACTIVATIONS)}, got {activation!r}")
         flags = {
             "BIAS": int(bias is not None),
             "RESIDUAL": int(residual is not None),
@@ -103,12 +103,12 @@ def facts_of(
 def _shape(x: ct.Tensor, y: ct.Tensor, bias: ct.Tensor | None, residual: ct.Tensor | None) -> tuple[int, int]:
     """The result's shape; raises ValueError where the operands' do not fit."""
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
-        raise ValueError(f"matmul: expected shapes (m, k) and (k, n), got {x.shape} and {y.shape}")
+        raise ct.ArgumentError(f"matmul: expected shapes (m, k) and (k, n), got {x.shape} and {y.shape}")
     m, n = x.shape[0], y.shape[1]
     if bias is not None and bias.shape != (n,):
-        raise ValueError(f"matmul: bias: expected the shape {(n,)}, got {bias.shape}")
+        raise ct.ArgumentError(f"matmul: bias: expected the shape {(n,)}, got {bias.shape}")
     if residual is not None and residual.shape != (m, n):
-        raise ValueError(f"matmul: residual: expected the shape {(m, n)}, got {residual.shape}")
+        raise ct.ArgumentError(f"matmul: residual: expected the shape {(m, n)}, got {residual.shape}")
     return m, n
 
 

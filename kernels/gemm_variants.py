@@ -80,7 +80,7 @@ def batched_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) 
         array([1., 5.], dtype=float32)
     """
     if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0] or x.shape[2] != y.shape[1]:
-        raise ValueError(f"batched_matmul: expected shapes (b, m, k) and (b, k, n), got {x.shape} and {y.shape}")
+        raise ct.ArgumentError(f"batched_matmul: expected shapes (b, m, k) and (b, k, n), got {x.shape} and {y.shape}")
     batch, m, k = x.shape
     n = y.shape[2]
     best = choose(m, n, k, x.dtype, x.device, batch=batch)

@@ -11,6 +11,7 @@ from cuda_async.async_cuda_core.host_buffer import HostBuffer, copy_call
 from cuda_async.async_cuda_core.runtime import Call
 from cuda_async.async_cuda_core.stream import Stream, enqueue
 from cuda_async.async_cuda_core.transfer import Create, Fill, checked_count, checked_dtype
+from cuda_async.errors import ArgumentError
 from cuda_async.lease import Settling
 from cuda_async.op import DeviceOp
 from cuda_async.site import user_site
@@ -130,6 +131,6 @@ class DeviceBuffer:
 def fill_call(name: str, storage: Storage, byte: int, stream: Stream) -> Call[None]:
     """A call that fills memory; see `DeviceBuffer.fill_with_byte`."""
     if not 0 <= byte <= 255:
-        raise ValueError(f"{name}: expected a byte, 0 to 255, got {byte}")
+        raise ArgumentError(f"{name}: expected a byte, 0 to 255, got {byte}")
     site = user_site()
     return enqueue(name, stream, lambda: Fill(storage, byte, site), wait=True)

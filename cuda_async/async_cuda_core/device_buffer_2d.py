@@ -12,6 +12,7 @@ from cuda_async.async_cuda_core.host_buffer import HostBuffer, copy_call
 from cuda_async.async_cuda_core.runtime import Call
 from cuda_async.async_cuda_core.stream import Stream, enqueue
 from cuda_async.async_cuda_core.transfer import Create, checked_count, checked_dtype
+from cuda_async.errors import ArgumentError
 from cuda_async.lease import Settling
 from cuda_async.op import DeviceOp
 from cuda_async.storage import Storage
@@ -88,7 +89,7 @@ class DeviceBuffer2D:
         """
         pixels = np.ascontiguousarray(array, dtype=dtype).copy()
         if pixels.ndim != 3:
-            raise ValueError(
+            raise ArgumentError(
                 f"DeviceBuffer2D.from_array: expected the axes (height, width, channels), got shape {pixels.shape}"
             )
         height, width, channels = pixels.shape

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cuda_async.async_cuda_core.runtime import Call
 from cuda_async.async_cuda_core.stream import Stream, current_device, enqueue
 from cuda_async.async_cuda_core.transfer import Buffer, Copy, checked_count, checked_dtype, refuse_mismatch
-from cuda_async.errors import NotReadyError, OwnershipError
+from cuda_async.errors import ArgumentError, NotReadyError, OwnershipError
 from cuda_async.lease import Lease, Settling
 from cuda_async.site import user_site
 from cuda_async.staging import Staging
@@ -99,7 +99,7 @@ class HostBuffer:
         """
         array: Array = np.asarray(values, dtype=self.dtype)
         if array.size != self.num_elements:
-            raise ValueError(f"copy_from_slice: the buffer has {self.num_elements} elements, got {array.size}")
+            raise ArgumentError(f"copy_from_slice: the buffer has {self.num_elements} elements, got {array.size}")
         self._settled("copy_from_slice", writing=True)
         self._elements()[:] = array.reshape(-1)
 

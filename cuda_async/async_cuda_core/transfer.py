@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cuda_async.context import ExecutionContext
+from cuda_async.errors import ArgumentError, ArgumentTypeError
 from cuda_async.lease import Lease, Settling, Use
 from cuda_async.op import DeviceOp
 from cuda_async.site import Site
@@ -97,11 +98,13 @@ def refuse_mismatch(call: str, destination: Buffer, source: Buffer) -> None:
         TypeError: the element types differ.
     """
     if destination.num_elements != source.num_elements:
-        raise ValueError(
+        raise ArgumentError(
             f"{call}: the destination has {destination.num_elements} elements, the source {source.num_elements}"
         )
     if destination.dtype != source.dtype:
-        raise TypeError(f"{call}: the destination has elements of {destination.dtype}, the source of {source.dtype}")
+        raise ArgumentTypeError(
+            f"{call}: the destination has elements of {destination.dtype}, the source of {source.dtype}"
+        )
 
 
 def checked_count(call: str, *extents: int) -> int:
@@ -113,7 +116,7 @@ def checked_count(call: str, *extents: int) -> int:
     count = 1
     for extent in extents:
         if extent < 1:
-            raise ValueError(f"{call}: expected at least one element, got {' x '.join(map(str, extents))}")
+            raise ArgumentError(f"{call}: expected at least one element, got {' x '.join(map(str, extents))}")
         count *= extent
     return count
 
@@ -126,5 +129,5 @@ def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
     """
     found = np.dtype(getattr(dtype, "numpy", dtype))
     if found.hasobject:
-        raise TypeError(f"{call}: dtype: elements must be plain numbers, got {found}")
+        raise ArgumentTypeError(f"{call}: dtype: elements must be plain numbers, got {found}")
     return found

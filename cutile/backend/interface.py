@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentError
 from cutile.ir.core import Function
 
 Grid = tuple[int, int, int]
@@ -70,9 +71,11 @@ class CompileOptions:
         for name in ("occupancy", "num_cta_in_cga", "num_worker_warps", "num_pieces"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"CompileOptions({name}={value!r}): expected a positive int or None")
+                raise ArgumentError(f"CompileOptions({name}={value!r}): expected a positive int or None")
         if self.max_divisibility not in (1, 2, 4, 8, 16):
-            raise ValueError(f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16")
+            raise ArgumentError(
+                f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16"
+            )
 
 
 DEFAULT_OPTIONS = CompileOptions()

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutile.errors import ArgumentError
+
 CONFIDENCE = 0.95
 
 
@@ -39,7 +41,7 @@ def interval(values: Sequence[float]) -> Interval:
         Interval(median=5.5, low=2, high=9, count=10)
     """
     if not values:
-        raise ValueError("interval: expected at least one measurement")
+        raise ArgumentError("interval: expected at least one measurement")
     ordered, n = sorted(values), len(values)
     rank, below = 0, 0.0  # how many to leave out at each end, and the probability that the median is out there
     while rank < (n - 1) // 2:

@@ -11,6 +11,7 @@ from cuda_async import Stream, default_device
 from cutile.bench.arms import DeviceArm, Subject
 from cutile.bench.interval import Interval, interval
 from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Paired, compare
+from cutile.errors import ArgumentError
 
 BATCH_S = 0.5e-3
 """How long a batch of computations is timed as one: events and launches are small beside it."""
@@ -44,11 +45,11 @@ class BenchOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_reps <= self.max_reps:
-            raise ValueError(
+            raise ArgumentError(
                 f"BenchOptions(min_reps={self.min_reps}, max_reps={self.max_reps}): expected 1 <= min_reps <= max_reps"
             )
         if self.warmup_ms < 0 or self.rep_ms < 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"BenchOptions(warmup_ms={self.warmup_ms}, rep_ms={self.rep_ms}): expected milliseconds, 0 or more"
             )
 
@@ -106,7 +107,7 @@ class Measurement:
             2.0
         """
         if not 0 <= q <= 1:
-            raise ValueError(f"quantile: expected a share between 0 and 1, got {q}")
+            raise ArgumentError(f"quantile: expected a share between 0 and 1, got {q}")
         ordered, place = sorted(self.times_ms), q * (len(self.times_ms) - 1)
         below = int(place)
         above = min(below + 1, len(ordered) - 1)

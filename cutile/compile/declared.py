@@ -11,7 +11,7 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization
 from cutile.config import STAGES, Config
-from cutile.errors import ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.ir.types import MutType, TensorType, Type
 
 _ARCHITECTURE = re.compile(r"sm_\d+a?")
@@ -77,12 +77,14 @@ def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str
     """
     for arch, options in (hints or {}).items():
         if not _ARCHITECTURE.fullmatch(arch):
-            raise ValueError(
+            raise ArgumentError(
                 f"entry: optimization_hints: {arch!r} is no architecture; write one such as 'sm_90', with its options: "
                 "{'sm_90': CompileOptions(occupancy=2)}"
             )
         if not isinstance(options, CompileOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"entry: optimization_hints: {arch!r}: expected CompileOptions(...), got {options!r}")
+            raise ArgumentTypeError(
+                f"entry: optimization_hints: {arch!r}: expected CompileOptions(...), got {options!r}"
+            )
     return tuple(sorted((hints or {}).items()))
 
 

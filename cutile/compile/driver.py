@@ -20,7 +20,7 @@ from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
 from cutile.compile.specialize import Specialization
 from cutile.compile.store import DiskStore
-from cutile.errors import KernelError, KernelTypeError
+from cutile.errors import ArgumentError, KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
 from cutile.installation import advice, smells_of_installation
@@ -184,7 +184,7 @@ def render(request: Request, stage: str) -> str:
         machine = (
             "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
         )
-        raise ValueError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
+        raise ArgumentError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
     program = front(request)
     if stage == "ir":
         return print_function(program.function)

@@ -94,6 +94,11 @@ class Plan:
         found = self._compiled.peek(target)
         return found is not None and found.program.captures.unchanged()
 
+    def ready(self) -> list[Compiled]:
+        """What was compiled, for whatever target, divided or not."""
+        plans = [self, *list(self._divided.values())]
+        return [compiled for plan in plans for compiled in plan._compiled.ready()]
+
     def render(self, target: Target, stage: str) -> str:
         """The text of one stage of the compilation."""
         return render(self.request(target), stage)
@@ -154,6 +159,10 @@ class KernelCache:
             specialization = specialize(self.signature, facts, generics, options.max_divisibility)
             found = self.plans.setdefault(key, Plan(self, specialization, options))
         return found
+
+    def compiled(self) -> list[Compiled]:
+        """Everything that was compiled of it, and is in memory."""
+        return [compiled for plan in list(self.plans.values()) for compiled in plan.ready()]
 
     def __len__(self) -> int:
         return sum(len(plan) for plan in self.plans.values())

@@ -63,6 +63,10 @@ class SingleFlight(Generic[V]):
         found = self._entries.get(key)
         return found.result() if found is not None and found.done() and found.exception() is None else None
 
+    def ready(self) -> list[V]:
+        """What is there."""
+        return [each.result() for each in list(self._entries.values()) if each.done() and each.exception() is None]
+
     def forget(self, key: Hashable) -> None:
         """Drop a key."""
         with self._lock:

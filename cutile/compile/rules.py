@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.errors import ArgumentError
 from cutile.ir.core import Function
 
 
@@ -33,7 +34,7 @@ class AccessRules:
         """
         chosen = [name for name, given in (("none", unchecked), ("deny", deny), ("keep", check)) if given]
         if len(chosen) > 1:
-            raise ValueError(
+            raise ArgumentError(
                 "entry: unchecked_accesses, deny_in_kernel_checks and check_accesses exclude one another; give one"
             )
         texts = (preconditions,) if isinstance(preconditions, str) else tuple(preconditions)

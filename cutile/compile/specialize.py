@@ -59,10 +59,17 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     for name, value in named.items():
         if name not in names:
             known = f"its generics are {', '.join(names)}" if names else "it has no generics"
-            known += f"; {LAUNCH[name]}" if name in LAUNCH else ""
+            known += f"; {LAUNCH[name]}" if name in LAUNCH else _leave_out(signature, names)
             raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
         given[name] = value
     return {name: _checked(signature, _generic(signature, name), value) for name, value in given.items()}
+
+
+def _leave_out(signature: Signature, names: Sequence[str]) -> str:
+    """What to do about a name that nothing stands for: most often it is meant for the extents of a tile."""
+    written = next((each.name for each in signature.parameters if each.kind == "mut"), None)
+    cut = f"; the extents of a tile come from the partition: {written}.partition(...)" if written else ""
+    return cut or f"; leave it out{', or take one of these' if names else ''}"
 
 
 def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:

@@ -36,6 +36,11 @@ class FunctionSource:
     first_line: int
     cache: dict[int, Location] = field(default_factory=dict[int, Location], compare=False)
 
+    @property
+    def signature_text(self) -> str:
+        """The name and the parameters, with annotations and defaults, as they are written."""
+        return f"{self.name}({ast.unparse(self.tree.args)})"
+
     def locate(self, node: ast.AST, caller: Location | None = None) -> Location:
         """The place of a node; `caller` is where this function was inlined."""
         line = getattr(node, "lineno", 1) + self.first_line - 1

@@ -24,6 +24,7 @@ from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
 from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.elsewhere import FUNCTIONS
 from cutile.host.exchange import from_dlpack, from_foreign, partition
+from cutile.host.foreign import refuse_without_values
 from cutile.host.memory import Array
 from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
@@ -258,6 +259,7 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
         >>> api.copy_host_vec_to_device([1.0, 2.0], "f32").sync()
         Tensor(f32, shape=(2,), device=cpu)
     """
+    refuse_without_values(vec, "copy_host_vec_to_device")
     array = np.asarray(vec)
     if array.ndim != 1:
         raise ArgumentError(
@@ -270,6 +272,7 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
 def _from_host(given: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[Tensor]:
     if isinstance(given, Tensor):
         raise ArgumentTypeError(f"{function}: {given!r} is on a device already; dup() copies it")
+    refuse_without_values(given, function)
     array: Array = np.asarray(given)
     if array.size == 0:
         raise ArgumentError(

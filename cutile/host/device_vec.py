@@ -85,6 +85,8 @@ def device_vec(tensors: Sequence[Tensor], *, mut: bool = False) -> DeviceOp[Devi
         >>> sums(ct.api.zeros((2,)).sync().partition((1,)), rows, 3).first().unpartition().to_numpy().sync()
         array([3., 3.], dtype=float32)
     """
+    if isinstance(tensors, Tensor) or not hasattr(tensors, "__iter__"):
+        raise ArgumentTypeError(f"device_vec: expected a list of tensors, got {type(tensors).__name__}; write [tensor]")
     given = tuple(tensors)
     if not given:
         raise ArgumentError("device_vec: there are no tensors; give at least one")

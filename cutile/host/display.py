@@ -1,6 +1,6 @@
 """What a notebook shows of a tensor and of a partition: its facts, and its last two axes with the tiles, to scale.
 
-Not its values: they are the device's, and asking for them would wait. Plain HTML and inline SVG; nothing is loaded.
+Below a tensor's are its values, which `values.py` reads. Plain HTML and inline SVG; nothing is loaded.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ _LONGEST, _SHORTEST = 180.0, 8.0  # pixels of a side
 _MOST_LINES = 64  # more tiles than this along an axis are a shade, not lines
 
 
-def card(title: str, facts: Sequence[tuple[str, str]], picture: str) -> str:
-    """A title, rows of (name, value), and a drawing beside them. The text is escaped, the drawing is taken as it is."""
+def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str = "") -> str:
+    """A title, rows of (name, value), a drawing beside them, text below. All but the drawing is escaped."""
     rows = "".join(
         f'<tr><td style="opacity:.6;padding:0 10px 0 0">{escape(name)}</td><td>{escape(value)}</td></tr>'
         for name, value in facts
     )
+    text = f'<pre style="margin:6px 0 0">{escape(below)}</pre>' if below else ""
     return (
         '<div style="display:flex;gap:16px;align-items:center;font:12px ui-monospace,Menlo,Consolas,monospace">'
         f'<div><div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'
-        f'<table style="border-collapse:collapse;text-align:left">{rows}</table></div>{picture}</div>'
+        f'<table style="border-collapse:collapse;text-align:left">{rows}</table></div>{picture}</div>{text}'
     )
 
 

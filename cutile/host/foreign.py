@@ -21,7 +21,7 @@ from cutile.host.memory import Array
 from cutile.host.shapes import as_shape, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("foreign_view", "from_dlpack_view", "is_foreign")
+__all__ = ("foreign_view", "from_dlpack_view", "is_foreign", "refuse_without_values")
 
 _IMMUTABLE = frozenset({"jax", "jaxlib"})
 _NUMBA = frozenset({"numba", "numba_cuda"})
@@ -48,6 +48,7 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
         ArgumentTypeError: it offers none of the protocols, or elements of a type that there is none for here.
         ArgumentError: it has no elements, or is on a device that cannot be used.
     """
+    refuse_without_values(value, function)
     if _library(value) == "torch":
         quick = _torch_view(value, function)
         if quick is not None:
@@ -67,6 +68,25 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
             f"__array_interface__ or the buffer protocol), got {type(value).__name__}"
         ) from None
     return _array_view(array, array, function)
+
+
+def refuse_without_values(value: Any, function: str) -> None:
+    """Refuse an array that has a mask, which would be lost, and what stands for an array in a trace.
+
+    Raises:
+        ArgumentTypeError: with what to pass.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArgumentTypeError(
+            f"{function}: a masked array would lose its mask; pass array.filled(value), or array.data and, as a tensor "
+            "of its own, np.ma.getmaskarray(array)"
+        )
+    kinds = type(value).__mro__
+    if any(each.__name__ == "Tracer" and each.__module__.partition(".")[0] in _IMMUTABLE for each in kinds):
+        raise ArgumentTypeError(
+            f"{function}: a tracer of JAX has no values: inside jax.jit (grad, vmap) call this through "
+            "jax.pure_callback, or call it outside, on arrays"
+        )
 
 
 def _view(storage: ForeignStorage, address: int, dtype: DTypeLike, shape: Any, strides: Any, function: str) -> View:
@@ -105,6 +125,7 @@ def _device_of(said: tuple[int, int], device: Device | None, function: str) -> D
 
 def from_dlpack_view(value: Any, function: str, device: Device | None = None) -> View:
     """The elements of what has `__dlpack__`. Raises as `foreign_view`."""
+    refuse_without_values(value, function)
     where = _device_of(value.__dlpack_device__(), device, function)
     on_host = where.kind == "host"
     arguments: dict[str, Any] = {} if on_host else {"stream": import_stream(where).cu_stream()}

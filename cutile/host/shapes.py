@@ -11,7 +11,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex, cast
 
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 
 __all__ = (
     "ShapeLike",
@@ -189,7 +189,9 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
         ArgumentError: there are more spans than axes, or one is empty or outside its axis.
     """
     if len(spans) > len(shape):
-        raise ArgumentError(f"slice: {len(spans)} ranges for the {len(shape)} axes of shape {show_shape(shape)}")
+        raise ArgumentError(
+            f"slice: {len(spans)} ranges for the {len(shape)} axes of shape {show_shape(shape)}; at most one each"
+        )
     offset = 0
     extents = list(shape)
     for axis, span in enumerate(spans):
@@ -204,6 +206,9 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
 
 def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
     pair: Any = span
+    ends = (pair.start, pair.stop) if isinstance(span, slice) else pair if isinstance(span, tuple | list) else ()
+    if any(each is not None and not hasattr(each, "__index__") for each in ends):
+        raise ArgumentTypeError(f"slice: axis {axis}: expected whole numbers, as in (2, 6), got {span!r}")
     if isinstance(span, range | slice):
         start, stop, step = pair.start, pair.stop, pair.step
         if step not in (None, 1):
@@ -227,7 +232,9 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     if items.count(Ellipsis) > 1:
         raise ArgumentTypeError("a tensor's index may hold one `...`")
     if count > len(shape):
-        raise IndexError(f"{count} indices for the {len(shape)} axes of shape {show_shape(shape)}")
+        raise ArgumentIndexError(
+            f"{count} indices for the {len(shape)} axes of shape {show_shape(shape)}; at most one each"
+        )
     if Ellipsis not in items:
         items.append(Ellipsis)
     offset, axis = 0, 0
@@ -266,7 +273,9 @@ def _position(item: Any, extent: int, axis: int) -> int:
         )
     position = operator.index(item)
     if not -extent <= position < extent:
-        raise IndexError(f"index {position} of axis {axis} is out of bounds: it has {extent} elements")
+        raise ArgumentIndexError(
+            f"index {position} of axis {axis} is out of bounds: it has {extent} elements, {-extent} to {extent - 1}"
+        )
     return position % extent
 
 

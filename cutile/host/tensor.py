@@ -22,9 +22,9 @@ from cuda_async.device import as_device
 from cutile import language
 from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike
+from cutile.errors import ArgumentTypeError
 from cutile.host.checks import DTypeSpec
 from cutile.host.compat import OldTensorMethods
-from cutile.host.display import card, drawing
 from cutile.host.looks import piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.host.partition import MutBorrow, Partition, as_tile
 from cutile.host.pointer import DevicePointer
@@ -39,6 +39,7 @@ from cutile.host.shapes import (
 )
 from cutile.host.transfer import ToHost, duplicate
 from cutile.host.unread import NotItsValues
+from cutile.host.values import Shown
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
@@ -65,10 +66,11 @@ class Holder(Protocol):
         ...
 
 
-class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
+class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
     """An array on a device. Made by the functions of `cutile.api`; never constructed directly.
 
-    Metadata is known at once, also while the device still computes the values. Passing a tensor to a `Tensor`
+    Metadata is known at once, also while the device still computes the values. A tensor is equal (`==`) to itself
+    alone; to compare it with a number or an array is refused. Passing a tensor to a `Tensor`
     parameter of a kernel lends it to be read; `partition` makes of it what a `Mut` parameter takes.
 
     Example:
@@ -113,7 +115,7 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
     def __len__(self) -> int:
         """The first extent, as of an array: how many there are in `for row in tensor`."""
         if not self._view.shape:
-            raise TypeError(f"{self!r} has no axes, and so no length")
+            raise ArgumentTypeError(f"{self!r} has no axes, and so no length")
         return self._view.shape[0]
 
     @property
@@ -166,24 +168,6 @@ class Tensor(OldTensorMethods, NotItsValues, language.Tensor):
     def is_contiguous(self) -> bool:
         """Whether the elements follow one another in row-major order."""
         return is_contiguous(self._view.shape, self._view.strides)
-
-    def __repr__(self) -> str:
-        view = self._view
-        parts = [view.dtype.name, f"shape={view.shape}", f"device={self.device}"]
-        if not self.is_contiguous():
-            parts.insert(2, f"strides={view.strides}")
-        holder = self.holder()
-        if holder is not None:
-            parts.append(f"held by {holder.describe()}")
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-    def _repr_html_(self) -> str:
-        facts = [("dtype", self.dtype.name), ("shape", f"{self.shape}"), ("strides", f"{self.strides} elements")]
-        facts += [("bytes", f"{self.num_bytes:,}"), ("device", f"{self.device}")]
-        holder = self.holder()
-        if holder is not None:
-            facts.append(("held by", holder.describe()))
-        return card(type(self).__name__, facts, drawing(self.shape))
 
     # -- ownership ----------------------------------------------------------------------------
 

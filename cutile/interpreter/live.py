@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutile.dtypes import f64
+from cutile.errors import ArgumentTypeError
 from cutile.frontend.values import Method, Range, describe, plain
 from cutile.interpreter.eager import EagerValue
 from cutile.ir.types import TileType
@@ -91,7 +92,7 @@ class LiveTile(Tile):
 
     def _scalar(self, what: str) -> Any:
         if not self._meaning.tile.is_scalar:
-            raise TypeError(f"{what} of a tile of shape {self._meaning.tile.shape}: reduce it first")
+            raise ArgumentTypeError(f"{what} of a tile of shape {self._meaning.tile.shape}: reduce it first")
         return self._meaning.array.item()
 
     def __bool__(self) -> bool:
@@ -105,7 +106,7 @@ class LiveTile(Tile):
 
     def __index__(self) -> int:
         if self._meaning.tile.dtype.kind not in ("int", "uint"):
-            raise TypeError(f"a scalar {self._meaning.tile.dtype} is no index")
+            raise ArgumentTypeError(f"a scalar {self._meaning.tile.dtype} is no index")
         return int(self._scalar("an index"))
 
     def __format__(self, spec: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from cutile.errors import ArgumentError
+
 
 class Marker(Enum):
     """What all markers share."""
@@ -163,7 +165,7 @@ class Latency(int):
 
     def __new__(cls, turns: int) -> Latency:
         if turns < 1:
-            raise ValueError(f"a latency is a number of turns, at least 1, got {turns}")
+            raise ArgumentError(f"a latency is a number of turns, at least 1, got {turns}")
         return super().__new__(cls, turns)
 
     def __repr__(self) -> str:

@@ -10,10 +10,11 @@ from cuda_async import OwnershipError, Storage
 from cuda_async.lease import Lease
 from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import KernelCache, Plan
+from cutile.dtypes import f64
 from cutile.launch.arguments import Checked, check_argument, is_op
 from cutile.launch.grid import Grid, launch_grid
 from cutile.launch.pointers import Pointer
-from cutile.launch.scalars import plain_scalar
+from cutile.launch.scalars import EVERY_FLOAT, plain_scalar
 from cutile.launch.views import PointingView, TiledView, View
 
 ViewUse = tuple[str, Storage, bool, int, int]
@@ -105,7 +106,7 @@ def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Known 
             y, a, x = arguments
             try:
                 c0 = y.__kernel_output__()
-                c1 = a if type(a) is float else scalar(1, a)
+                c1 = a if type(a) is float and -65504.0 <= a <= 65504.0 else scalar(1, a)
                 c2 = x.__kernel_input__()
             except (AttributeError, OwnershipError):
                 return None
@@ -133,7 +134,8 @@ def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Known 
     for i, parameter in kinds:
         call = calls[parameter.kind].format(i=i)
         if parameter.kind == "scalar" and getattr(parameter.dtype, "kind", None) == "float":
-            call = f"a{i} if type(a{i}) is float else {call}"
+            inside = "" if parameter.dtype is f64 else f" and {-EVERY_FLOAT} <= a{i} <= {EVERY_FLOAT}"
+            call = f"a{i} if type(a{i}) is float{inside} else {call}"
         taken.append(f"c{i} = {call}")
     tensors = [(i, each) for i, each in kinds if each.kind != "scalar"]
     uses = [f"({each.name!r}, s{i}, {each.kind == 'mut'}, c{i}.start, c{i}.stop)" for i, each in tensors]

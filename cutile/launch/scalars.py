@@ -12,6 +12,8 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 
 Number = bool | int | float
 
+EVERY_FLOAT = float(np.finfo(np.float16).max)  # up to here no float dtype has to be asked
+
 
 def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "a number") -> Number:
     """`value` as a Python number of whatever kind; `wanted` is for the error.
@@ -50,7 +52,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
             f"ct.bitcast({name}, ct.f4e2m1fnx2)"
         )
     if type(value) is float and kind in ("float", "storage"):  # the common case
-        return value
+        return value if -EVERY_FLOAT <= value <= EVERY_FLOAT else _in_range(value, dtype, kernel, name)
     value = raw_scalar(value, kernel, name, f"a scalar of {dtype.name}")
     if isinstance(value, bool):
         if kind != "bool":
@@ -59,7 +61,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
     if kind == "bool":
         raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool, got {value!r}")
     if kind in ("float", "storage"):
-        return float(value)
+        return _in_range(float(value), dtype, kernel, name)
     if isinstance(value, float):
         if not math.isfinite(value) or not value.is_integer():
             raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {value!r}")
@@ -67,4 +69,17 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
     info = np.iinfo(dtype.numpy)
     if not info.min <= value <= info.max:
         raise ArgumentError(f"{kernel}: argument {name!r} must fit {dtype} ({info.min} to {info.max}), got {value}")
+    return value
+
+
+def _in_range(value: float, dtype: DTypeLike, kernel: str, name: str) -> float:
+    """`value`, unless it is finite and the dtype makes an infinity of it. Raises ArgumentError."""
+    if dtype.kind == "float" and math.isfinite(value):
+        with np.errstate(over="ignore"):
+            held = float(np.asarray(value).astype(dtype.numpy))
+        if math.isinf(held):
+            raise ArgumentError(
+                f"{kernel}: argument {name!r} must fit {dtype}, got {value!r}, which would become {held}: pass "
+                f"float('{held}') if that is meant, or declare the scalar as f64"
+            )
     return value

@@ -9,6 +9,8 @@ import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from cutile.errors import ArgumentError, ArgumentTypeError
+
 if TYPE_CHECKING:
     from cutile.tune.trial import Trial
 
@@ -44,7 +46,9 @@ class Config(Mapping[str, Value]):
         given = {**dict(values), **named}
         for name in given:
             if not _is_name(name):
-                raise ValueError(f"Config: a parameter cannot be called {name!r}; take an identifier that is not taken")
+                raise ArgumentError(
+                    f"Config: a parameter cannot be called {name!r}; take an identifier that is not taken"
+                )
         self._values = {name: _value(name, given[name]) for name in sorted(given)}
         self.id = ",".join(f"{name}={value!r}" for name, value in self._values.items())
 
@@ -89,7 +93,7 @@ def _value(name: str, value: Any) -> Value:
     plain = getattr(value, "item", None)  # a NumPy scalar
     if plain is not None and type(plain()) in (int, float, str, bool):
         return plain()
-    raise TypeError(
+    raise ArgumentTypeError(
         f"Config: {name}: expected an int, float, str, bool, None or a tuple of such, which a log can hold, got "
         f"{type(value).__name__}; give what stands for it, and look it up in the function"
     )
@@ -97,7 +101,7 @@ def _value(name: str, value: Any) -> Value:
 
 def _values(name: str, given: Any) -> list[Any]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(f"GridSearch: {name}: expected the values to try, such as [{given!r}], got {given!r}")
+        raise ArgumentTypeError(f"GridSearch: {name}: expected the values to try, such as [{given!r}], got {given!r}")
     return list(cast("Iterable[Any]", given))
 
 
@@ -151,14 +155,14 @@ class GridSearch:
 
     def __init__(self, configs: Iterable[Mapping[str, Any]] | None = None, /, **axes: Iterable[Any]) -> None:
         if configs is not None and axes:
-            raise ValueError("GridSearch: give a list of configurations, or values by name, not both")
+            raise ArgumentError("GridSearch: give a list of configurations, or values by name, not both")
         if configs is None:
             values = [_values(name, each) for name, each in axes.items()]
             configs = [dict(zip(axes, each, strict=True)) for each in itertools.product(*values)] if axes else []
         made = [each if isinstance(each, Config) else Config(each) for each in configs]
         self._configs = list(dict.fromkeys(made))
         if not self._configs:
-            raise ValueError("GridSearch: there is no configuration to try")
+            raise ArgumentError("GridSearch: there is no configuration to try")
         self._done: set[Config] = set()
 
     @property

@@ -48,7 +48,11 @@ assert "map(value)" in formats["text/plain"], formats
 
 # An error in a cell leaves the next cells alone.
 failed = shell.run_cell("await value(1).map(lambda n: n // 0)", store_history=False)
-assert isinstance(failed.error_in_exec, ZeroDivisionError)
+error = failed.error_in_exec
+assert isinstance(error, ZeroDivisionError)
+shown = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+lines = "\\n".join(shown).splitlines()
+assert len(lines) <= 15, lines
 assert cell("await value(7)") == 7
 
 # An operation that a cell only showed holds what was lent to it, and IPython holds the operation.
@@ -56,8 +60,32 @@ shell.run_cell("Affine(x, 3, 1)", store_history=True)
 refused = shell.run_cell("Affine(x, 3, 1)", store_history=False).error_in_exec
 assert "Run it or wait for it (sync(), await), discard() it" in str(refused)
 assert "Out[...] has it, if it has no name" in str(refused)
+assert "the operation made at Cell In[" in str(refused), refused
+shown = refused._render_traceback_()
+assert len(shown) <= 15, shown
+assert shown[0].startswith("Cell In[") and shown[0].endswith(", line 1"), shown
 cell("Out[max(Out)].discard()")
 cell("await Affine(x, 1, 0)")
+
+# A kernel of a cell, an error in it, an error under await: by the cell's number, in few lines.
+cell('''
+import cutile as ct
+@ct.entry
+def add(y: ct.Mut, x: ct.Tensor):
+    "y += x"
+    y.store(y.load() + ct.load_tile_lik(x, y))
+a, b = await zip(ct.api.ones((4,)), ct.api.ones((4,)))
+''')
+failed = shell.run_cell("await add(a.mut.partition((2,)), b)", store_history=False).error_in_exec
+lines = failed._render_traceback_()
+assert len(lines) <= 15, lines
+assert any("Cell In[" in line and "line 5, in add" in line for line in lines), lines
+assert "cutile/" not in "".join(lines), lines
+formats, _ = shell.display_formatter.format(shell.user_ns["a"])
+assert "[1., 1., 1., 1.]" in formats["text/plain"] and "[1., 1., 1., 1.]" in formats["text/html"], formats
+formats, _ = shell.display_formatter.format(shell.user_ns["add"])
+assert formats["text/plain"].startswith("add(y: ct.Mut, x: ct.Tensor)"), formats
+assert "y += x" in formats["text/html"], formats
 print("all cells ran")
 """
 

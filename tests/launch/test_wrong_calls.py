@@ -188,7 +188,7 @@ def test_what_a_launch_has_its_kernel_has_not() -> None:
             getattr(untyped, name)
     with pytest.raises(AttributeError, match=r"^kernel 'scale' has no attribute 'warmup'$"):
         _ = untyped.warmup
-    assert not hasattr(untyped, "_repr_html_")
+    assert not hasattr(untyped, "_repr_latex_")
 
 
 def test_a_backend_of_another_device() -> None:

@@ -1,0 +1,40 @@
+"""Errors of the project as IPython shows them: the user's own lines and the message, at most 15 lines in all.
+
+IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks are whole; in a notebook
+`traceback.print_exception(error)` shows the whole one.
+"""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+
+from cuda_async.site import format_site, is_internal
+
+__all__ = ("MOST_LINES", "brief")
+
+MOST_LINES = 15
+_FRAMES = 3
+
+
+def brief(error: BaseException) -> list[str]:
+    """The lines to show."""
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_hidden(frame)]
+    lines: list[str] = []
+    for frame, line in frames[-_FRAMES:]:
+        file = frame.f_code.co_filename
+        text = linecache.getline(file, line, frame.f_globals).strip()
+        lines += [format_site((file, line)), *([f"    {text}"] if text else [])]
+    message = f"{type(error).__name__}: {error}".splitlines()
+    message += [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
+    left = MOST_LINES - len(lines)
+    if len(message) > left:
+        more = len(message) - left + 1
+        message = [*message[: left - 1], f"... and {more} lines more: print(error) has them"]
+    return [*lines, *message]
+
+
+def _is_hidden(frame: object) -> bool:
+    """Whether a frame is none of the user's: ours, the notebook's or the event loop's."""
+    name = str(getattr(frame, "f_globals", {}).get("__name__", ""))
+    return is_internal(frame) or name.partition(".")[0] in ("IPython", "ipykernel", "asyncio", "contextlib")  # type: ignore[arg-type]
