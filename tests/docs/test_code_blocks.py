@@ -92,6 +92,17 @@ def test_a_block_keeps_its_line_numbers(tmp_path: Path) -> None:
     assert run(page)["y"] == 2
 
 
+def test_no_fence_is_overlooked() -> None:
+    """A misspelt `needs=` would be a block that never runs."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in FILES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*```\s*python", line) and not re.fullmatch(r"```python( needs=[\w.,]+)?", line)
+    ]
+    assert wrong == []
+
+
 def test_a_block_runs_only_where_what_it_needs_is(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
