@@ -37,7 +37,7 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
     except importlib.metadata.PackageNotFoundError:
         return f"pip install {_quoted(f'{_DISTRIBUTION}{extras}')}"
     uv = (found.read_text("INSTALLER") or "").strip() == "uv"
-    is_this = Path(os.fspath(found.locate_file(""))).resolve() == root.resolve()
+    is_this = Path(str(found.locate_file(""))).resolve() == root.resolve()
     source = _source(found.read_text("direct_url.json"), extras) if is_this else f"{_DISTRIBUTION}{extras}"
     return f"{'uv pip' if uv else 'pip'} install {_quoted(source)}"
 

@@ -14,13 +14,12 @@ from cutile.backend.cuda.intrinsics.llvm import I32, ir, threads_at_barriers
 from cutile.backend.cuda.intrinsics.tensor_map import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
-from cutile.backend.cuda.toolchain import compile_ir, import_numba_arrays, link, read_log
+from cutile.backend.cuda.toolchain import compile_ir, link, read_log
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.errors import CompilationError
 
 _compiler: Any = importlib.import_module("numba.cuda.compiler")
 _nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
-import_numba_arrays()
 
 _NUMBA: Final = new_lock()
 """Numba's typing and LLVM's text are made by one thread at a time; NVVM and the linker run beside each other."""

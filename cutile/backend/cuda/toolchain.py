@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,19 +29,23 @@ LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xpt
 """Without its own cache, from which the linker serves machine code and says nothing of spills: ours keeps both."""
 
 
-def import_numba_arrays() -> None:
-    """Import the part of numba-cuda that a first compilation would, also beside a NumPy that it does not know.
+def import_numba_cuda() -> None:
+    """Import numba-cuda, with what a first compilation would, also beside a NumPy that it does not know.
 
     numba-cuda 0.30.4 registers `np.row_stack`, which NumPy 2.5 has no more, for kernels that call it; ours call nothing
     of NumPy's. So the name is there while that file is imported, as the function that it was another name of, and gone
-    again before anybody else can come to rely on it.
+    again before anybody else can come to rely on it. It also makes a `timedelta64` without a unit, which is deprecated
+    in 2.5: a warning that no user can heed, and an error where warnings are errors.
     """
     numpy: Any = np
     lacking = "row_stack" not in vars(numpy)  # to ask `hasattr` is to be warned of the name, before 2.5
     if lacking:
         numpy.row_stack = np.vstack
     try:
-        importlib.import_module("numba.cuda.np.arrayobj")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The 'generic' unit for NumPy timedelta", DeprecationWarning)
+            importlib.import_module("numba.cuda")
+            importlib.import_module("numba.cuda.np.arrayobj")
     finally:
         if lacking:
             with suppress(AttributeError):  # another thread was faster

@@ -13,7 +13,10 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.llvm import const, ir, register_type
+from cutile.backend.cuda.toolchain import import_numba_cuda
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike
+
+import_numba_cuda()  # before anything else imports a part of it
 
 types: Any = importlib.import_module("numba.cuda").types
 _extending: Any = importlib.import_module("numba.cuda.extending")
