@@ -37,9 +37,11 @@ def page() -> str:
 
 
 def _entry(entry: HostEntry) -> str:
-    lines = [f"### `{entry.name}{entry.signature}`\n"]
-    if entry.module != "cutile":
-        lines.append(f"From `{entry.module}`.\n")
+    lines = [f"### `{entry.name}`\n"]
+    whence = f"From `{entry.module}`." if entry.module != "cutile" and "." not in entry.name else ""
+    called = f"`{entry.last}{entry.signature}`" if entry.signature else ""
+    if called or whence:
+        lines.append("  \n".join(filter(None, (called, whence))) + "\n")
     for heading, text in sections(entry.documentation):
         if heading in ("Example", "Examples"):
             lines.append(f"```pycon\n{text}\n```\n")
