@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from cutile.compile.declared import DEFAULT_DECLARED, Declared
 from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
 from cutile.compile.specialize import Specialization
+from cutile.compile.spills import otherwise, warn_of_spills
 from cutile.compile.store import DiskStore
 from cutile.errors import ArgumentError, KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
@@ -150,15 +151,36 @@ def compile_kernel(request: Request) -> Compiled:
             source = made_by.emit(lowered, request.target, request.options)
             clock.lap("emit")
             executable = _build(made_by, source, request.target)
+            executable = _with_more_warps(request, made_by, function, executable, settings.verify)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
                 clock.lap("cache")
     dump.text("source", executable.source)
     dump.text("log", executable.log)
+    warn_of_spills(request.source, executable.facts, request.options, request.target.arch)
     loaded = made_by.load(executable)
     clock.lap("load")
     return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts)
+
+
+def _with_more_warps(
+    request: Request, made_by: Backend, function: Function, executable: Executable, check: bool
+) -> Executable:
+    """The kernel with more warps than were chosen, if it spills and that does not; else as it is."""
+    warps = otherwise(executable.facts, request.options)
+    if warps is None:
+        return executable
+    request = replace(request, options=replace(request.options, num_worker_warps=warps))
+    try:
+        lowered = lower(request, function, check)
+    except KernelTypeError:  # so many warps need more shared memory
+        return executable
+    again = _build(made_by, made_by.emit(lowered, request.target, request.options), request.target)
+    if again.facts.get("spills", 0) >= executable.facts["spills"]:
+        return executable
+    given_up = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
+    return replace(again, log=f"{given_up}\n{again.log}")
 
 
 def _build(made_by: Backend, source: Source, target: Target) -> Executable:

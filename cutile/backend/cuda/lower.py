@@ -22,7 +22,14 @@ from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.failures import subjects
 from cutile.backend.cuda.layout import Layout, blocked
 from cutile.backend.cuda.ops import Barrier, FailUnless, StagedMma, Store
-from cutile.backend.cuda.placement import broadcast_source, choose_warps, is_tile, same_but_ones, vector_width
+from cutile.backend.cuda.placement import (
+    MOST_WARPS,
+    broadcast_source,
+    choose_warps,
+    is_tile,
+    same_but_ones,
+    vector_width,
+)
 from cutile.backend.cuda.shallow import Key, can_halve, halved, key_of, operand_words
 from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, step_of
 from cutile.backend.cuda.target import Architecture, architecture
@@ -43,6 +50,9 @@ from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
 from cutile.passes.unscale import unscale
 
+CROWDED = 176
+"""Registers of a thread for sums and operands beyond which products get more warps: where there were more, compilers
+were seen to spill (16 x 128 x 64 of bf16 by one warp: 208)."""
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
 compute capability: of the 128 that each thread then has, what compilers leave without spilling. 80 elsewhere."""
@@ -61,6 +71,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
     room = shared_room(arch, options.occupancy or 1)
     first, made = _within(room, function, warps, arch)
+    while options.num_worker_warps is None and warps < MOST_WARPS and _filled(made) > CROWDED:
+        warps *= 2
+        first, made = _within(room, function, warps, arch)
     while deep := _too_deep(made, arch, options.occupancy or 1):
         function = halved(function, deep)
         first, made = _within(room, function, warps, arch)
@@ -74,6 +87,15 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         hoped = 0  # what is beside the rings takes the room for another block
     made.facts["min_blocks"] = options.occupancy or hoped or _occupancy(made, arch)
     return made
+
+
+def _filled(function: Function) -> int:
+    """Registers of a thread that the sums of all products fill together with the operands of the largest."""
+    layouts = layouts_of(function)
+    definitions = {value: op for op in function.walk() for value in op.results}
+    products = [op for op in function.walk() if isinstance(op, Mma)]
+    operands = max((operand_words(op, layouts, definitions) for op in products), default=0)
+    return operands + sum(layouts[op.attributes["layout"]].registers for op in products)
 
 
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:

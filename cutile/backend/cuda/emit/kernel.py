@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
+from typing import Any
 
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
 from cutile.backend.cuda.draft import layouts_of
@@ -13,8 +14,10 @@ from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.ops import StagedMma
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.placement import MOST_WARPS
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16, f64
@@ -25,6 +28,7 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.compare import Select
 from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
@@ -44,7 +48,11 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
     made = Kernel(function, target).source()
     hoped = made.facts["min_blocks"] > 1 and options.occupancy is None
-    return replace(made, facts={**made.facts, "may_have_fewer_blocks": True}) if hoped else made
+    more: dict[str, Any] = {"may_have_fewer_blocks": True} if hoped else {}
+    few = made.facts["warps"] < MOST_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
+    if few and options.num_worker_warps is None:  # what to try if it spills
+        more["more_warps"] = MOST_WARPS
+    return replace(made, facts={**made.facts, **more}) if more else made
 
 
 def _import(module: str, names: Iterable[str]) -> list[str]:

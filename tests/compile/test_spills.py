@@ -1,0 +1,91 @@
+"""Kernels that spill: more warps where the compiler chose too few, and a warning where nothing helps."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutile import CompileOptions, api, bf16
+from cutile.backend.cuda import lower
+from cutile.backend.interface import Target
+from cutile.compile.driver import Request, compile_kernel
+from cutile.compile.spills import SpillWarning, otherwise, warn_of_spills
+from cutile.dtypes import i32
+from tests.backend.cuda.programs import compiled, written
+from tests.support.kernels import kernel
+from tests.support.programs import mut, scalar, tensor
+
+TEXT = """
+def few(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, ct.f32)
+    for k in range(n):
+        a, b = ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j))
+        acc = ct.mma(a * 2, b, acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
+
+
+def request_of(**options: Any) -> Request:
+    """A product of 16 rows whose left operand passes through registers."""
+    z, x, y = api.meta((64, 256), bf16), api.meta((64, 256), bf16), api.meta((256, 256), bf16)
+    op = kernel(TEXT)(z.mut.partition((16, 128)), x, y, 4).compile_options(CompileOptions(**options))
+    try:
+        found = op.request(x.device)
+        assert found is not None
+        return replace(found, target=Target("cuda", "sm_80"))
+    finally:
+        op.discard()
+
+
+def test_products_of_few_rows_get_enough_warps() -> None:
+    """One warp would have 208 registers of sums and operands, and spill a thousand bytes."""
+    x = tensor(2, bf16)
+    made = compiled(written(TEXT, {"z": mut(16, 128, dtype=bf16), "x": x, "y": x, "n": scalar(i32)}), "sm_80")
+    assert made.facts["spills"] == 0
+    assert made.facts["warps"] > 1
+
+
+@pytest.mark.slow
+def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of()
+    monkeypatch.setattr(lower, "CROWDED", 10_000)  # so that one warp is chosen
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = compile_kernel(request)
+    assert (made.executable.facts["warps"], made.executable.facts["spills"]) == (8, 0)
+    assert "with 1 warps " in made.executable.log
+    assert compile_kernel(request).from_disk
+
+
+@pytest.mark.slow
+def test_what_the_user_chose_stays_and_says_once_that_it_spills() -> None:
+    request = request_of(num_worker_warps=1)
+    with pytest.warns(SpillWarning) as said:
+        made, _ = compile_kernel(request), compile_kernel(request)
+    assert made.executable.facts["warps"] == 1
+    (only,) = said
+    text = str(only.message)
+    assert "kernel 'few': its tiles do not fit into the 255 registers of each of 32 threads on sm_80" in text
+    assert f"{made.executable.facts['spills']} bytes" in text
+    assert "Use smaller tiles; or more than num_worker_warps=1, or none given." in text
+    assert "few" in request.source.name
+    assert only.filename == request.source.file
+
+
+def test_nothing_is_said_or_tried_where_nothing_spills() -> None:
+    request = request_of()
+    assert otherwise({"spills": 0, "more_warps": 8}, request.options) is None
+    assert otherwise({"spills": 9, "more_warps": 8}, request.options) == 8
+    assert otherwise({"spills": 9}, request.options) is None
+    assert otherwise({"spills": 9, "more_warps": 8}, CompileOptions(num_worker_warps=2)) is None
+    warn_of_spills(request.source, {"spills": 0}, request.options, "sm_80")
