@@ -11,6 +11,7 @@ import linecache
 from collections.abc import Sequence
 from typing import Any
 
+import numba.core.analysis as _analysis
 import numba.core.codegen as _codegen
 import numba.core.compiler as _compiler
 import numba.core.compiler_lock as _compiler_lock
@@ -22,10 +23,12 @@ import numba.core.types as _types
 import numba.core.untyped_passes as _untyped
 
 from cutile.backend.cpu import intrinsics
+from cutile.backend.cpu.liveness import live_map
 from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
 
+analysis: Any = _analysis
 codegen: Any = _codegen
 compiler: Any = _compiler
 machinery: Any = _machinery
@@ -145,6 +148,7 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     typing_context.refresh()
     target_context.refresh()
     library = _Library(target_context.codegen(), source.entry)
+    slow, analysis.compute_live_map = analysis.compute_live_map, live_map  # under Numba's lock, so for nobody else
     try:
         result = compiler.compile_extra(
             typing_context,
@@ -159,6 +163,8 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
         )
     except NumbaError as error:
         raise CompilationError(f"Numba refused the generated code of {source.entry}:\n{error}") from error
+    finally:
+        analysis.compute_live_map = slow
     module = library._final_module
     for dependency in library._linking_libraries:
         module.link_in(dependency._get_module_for_linking(), preserve=True)
