@@ -11,6 +11,7 @@ A leaf, so that constants, launch arguments and host arrays are converted as ker
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -164,6 +165,26 @@ def element(value: Any, dtype: DTypeLike) -> Array:
         return np.asarray(value).astype(dtype.numpy)
     with np.errstate(all="ignore"):
         return round_to(np.asarray(value, np.float64), dtype)
+
+
+def fits(value: float, dtype: DTypeLike) -> bool:
+    """Whether a number stays finite as a float of this dtype; so does what is not finite to begin with."""
+    if dtype.kind != "float":
+        return True
+    try:
+        exact = float(value)
+    except OverflowError:  # of an integer of more than 1024 bits
+        return False
+    if not math.isfinite(exact) or abs(exact) <= dtype.max:
+        return True
+    with np.errstate(over="ignore"):  # it may still be rounded to the largest number
+        return bool(np.isfinite(np.float64(exact).astype(dtype.numpy)))
+
+
+def short(value: float) -> str:
+    """A number as text, without the hundreds of digits that an integer may have."""
+    text = repr(value)
+    return text if len(text) <= 24 else f"{text[:8]}... ({len(text)} digits)"
 
 
 def bits_of(value: Any, dtype: DTypeLike) -> int:

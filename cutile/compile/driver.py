@@ -24,6 +24,7 @@ from cutile.compile.store import DiskStore
 from cutile.errors import ArgumentError, KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
+from cutile.frontend.stores import may_store
 from cutile.installation import advice, smells_of_installation
 from cutile.ir.core import Function
 from cutile.ir.effects import Effect
@@ -104,7 +105,8 @@ def front(request: Request) -> Program:
     except KernelError as error:  # it shows the place in the kernel; where in the compiler it was raised hides that
         raise error.with_traceback(None) from error.__cause__
     request.declared.rules.note(program.function, specialization.generics, force=config.load().force_checks)
-    if not any(op.effect >= Effect.WRITE for op in program.function.body.operations):
+    written = any(op.effect >= Effect.WRITE for op in program.function.body.operations)
+    if not written and not may_store(request.function, request.source):
         raise KernelTypeError(
             f"kernel {request.source.name!r} stores nothing, so it has no effect",
             request.source.locate(request.source.tree),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cutile.frontend.debug import require
+from cutile.frontend.debug import constant_text, require
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import truth
 from cutile.frontend.values import is_tile
@@ -23,9 +23,8 @@ def assert_statement(frame: Frame, node: ast.Assert) -> None:
 
 def failed(frame: Frame, node: ast.AST, message: Any) -> None:
     """Refuse the kernel: what it asserts is false."""
-    said = f": {message}" if message is not None else ""
     frame.type_error(
-        f"the assertion is false{said}",
+        f"the assertion is false{constant_text(message)}",
         node,
         "It is decided when the kernel is compiled, by its generics and the types of its arguments.",
     )

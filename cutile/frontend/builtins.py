@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cutile.frontend.arithmetic import max_tile, min_tile
+from cutile.frontend.comprehensions import MAX_ITEMS
 from cutile.frontend.expect import constant_int
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import BUILTINS, Handler, operation
@@ -21,7 +22,13 @@ def static_range(frame: Frame, start: Any, stop: Any = None, step: Any = 1) -> A
     bounds = [constant_int(frame, each, "static_range: a bound") for each in (first, last, step)]
     if bounds[2] == 0:
         frame.type_error("static_range: the step is 0", remedy="It would never end: use a step above or below 0.")
-    return tuple(range(*bounds))
+    items = range(*bounds)
+    if len(items) > MAX_ITEMS:
+        frame.type_error(
+            f"static_range: {len(items)} turns, each of which is compiled",
+            remedy=f"At most {MAX_ITEMS}: use range(...).",
+        )
+    return tuple(items)
 
 
 def _range(frame: Frame, *bounds: Any, **named: Any) -> Any:
@@ -52,7 +59,7 @@ def _max(frame: Frame, *values: Any) -> Any:
 def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: Callable[..., Any]) -> Any:
     items = items_of(values[0]) if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
-        frame.type_error(f"{python.__name__} of nothing")
+        frame.type_error(f"{python.__name__} of nothing", remedy="Give it values, or a tuple that has some.")
     if len(values) == 1 and not isinstance(values[0], tuple):
         frame.type_error(
             f"{python.__name__} of one value, {describe(values[0])}",

@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 from cutile.dtypes import is_dtype
+from cutile.errors import KernelError
 from cutile.frontend import (
     arithmetic,
     atomics,
@@ -111,7 +112,14 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
         signature.bind(*args, **kwargs)
     except TypeError as error:
         frame.type_error(f"{name}: {_first(signature, error, kwargs)}", remedy=_remedy(signature, name, args, kwargs))
-    return handler(frame, *args, **kwargs)
+    if handler not in (*BUILTINS.values(), *FOLDED.values()):
+        return handler(frame, *args, **kwargs)
+    try:
+        return handler(frame, *args, **kwargs)
+    except KernelError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:  # Python's own function, of constants
+        frame.type_error(f"{name}(): {error}", remedy="It is computed now, by Python, which refuses these arguments.")
 
 
 def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:

@@ -30,6 +30,9 @@ class Text:
     values: tuple[Value, ...]
     specs: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return repr("...".join(self.pieces))
+
     def __add__(self, other: Text) -> Text:
         joined = self.pieces[-1] + other.pieces[0]
         return Text(
@@ -65,7 +68,7 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
         try:
             return _constant(format(value, spec))  # pyright: ignore[reportUnknownArgumentType]
         except (TypeError, ValueError) as error:
-            frame.type_error(f"print: {error}")
+            frame.type_error(f"print: {error}", remedy="Formats are Python's, such as {x:5d} or {x:.3f}.")
     frame.type_error(
         f"print: cannot print {describe(value)}", remedy="Print tiles, scalars and constants: load a tile first."
     )
@@ -159,8 +162,20 @@ def print_tko(frame: Frame, format: Any, *values: Any, token: Any = None) -> Any
     return TOKEN
 
 
+def constant_text(message: Any) -> str:
+    """What a message says when the kernel is compiled: values that are known only when it runs are left out."""
+    if not isinstance(message, Text):
+        return "" if message is None or message == "" else f": {message}"
+    return f": {'...'.join(message.pieces)}"
+
+
 def require(frame: Frame, condition: Value, message: Any, what: str) -> None:
     """Have the launch fail with `message` unless every element of `condition` holds."""
+    if isinstance(message, Text):
+        frame.type_error(
+            f"{what}: the message has values that are known only when the kernel runs",
+            remedy="Print them before, print(f'...'), and say here what is wrong in constant words.",
+        )
     if not isinstance(message, str):
         frame.type_error(
             f"{what}: the message must be a constant string, got {describe(message)}",
@@ -196,6 +211,6 @@ def cuda_tile_assert(frame: Frame, condition: Any, message: Any = "") -> None:
         )
     elif not condition:
         frame.type_error(
-            f"{what}: the condition is false" + (f": {message}" if message else ""),
+            f"{what}: the condition is false{constant_text(message)}",
             remedy="It is decided when the kernel is compiled, by its generics and the types of its arguments.",
         )

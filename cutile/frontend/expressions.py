@@ -173,6 +173,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     if items is not None:
         if isinstance(node.slice, ast.Slice):
             bounds = [None if each is None else evaluate(frame, each) for each in _bounds(node.slice)]
+            if bounds[2] == 0:
+                frame.type_error("the step of this slice is 0", node.slice, "Use a step above or below 0.")
             if all(each is None or isinstance(each, int) for each in bounds):
                 return items[slice(*bounds)]
             frame.type_error(

@@ -84,6 +84,8 @@ class _RangeLoop:
             if not is_tile(each) and (not isinstance(each, int) or isinstance(each, bool)):
                 remedy = "Round and convert it: int(x) for numbers, ct.convert_tile(x, ct.i32) for scalars."
                 frame.type_error(f"range: the bounds must be integers, got {describe(each)}", node.iter, remedy)
+        if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in given):
+            frame.type_error("range: a bound does not fit i64", node.iter, "No loop of so many turns would end.")
         self.turns = len(range(*given)) if constant else None
         self.bounds = given
         self.start, self.stop, self.step = unify(frame, given, "range", i32 if constant else None)

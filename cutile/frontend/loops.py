@@ -20,6 +20,7 @@ from cutile.frontend import operators
 from cutile.frontend.branches import guarded, same_constant
 from cutile.frontend.flow import Exit, Flow
 from cutile.frontend.frame import RETURNED, Frame, LoopState
+from cutile.frontend.liveness import is_only_overwritten
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.scan import assigned, leaves_loop
 from cutile.frontend.structure import leaves, refill, same_structure
@@ -51,6 +52,10 @@ class _Leaf:
     plain: bool = False
 
 
+class _Dropped(Exception):
+    """A variable is not carried after all: every turn overwrites it, with something of another type."""
+
+
 class Loop:
     """One loop being compiled: what it carries, and finding the types of that.
 
@@ -73,6 +78,7 @@ class Loop:
         self.templates: dict[str, Any] = {}
         self.leaves: list[_Leaf] = []
         self.constants: dict[str, list[Any]] = {}
+        self.dropped: set[str] = set()
         self._guessed = False
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
         for name in self.assigned:
@@ -160,6 +166,20 @@ class Loop:
 
     def finish(self) -> list[Value] | None:
         """The values at the end of a turn; None if a type was guessed wrongly (it is right now)."""
+        try:
+            return self._finish()
+        except _Dropped:
+            return None
+
+    def _drop(self, name: str) -> None:
+        """Carry a variable no longer if no turn needs its value from before, whatever type it had."""
+        if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
+            self.dropped.add(name)
+            del self.templates[name]
+            self.leaves = [leaf for leaf in self.leaves if leaf.name != name]
+            raise _Dropped
+
+    def _finish(self) -> list[Value] | None:
         taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.left.taken]
         if taken != self.exits:  # some are in dead branches
             self.exits = taken
@@ -225,6 +245,7 @@ class Loop:
         return made
 
     def _changed(self, name: str, how: str, places: tuple[Any, ...] = ()) -> None:
+        self._drop(name)
         node = self.frame.places.get(name, self.assigned.get(name, self.node))
         if not places and (before := self.places.get(name)) is not None:
             places = (("before the loop it is assigned here", self.frame.locate(before)),)
@@ -236,6 +257,7 @@ class Loop:
         )
 
     def _fixed(self, name: str, old: Any, new: Any) -> None:
+        self._drop(name)
         raise KernelTypeError(
             f"{name!r} is known when the kernel is compiled and cannot change in a loop: "
             f"it is {describe(old)} before, {describe(new)} at the end of the body",
@@ -358,6 +380,12 @@ class Loop:
         if self.state.at_break is not None:
             defined = defined and name in self.state.at_break
         known = name in self.before and not isinstance(before, Undefined | Faulty)
+        if name in self.dropped and not self.always:
+            places = [("in the loop it is assigned here", self.frame.locate(self.assigned[name]))]
+            if (first := self.places.get(name)) is not None:
+                places.insert(0, ("before the loop it is assigned here", self.frame.locate(first)))
+            how = f"it is {describe(before)} before the loop in line {self._line}, {describe(end)} after a turn"
+            return Undefined(how, conflict=True, places=tuple(places))
         if defined and (self.always or known):
             return Undefined("the loop does not pass it on", late=self.node)
         place = self.frame.locate(self.assigned[name])

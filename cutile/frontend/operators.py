@@ -14,11 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
-from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, plain
+from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of, plain
 from cutile.frontend.weak import adapted, dtype_of_weak, is_weak, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
@@ -172,6 +173,12 @@ def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape:
                 f"the number {value} does not fit {wanted} ({info.min} to {info.max})",
                 remedy="Convert the tile to a wider dtype first: ct.convert_tile(tile, ct.i64).",
             )
+    if not fits(value, wanted):
+        frame.type_error(
+            f"the number {short(value)} does not fit {wanted}, whose largest is {wanted.max:.8g}",
+            remedy=f"Write ct.{wanted.__name__}.max or float('inf') if that is meant, or convert the tile to a wider "
+            "dtype first: ct.convert_tile(tile, ct.f64).",
+        )
     if kind in ("float", "storage"):
         value = float(value)
     return frame.emit(Constant(value=value, dtype=wanted, shape=shape))
@@ -382,11 +389,28 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):
         return kind is ast.IsNot  # a tile is not None
+    if kind in (ast.In, ast.NotIn) and isinstance(right, tuple) and is_tile(left) and left.tile.is_scalar:
+        return _among(frame, kind, left, items_of(right))
     if kind not in TILE_COMPARE:
-        frame.type_error(f"`{SPELLING[kind]}` of a tile", remedy="Compare the elements with == or !=.")
+        scalar = all(not is_tile(each) or each.tile.is_scalar for each in cast("list[Any]", [left, right]))
+        what = "a scalar" if scalar else "a tile"
+        frame.type_error(f"`{SPELLING[kind]}` of {what}", remedy="Compare the elements with == or !=.")
     require_computed(frame, SPELLING[kind], left, right)
     x, y = unify(frame, [left, right], SPELLING[kind])
     return frame.emit(TILE_COMPARE[kind](x=x, y=y))
+
+
+def _among(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
+    """`value in items`, for a scalar: whether it equals one of them."""
+    found: Any = False
+    for each in items:
+        if not is_tile(each) and not is_number(each):
+            continue  # which no number equals
+        equal = comparison(frame, ast.Eq, value, each)
+        found = equal if found is False else frame.emit(arith.Or(x=found, y=equal))
+    if kind is ast.In:
+        return found
+    return True if found is False else frame.emit(arith.Not(x=found))
 
 
 def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:

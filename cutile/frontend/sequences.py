@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from cutile.frontend.comprehensions import static_items
+from cutile.frontend.debug import constant_text
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, is_number, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, operation
@@ -140,8 +141,7 @@ def static_assert(frame: Frame, condition: Any, message: Any = None) -> None:
             remedy="Assert constants, generics, dtypes and shapes; check values on the host.",
         )
     if not decided:
-        said = f": {message}" if message is not None else ""
         frame.type_error(
-            f"the assertion is false{said}",
+            f"the assertion is false{constant_text(message)}",
             remedy="It is decided when the kernel is compiled, by its generics and the types of its arguments.",
         )

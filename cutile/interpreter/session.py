@@ -132,6 +132,8 @@ class Session:
             with self._here() as frame:
                 frame.type_error(f"a loop over {describe(meaning)}")
         bounds = [int(each.array) if isinstance(each, EagerValue) else int(each) for each in _bounds(meaning)]
+        if bounds[2] == 0:
+            return  # as compiled: whether the step is 0 is not known before
         dtype = next((each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)), i32)
         for position in range(*bounds):
             with self._here() as frame:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError
 
@@ -59,9 +60,11 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
             raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a scalar of {dtype}, got {value!r}")
         return value
     if kind == "bool":
-        raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool, got {value!r}")
+        if value in (0, 1):
+            return bool(value)
+        raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool (or 0 or 1), got {short(value)}")
     if kind in ("float", "storage"):
-        return _in_range(float(value), dtype, kernel, name)
+        return _in_range(value, dtype, kernel, name)
     if isinstance(value, float):
         if not math.isfinite(value) or not value.is_integer():
             raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {value!r}")
@@ -73,13 +76,11 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
 
 
 def _in_range(value: float, dtype: DTypeLike, kernel: str, name: str) -> float:
-    """`value`, unless it is finite and the dtype makes an infinity of it. Raises ArgumentError."""
-    if dtype.kind == "float" and math.isfinite(value):
-        with np.errstate(over="ignore"):
-            held = float(np.asarray(value).astype(dtype.numpy))
-        if math.isinf(held):
-            raise ArgumentError(
-                f"{kernel}: argument {name!r} must fit {dtype}, got {value!r}, which would become {held}: pass "
-                f"float('{held}') if that is meant, or declare the scalar as f64"
-            )
-    return value
+    """`value` as a float, unless it is finite and the dtype makes an infinity of it. Raises ArgumentError."""
+    if not fits(value, dtype):
+        held = "inf" if value > 0 else "-inf"
+        raise ArgumentError(
+            f"{kernel}: argument {name!r} must fit {dtype}, got {short(value)}, which would become {held}: pass "
+            f"float('{held}') if that is meant, or declare the scalar as f64"
+        )
+    return float(value)

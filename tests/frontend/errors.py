@@ -179,7 +179,8 @@ BODIES: dict[str, str] = {
     "unpack_too_many": "t, u = (1, 2, 3)",
     "call_of_a_number": "t = BK(1)",
     # variables
-    "loop_carries_a_dtype": "E = f32\nfor i in range(n):\n    E = ct.f16\ny.store(y.load())",
+    "loop_carries_a_dtype": "E = f32\nfor i in range(n):\n    t = ct.convert_tile(y.load(), E)\n    E = ct.f16\n"
+    "y.store(y.load())",
     "loop_changes_a_tuple": "p = (y.load(), 0)\nfor i in range(n):\n    p = (p[0], 0, i)\ny.store(p[0])",
     "first_turn_uses_it": "while True:\n    if n > 3:\n        y.store(t)\n        break\n    t = y.load()\ny.store(t)",
     "returns_differ": "y.store(either(y.load(), n))",

@@ -154,7 +154,7 @@ def test_a_failed_assertion_says_where(backend: str) -> None:
         ("ct.cuda_tile_print('{} {}', n)", "more places than the 1 values"),
         ("ct.cuda_tile_print('{}', n, n)", "2 values, but the format"),
         ("ct.cuda_tile_print('{', n)", "a lone '{'"),
-        ("assert n > 0, f'{n}'", "the message must be a constant string"),
+        ("assert n > 0, f'{n}'", "the message has values that are known only when the kernel runs"),
         ("ct.cuda_tile_assert(False, 'never')", "the condition is false: never"),
     ],
 )

@@ -23,7 +23,8 @@ def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
         wrapped = int(np.asarray(value).astype(dtype.numpy))
         text = Text(repr(wrapped), UNARY if wrapped < 0 else 0)
         return text if dtype.name == "i64" else call(printer, dtype.name, text)
-    exact = float(np.asarray(value).astype(dtype.numpy))  # f16 and bf16: rounded, then held as f32
+    with np.errstate(over="ignore"):  # what was folded may be too large
+        exact = float(np.asarray(value).astype(dtype.numpy))  # f16 and bf16: rounded, then held as f32
     if math.isnan(exact):
         literal = printer.use("nan")
     elif math.isinf(exact):

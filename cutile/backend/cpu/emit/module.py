@@ -232,6 +232,8 @@ class ModulePrinter:
     def imports(self) -> list[str]:
         """The import of the intrinsics."""
         names = sorted(self._used)
+        if not names:  # a kernel that does nothing for these generics
+            return []
         short = f"from {INTRINSICS} import {', '.join(names)}"
         if len(short) <= WIDTH:
             return [short]
@@ -334,7 +336,7 @@ def emit_module(function: Function, target: Target) -> Source:
     if len(definition[0]) > WIDTH:
         definition = [f"def {printer.entry}(", *(f"    {name}," for name, _ in signature), "):"]
     top = [*head, *printer.imports(), "", "", *definition]
-    text = "\n".join([*top, *printer.lines]) + "\n"
+    text = "\n".join([*top, *(printer.lines or ["    pass"])]) + "\n"
     facts = {
         "signature": tuple(kind for _, kind in signature),
         "scratch": tuple(op.size * BYTES[held(op.dtype)] for op in scratch),

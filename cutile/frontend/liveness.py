@@ -1,0 +1,57 @@
+"""Whether a loop's body may use what a variable was before the turn, read from its syntax alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+
+def is_only_overwritten(loop: ast.For | ast.While, name: str) -> bool:
+    """Whether every turn gives the variable a value before it reads it, if it reads it at all."""
+    if isinstance(loop, ast.While) and _loads(loop.test, name):
+        return False
+    return not _body(loop.body, name)[0]
+
+
+def _loads(node: ast.AST, name: str) -> bool:
+    """Whether the name is read anywhere in it: also by a function that it defines, which may be called later."""
+    return any(isinstance(each, ast.Name) and each.id == name and not _is_stored(each) for each in ast.walk(node))
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name and _is_stored(each) for each in ast.walk(node))
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
+    """Whether it may read the name first, and whether it assigns the name on every path that goes on."""
+    for statement in body:
+        reads, assigns = _statement(statement, name)
+        if reads or assigns:
+            return reads, assigns
+    return False, False
+
+
+def _statement(node: ast.stmt, name: str) -> tuple[bool, bool]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            return _loads(node, name), any(_stores(each, name) for each in targets) or _stores(value, name)
+        case ast.AnnAssign(target=target, value=ast.expr()):
+            return _loads(node, name), _stores(target, name)
+        case ast.AugAssign(target=target):
+            return _loads(node, name) or _stores(target, name), False
+        case ast.Break() | ast.Continue() | ast.Return(value=None):
+            return False, True  # nothing after it is reached
+        case ast.If(test=test, body=then, orelse=orelse):
+            first, second = _body(then, name), _body(orelse, name)
+            return _loads(test, name) or first[0] or second[0], first[1] and second[1]
+        case ast.For(target=target, iter=over, body=inner, orelse=orelse):
+            reads = not _stores(target, name) and _body(inner, name)[0]  # it may have no turn, so it assigns nothing
+            return _loads(over, name) or reads or _body(orelse, name)[0], False
+        case ast.While(test=test, body=inner, orelse=orelse):
+            return _loads(test, name) or _body(inner, name)[0] or _body(orelse, name)[0], False
+        case _:
+            return _loads(node, name), False

@@ -1,0 +1,149 @@
+"""Mistakes in kernels and their scalar arguments: what somebody wrote, and what the answer has to name. No tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake.
+
+    Attributes:
+        text: the module, of which the last function is the kernel; `y: Mut` is its first parameter.
+        says: what the message has to have, as a pattern.
+        arguments: what it is launched with, after `y`.
+    """
+
+    text: str
+    says: str
+    arguments: tuple[Any, ...] = ()
+
+
+def body(text: str, says: str, *arguments: Any, parameters: str = "") -> Mistake:
+    """A mistake in a kernel's body."""
+    indented = "\n".join(f"    {line}" for line in text.split("\n"))
+    return Mistake(f"def kernel(y: Mut{parameters}):\n{indented}\n", says, arguments)
+
+
+N = ", n: ct.i32"
+A = ", a: ct.f32"
+
+MISTAKES: dict[str, Mistake] = {
+    # numbers that do not fit
+    "literal_too_large": body("y.store(y.load() * 1e300)", r"1e\+300 does not fit f32, whose largest is 3\.40"),
+    "literal_of_many_digits": body("y.store(y.load() * 10**400)", r"10000000\.\.\. \(401 digits\) does not fit f32"),
+    "constant_too_large": body("y.store(ct.constant(1e300, (4,), f32))", "does not fit f32"),
+    "conversion_too_large": body("y.store(ct.f16(1e6) + ct.convert_tile(y.load(), f16))", "does not fit f16"),
+    "argument_too_large": body("y.store(y.load() * a)", "argument 'a' must fit f32", 1e300, parameters=A),
+    "argument_of_many_digits": body("y.store(y.load() * a)", "argument 'a' must fit f32", 10**400, parameters=A),
+    "argument_below_an_integer": body("y.store(y.load() + n)", "'n' must fit i32", -(2**31) - 1, parameters=N),
+    "argument_nan_for_an_integer": body("y.store(y.load() + n)", "'n' must be an integer", float("nan"), parameters=N),
+    "bool_of_2": body(
+        "y.store(ct.select(b, y.load(), 0.0))", r"'b' must be a bool \(or 0 or 1\)", 2, parameters=", b: ct.bool_"
+    ),
+    "text_for_a_number": body("y.store(y.load() + n)", "'n' must be a scalar of i32, got str", "3", parameters=N),
+    "shift_too_far": body("y.store(y.load() * (1 << -1))", "negative shift"),
+    "integer_from_text": body("y.store(y.load() * int('three'))", r"int\(\).*invalid literal"),
+    "float_from_text": body("y.store(y.load() * float('much'))", r"float\(\).*could not convert"),
+    "integer_of_infinity": body("y.store(y.load() * int(float('inf')))", r"int\(\).*infinity"),
+    "round_of_text": body("y.store(y.load() * round('3'))", r"round\(\)"),
+    "abs_of_text": body("y.store(y.load() * abs('3'))", r"abs\(\)"),
+    "min_of_unlike": body("y.store(y.load() * min(1, 'a'))", "min"),
+    "max_of_a_tensor": body("y.store(max(y, 1))", "max"),
+    "min_of_nothing": body("y.store(min(()))", "min of nothing"),
+    "divmod_by_zero": body("y.store(y.load() * divmod(3, 0)[0])", "division by zero"),
+    "power_of_zero": body("y.store(y.load() * 0 ** -1)", r"\*\*"),
+    "math_domain": body("import_free = math.sqrt(-1)\ny.store(y.load() * import_free)", r"math\.sqrt"),
+    # names
+    "global_of_a_set": Mistake(
+        "SIZES = {1, 2}\ndef kernel(y: Mut):\n    y.store(y.load() * len(SIZES))\n", "'SIZES'.*set"
+    ),
+    "global_of_a_dict": Mistake(
+        "SIZES = {'a': 2}\ndef kernel(y: Mut):\n    y.store(y.load() * SIZES['a'])\n", "'SIZES'.*dict"
+    ),
+    "module_attribute_of_a_list": Mistake(
+        "import types\nm = types.SimpleNamespace(SIZE=3)\ndef kernel(y: Mut):\n    y.store(y.load() * m.SIZE)\n",
+        "'m'.*SimpleNamespace",
+    ),
+    "attribute_of_a_class_of_a_list": Mistake(
+        "class Sizes:\n    ALL = [1, 2]\ndef kernel(y: Mut):\n    y.store(y.load() * Sizes.ALL[0])\n", "ALL.*list"
+    ),
+    "attribute_of_a_class_missing": Mistake(
+        "class Sizes:\n    BM = 1\ndef kernel(y: Mut):\n    y.store(y.load() * Sizes.BN)\n", "'BN'"
+    ),
+    "deleted_before": body("t = y.load()\nu = t + v\nv = 3\ny.store(u)", "'v' is used before it is assigned"),
+    "cell_that_is_empty": Mistake(
+        "def outer():\n    def kernel(y: Mut):\n        y.store(y.load() * late)\n    return kernel\n"
+        "    late = 3\nkernel = outer()\n",
+        "'late' is not defined",
+    ),
+    # functions
+    "helper_without_text": Mistake(
+        "helper = eval('lambda t: t + 1')\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",
+        "source text cannot be found",
+    ),
+    "cached_helper": Mistake(
+        "import functools\n@functools.cache\ndef helper(t):\n    return t\ndef kernel(y: Mut):\n"
+        "    y.store(helper(y.load()))\n",
+        "helper.*cannot be called in a kernel",
+    ),
+    "generator_helper": Mistake(
+        "def helper(t):\n    yield t\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n", "yield"
+    ),
+    "async_helper": Mistake(
+        "async def helper(t):\n    return t\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",
+        "'helper' is an async function",
+    ),
+    "object_that_can_be_called": Mistake(
+        "class Scale:\n    def __call__(self, t):\n        return t\nscale = Scale()\n"
+        "def kernel(y: Mut):\n    y.store(scale(y.load()))\n",
+        "scale.*cannot be called in a kernel",
+    ),
+    "helper_that_returns_nothing": Mistake(
+        "def helper(t):\n    t = t + 1\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",
+        "store: expected a tile, got NoneType",
+    ),
+    "default_that_is_a_list": Mistake(
+        "def helper(t, sizes=[1]):\n    return t * sizes[0]\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",
+        "'sizes'.*list",
+    ),
+    "helper_with_too_many_keywords": Mistake(
+        "def helper(t, **rest):\n    return other(t, **rest)\ndef other(t):\n    return t\n"
+        "def kernel(y: Mut):\n    y.store(helper(y.load(), bias=1))\n",
+        "unexpected keyword argument 'bias'",
+    ),
+    "partial_with_too_many": Mistake(
+        "import functools\ndef helper(t):\n    return t\npart = functools.partial(helper, 1)\n"
+        "def kernel(y: Mut):\n    y.store(part(y.load()))\n",
+        "too many positional arguments",
+    ),
+    "lambda_in_a_generator": body("fs = tuple(lambda t: t * j for j in (1, 2))\ny.store(fs[0](y.load()))", "reads 'j'"),
+    "class_with_slots": Mistake(
+        "class Pair:\n    def __init__(self, a):\n        self.a = a\ndef kernel(y: Mut):\n"
+        "    y.store(Pair(y.load()).a)\n",
+        "Pair is a class",
+    ),
+    # text
+    "assert_with_values": body(
+        "assert n > 3, f'n is {n}'\ny.store(y.load())", "assert: the message has values", 2, parameters=N
+    ),
+    "assert_false_with_values": body(
+        "assert y.shape[0] > 30, f'n is {n}'\ny.store(y.load())", r"assertion is false: n is \.\.\.", 2, parameters=N
+    ),
+    "store_of_text": body("y.store(f'{n}')", "store: expected a tile", 2, parameters=N),
+    "text_format_of_a_number": body("print(f'{3:q}')\ny.store(y.load())", "print"),
+    "text_indexed": body("y.store(y.load() * 'abc'[0])", r"cannot be indexed|str"),
+    # shapes, loops, tuples
+    "in_a_tile": body("y.store(y.load() * (n in y.load()))", "`in` of a tile", 2, parameters=N),
+    "slice_of_step_0": body("y.store(y.load() * (1, 2, 3)[::0][0])", "slice"),
+    "sum_of_text": body("y.store(y.load() * sum(('a', 'b')))", "sum|\\*"),
+    "sorted_of_text": body("y.store(y.load() * sorted((1, 'a'))[0])", "sorted"),
+    "shape_of_a_bool": body("y.store(y.load().reshape((True, 4)))", "constant integers"),
+    "range_too_wide": body("for i in range(2**70):\n    y.store(y.load())", "range|fit"),
+    "static_range_too_long": body("for i in ct.static_range(10**9):\n    y.store(y.load())", "static_range"),
+    "nothing_raised": body("raise ValueError('no')", "raise"),
+    "star_in_an_index": body("y.store(y.load()[*(None,)])", "\\*|starred|Starred|not compiled"),
+}
+"""By name."""

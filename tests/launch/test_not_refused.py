@@ -1,0 +1,145 @@
+"""What Python takes: stores that a constant leaves out, names used twice, 0 and 1 for a bool, steps of 0."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from tests.support.kernels import kernel
+from tests.support.memory import BACKENDS, launch
+
+ALL = [*BACKENDS, "interpret"]
+
+BEFORE = [
+    "i, _, _ = ct.get_tile_block_id()",
+    "_ = 3.5",
+    "_ = (1, 2)",
+    "_ = 'text'",
+    "_ = y",
+    "_ = ct.constant(1, (2,), i32)",
+]
+LOOPS = {
+    "for": "for j in range(n):\n        _ = y.load()\n        y.store(_ * 3)",
+    "while": "while n > 0:\n        n = n - 1\n        _ = y.load()\n        y.store(_ * 3)",
+    "left": "for j in range(10):\n        if j == n:\n            break\n        _ = y.load()\n        y.store(_ * 3)",
+    "nested": "for j in range(n):\n        for k in range(1):\n            _ = y.load()\n            y.store(_ * 3)",
+    "branch": "for j in range(n):\n        if j == 1:\n            _ = y.load()\n        else:\n"
+    "            _ = 1 * y.load()\n        y.store(_ * 3)",
+    "items": "for j in range(n):\n        _, k = y.load(), j\n        y.store(_ * 3)",
+}
+
+
+@pytest.mark.parametrize(("before", "loop"), [*itertools.product(BEFORE, LOOPS)])
+def test_a_name_that_a_loop_overwrites_may_have_been_anything(before: str, loop: str) -> None:
+    y = np.ones(4, np.float32)
+    overwriting = kernel(f"def overwriting(y: Mut, n: i32):\n    {before}\n    {LOOPS[loop]}\n")
+    for backend in ("reference", "interpret"):
+        y[:] = 1
+        launch(overwriting, (y, (4,)), 2, backend=backend)
+        assert np.all(y == 9), backend
+
+
+def test_a_loop_that_runs_passes_on_what_it_made_of_the_name() -> None:
+    y = np.ones(4, np.float32)
+    passed = kernel(
+        "def passed(y: Mut):\n    _ = (1, 2)\n    for j in range(3):\n        _ = y.load() * 2\n    y.store(_ + 1)\n"
+    )
+    launch(passed, (y, (4,)), backend="reference")
+    assert np.all(y == 3)
+
+
+@pytest.mark.parametrize(
+    ("loop", "message"),
+    [
+        (
+            "for j in range(n):\n        t = y.load()\n    y.store(t)",
+            "'t' has no one type here: it is scalar i32 before the loop",
+        ),
+        ("for j in range(n):\n        if j > 1:\n            t = y.load()\n        y.store(t)", "no one type here"),
+        ("for j in range(n):\n        y.store(y.load() + t)\n        t = y.load()", "'t' changes its type in the loop"),
+        (
+            "for j in range(n):\n        f = lambda: t\n        y.store(y.load() + f())\n        t = y.load()",
+            "changes its type",
+        ),
+        ("while t > 0:\n        t = y.load()\n    y.store(y.load())", "'t' changes its type in the loop"),
+    ],
+)
+def test_what_a_turn_or_the_rest_reads_keeps_its_type(loop: str, message: str) -> None:
+    y = np.ones(4, np.float32)
+    read = kernel(f"def read(y: Mut, n: i32):\n    t = ct.get_tile_block_id()[0] + n\n    {loop}\n")
+    with pytest.raises(ct.KernelTypeError, match=message):
+        launch(read, (y, (4,)), 2, backend="reference")
+
+
+EMPTY = {
+    "loop": "for i in range(0):\n        y.store(1 + y.load())",
+    "unrolled": "for i in ct.static_range(N):\n        y.store(1 + y.load())",
+    "condition": "if N == 1:\n        y.store(1 + y.load())",
+    "helper": "if N == 1:\n        put(y)",
+    "return": "if N == 0:\n        return\n    y.store(1 + y.load())",
+    "match": "match N:\n        case 1:\n            y.store(1 + y.load())",
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_store_may_be_left_out_by_a_constant(name: str) -> None:
+    text = "def put(y):\n    y.store(1 + y.load())\n\ndef empty(y: Mut, *, N: Const = 0):\n    "
+    for backend in ("reference", "interpret"):
+        y = np.ones(4, np.float32)
+        launch(kernel(text + EMPTY[name] + "\n"), (y, (4,)), backend=backend)
+        assert np.all(y == 1), backend
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_a_kernel_that_does_nothing_is_built(backend: str) -> None:
+    y = np.ones(4, np.float32)
+    launch(kernel(f"def empty(y: Mut, *, N: Const = 0):\n    {EMPTY['unrolled']}\n"), (y, (4,)), backend=backend)
+    assert np.all(y == 1)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_a_kernel_that_does_nothing_is_built_for_a_gpu(arch: str) -> None:
+    empty = kernel(f"def empty(y: Mut, *, N: Const = 0):\n    {EMPTY['unrolled']}\n")
+    y = ct.api.ones((4,), ct.f32).sync()
+    assert "    pass" in empty.inspect(y.partition((4,)), arch=arch, stage="source")
+
+
+def test_a_kernel_without_any_store_is_still_refused() -> None:
+    y = np.ones(4, np.float32)
+    for body in ("t = y.load()", "if N:\n        t = 2 * y.load()", "t = ct.exp(y.load())"):
+        with pytest.raises(ct.KernelTypeError, match="stores nothing"):
+            launch(kernel(f"def idle(y: Mut, *, N: Const = 0):\n    {body}\n"), (y, (4,)), backend="reference")
+
+
+@pytest.mark.parametrize("flag", [0, 1, True, np.bool_(True), np.int64(0), 1.0])
+def test_a_bool_may_be_given_as_a_number(flag: object) -> None:
+    y = np.ones(4, np.float32)
+    chosen = kernel("def chosen(y: Mut, flag: ct.bool_):\n    y.store(ct.select(flag, y.load() + 1, y.load() * 5))\n")
+    launch(chosen, (y, (4,)), flag, backend="reference")
+    assert np.all(y == (2 if flag else 5))
+    with pytest.raises(ct.ArgumentTypeError, match=r"'flag' must be a bool \(or 0 or 1\), got 2"):
+        launch(chosen, (y, (4,)), 2, backend="reference")
+
+
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("leave", ["", "        if i == 100:\n            break\n"])
+def test_a_step_that_turns_out_to_be_0_makes_no_turn(backend: str, leave: str) -> None:
+    y = np.ones(4, np.float32)
+    text = f"def stepped(y: Mut, step: i32):\n    for i in range(0, 5, step):\n{leave}        y.store(y.load() + 1)\n"
+    launch(kernel(text + "    y.store(y.load() * 7)\n"), (y, (4,)), 0, backend=backend)
+    assert np.all(y == 7)
+
+
+@pytest.mark.parametrize("items", ["(1, 2, 3)", "(n, 7)", "(2,)", "()"])
+def test_a_scalar_may_be_one_of_several(items: str) -> None:
+    text = f"def among(y: Mut, n: i32):\n    if n in {items}:\n        y.store(y.load() + 1)\n"
+    text += f"    if n not in {items}:\n        y.store(y.load() + 10)\n"
+    for n in (2, 5):
+        y = np.zeros(4, np.float32)
+        for backend in ("reference", "interpret"):
+            y[:] = 0
+            launch(kernel(text), (y, (4,)), n, backend=backend)
+            assert np.all(y == (1 if eval(f"n in {items}", {"n": n}) else 10)), (n, backend)
