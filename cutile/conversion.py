@@ -168,14 +168,14 @@ def element(value: Any, dtype: DTypeLike) -> Array:
 
 
 def fits(value: float, dtype: DTypeLike) -> bool:
-    """Whether a number stays finite as a float of this dtype; so does what is not finite to begin with."""
-    if dtype.kind != "float":
+    """Whether no infinity comes of a number as a float of this dtype; storage formats have a rule of their own."""
+    if dtype.kind not in ("float", "storage"):
         return True
     try:
         exact = float(value)
     except OverflowError:  # of an integer of more than 1024 bits
         return False
-    if not math.isfinite(exact) or abs(exact) <= dtype.max:
+    if dtype.kind == "storage" or not math.isfinite(exact) or abs(exact) <= dtype.max:
         return True
     with np.errstate(over="ignore"):  # it may still be rounded to the largest number
         return bool(np.isfinite(np.float64(exact).astype(dtype.numpy)))
