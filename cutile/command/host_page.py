@@ -96,13 +96,19 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _is_error(name: str, kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, BaseException) and not name.startswith("_")
+
+
 def _errors() -> Iterator[str]:
     yield "## Errors\n"
     yield "Which failure gives which: [errors.md](errors.md).\n"
     yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
-    known = {name: getattr(place, name) for place in (errors, cuda_async) for name in dir(place)}
-    for name, kind in sorted(known.items()):
-        if inspect.isclass(kind) and issubclass(kind, BaseException) and not name.startswith("_"):
+    known = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
+    names = [name for name, _, kind in known if _is_error(name, kind)]
+    for name, place, kind in sorted(known, key=lambda each: each[:2]):
+        if _is_error(name, kind):
+            of = f" of `{place.partition('.')[0]}`" if names.count(name) > 1 else ""
             bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
-            yield f"| `{name}` | {bases} | {_cell((inspect.getdoc(kind) or '').partition(chr(10))[0])} |"
+            yield f"| `{name}`{of} | {bases} | {_cell((inspect.getdoc(kind) or '').partition(chr(10))[0])} |"
     yield ""
