@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numba.core.analysis as _analysis
 import numpy as np
 import pytest
-from numba.core.analysis import compute_live_map as _numba_live_map  # pyright: ignore[reportUnknownVariableType]
 
 from cutile.backend.cpu import build
 from cutile.backend.cpu.backend import BACKEND
@@ -26,7 +26,8 @@ from cutile.errors import CompilationError
 from tests.backend.cpu.programs import GEMM, SAXPY, function, gemm_types, saxpy_types, source
 from tests.support.programs import mut, scalar
 
-numba_live_map: Any = _numba_live_map
+analysis: Any = _analysis
+numba_live_map: Any = analysis.compute_live_map
 
 
 def built() -> Executable:
