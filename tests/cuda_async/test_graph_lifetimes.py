@@ -156,6 +156,7 @@ def play(machine: Machine, steps: list[Step]) -> tuple[Model, list[str]]:
                 elif step.kind == "update":
                     assert graph is not None
                     graph.update(nested(machine, step.work))
+                    graph.stream.synchronize()  # until then it holds what was lent to it
                 elif step.graph not in graphs:
                     graphs[step.graph] = nested(machine, step.work).graph_on(stream)
                     model.living[step.graph] = [step.work]
