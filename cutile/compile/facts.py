@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cutile.dtypes import DTypeLike
-from cutile.passes.linear import MOST_EXTENT
+from cutile.ops.memory import MOST_EXTENT
 
 WIDEST = 16  # bytes; the widest access of a thread
 REPEATED = 8

@@ -7,9 +7,11 @@ from typing import Any
 from cutile.dtypes import f32
 from cutile.frontend.expect import marker_of, tile_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import unify
+from cutile.frontend.interval import largest, least
+from cutile.frontend.operators import narrowed, unify, widened
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import is_tile
+from cutile.frontend.weak import computed, interval_of, is_whole
 from cutile.ir.core import Op, Value
 from cutile.language import markers
 from cutile.ops import arith, math, rounding
@@ -147,14 +149,20 @@ def true_div(frame: Frame, x: Any, y: Any) -> Any:
 
 @operation
 def min_tile(frame: Frame, x: Any, y: Any) -> Any:
-    a, b = unify(frame, [x, y], "min_tile")
-    return frame.emit(arith.Min(x=a, y=b))
+    return _smaller_or_larger(frame, arith.Min, x, y, "min_tile")
 
 
 @operation
 def max_tile(frame: Frame, x: Any, y: Any) -> Any:
-    a, b = unify(frame, [x, y], "max_tile")
-    return frame.emit(arith.Max(x=a, y=b))
+    return _smaller_or_larger(frame, arith.Max, x, y, "max_tile")
+
+
+def _smaller_or_larger(frame: Frame, op: type[arith.Min | arith.Max], x: Any, y: Any, what: str) -> Any:
+    if is_whole(frame, x) and is_whole(frame, y) and (is_tile(x) or is_tile(y)):
+        interval = (least if op is arith.Min else largest)(interval_of(frame, x), interval_of(frame, y))
+        return computed(frame, op, interval, x, y)
+    a, b = unify(frame, widened(frame, [x, y]), what)
+    return narrowed(frame, frame.emit(op(x=a, y=b)), x, y)
 
 
 def _register() -> None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.dtypes import i64
-from cutile.frontend.elements import Elements, elements_of, indices_of, written
+from cutile.frontend.elements import Elements, along_tile, elements_of, indices_of, written
 from cutile.frontend.expect import index_scalar, marker_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import broadcast_to, materialize
-from cutile.frontend.pointers import lanes_of, mask_of, pointer_of, scope_of, wide
+from cutile.frontend.pointers import lanes_of, mask_of, pointer_of, scope_of
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.language import markers
-from cutile.ops import arith
 from cutile.ops.atomic import AtomicCas, AtomicRmw
-from cutile.ops.create import Iota
 from cutile.ops.shape import Reshape
 
 
@@ -180,10 +176,7 @@ def atomic_red_view_tko(
         )
     places: list[Value] = []
     for axis, (item, size) in enumerate(zip(items, shape, strict=True)):
-        start = wide(frame, index_scalar(frame, item, what), what)
-        start = frame.emit(arith.Mul(x=start, y=materialize(frame, size, i64)))
-        counted = frame.emit(Iota(length=size, dtype=i64))
-        along = frame.emit(arith.Add(x=broadcast_to(frame, start, (size,)), y=counted))
+        along = along_tile(frame, index_scalar(frame, item, what), size, size)
         alone = tuple(size if each == axis else 1 for each in range(len(shape)))
         places.append(along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone)))
     where = elements_of(frame, part.value, tuple(places), None, what)

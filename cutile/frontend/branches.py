@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from cutile.dtypes import bool_, f32
+from cutile.dtypes import bool_, f32, i32, i64
 from cutile.errors import KernelTypeError
 from cutile.frontend import operators
 from cutile.frontend.flow import Exit, Flag, Flow
 from cutile.frontend.frame import RETURNED, Frame
+from cutile.frontend.interval import Interval
 from cutile.frontend.operators import is_number, materialize, truth
 from cutile.frontend.structure import leaves, refill, same_structure
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
-from cutile.frontend.weak import is_weak, of_weak
+from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.ir.constant import Constant
 from cutile.ir.control import If
 from cutile.ir.core import Block, Value
@@ -74,7 +76,7 @@ class _Merge:
         self.condition = condition
         self.sides = sides
         self.node = node
-        self.phis: list[tuple[TileType, str, bool]] = []
+        self.phis: list[tuple[TileType, str, tuple[Any, Any]]] = []
 
     def variables(self) -> dict[str, Any]:
         """What each variable that the sides changed means afterwards; phis are `_Phi`s."""
@@ -132,7 +134,7 @@ class _Merge:
             if same_constant(x, y):
                 made.append(x)
                 continue
-            wanted = _common(x, y)
+            wanted = self._common(x, y)
             if wanted is None:
                 self._forget(mark)
                 return self._conflict(name, a, b)
@@ -192,15 +194,17 @@ class _Merge:
         """A result of the `if`; None stands for a value that is never used."""
         builder = self.frame.builder
         for value, side in zip((x, y), self.sides, strict=True):
-            if not is_tile(value):
+            if is_tile(value):
+                with builder.within(side.block):
+                    value = adapted(self.frame, value, wanted.dtype)
+            else:
                 with builder.within(side.block):
                     if value is None:
                         value = self.frame.emit(Constant(value=_zero(wanted), dtype=wanted.dtype, shape=wanted.shape))
                     else:
                         value = materialize(self.frame, value, wanted.dtype, wanted.shape)
             side.yields.append(value)
-        plain = all(is_weak(self.frame, each) and not isinstance(each, bool) for each in (x, y))
-        self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name, plain))
+        self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name, (x, y)))
         return _Phi(len(self.phis) - 1)
 
     def flow(self, guarding: dict[Exit, Flag]) -> Flow:
@@ -238,12 +242,34 @@ class _Merge:
         if self.phis or any(len(side.block.operations) > 1 for side in self.sides):
             then, orelse = (side.block for side in self.sides)
             results = builder.add(If(condition=self.condition, then=then, orelse=orelse)).results
-            for value, (_, name, plain) in zip(results, self.phis, strict=True):
+            for value, (_, name, sides) in zip(results, self.phis, strict=True):
                 value.name = name
-                if plain:
-                    of_weak(self.frame, value)
+                self._note(value, [each for each in sides if each is not None])
         flow.taken = {exit: results[flag.at] if isinstance(flag, _Phi) else flag for exit, flag in flow.taken.items()}
         return {name: _resolved(value, results) for name, value in merged.items()}
+
+    def _common(self, x: Any, y: Any) -> TileType | None:
+        """The type that two leaves take: plain whole numbers have the wider one, and beside a scalar that is strong
+        its type."""
+        frame = self.frame
+        if is_whole(frame, x) and is_whole(frame, y):
+            return TileType(whole_dtype(interval_of(frame, x).join(interval_of(frame, y))))
+        for plain, other in ((x, y), (y, x)):
+            if is_tile(plain) and is_whole(frame, plain) and is_tile(other) and other.tile in WHOLE:
+                return other.tile
+        return _common(x, y)
+
+    def _note(self, value: Value, sides: list[Any]) -> None:
+        """Plain numbers on either side, where it gives a value, make a plain number."""
+        frame = self.frame
+        if all(is_whole(frame, each) for each in sides) and value.tile in WHOLE:
+            weak(frame, value, functools.reduce(Interval.join, (interval_of(frame, each) for each in sides)))
+        elif all(is_weak(frame, each) and not isinstance(each, bool) for each in sides):
+            of_weak(frame, value)
+
+
+WHOLE = (TileType(i32), TileType(i64))
+"""The types of whole numbers."""
 
 
 @dataclass(frozen=True)

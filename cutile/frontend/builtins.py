@@ -9,9 +9,10 @@ from cutile.frontend.arithmetic import max_tile, min_tile
 from cutile.frontend.comprehensions import MAX_ITEMS
 from cutile.frontend.expect import constant_int
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import magnitude
 from cutile.frontend.registry import BUILTINS, Handler, operation
 from cutile.frontend.values import Range, describe, is_tile, items_of
-from cutile.frontend.weak import of_weak
+from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
 from cutile.language.markers import Latency
 from cutile.ops import arith
 
@@ -45,7 +46,11 @@ def _range(frame: Frame, *bounds: Any, **named: Any) -> Any:
 
 
 def _abs(frame: Frame, x: Any) -> Any:
-    return of_weak(frame, frame.emit(arith.Abs(x=x)), x) if is_tile(x) else abs(x)
+    if not is_tile(x):
+        return abs(x)
+    if is_whole(frame, x):
+        return computed(frame, arith.Abs, magnitude(interval_of(frame, x)), x)
+    return of_weak(frame, frame.emit(arith.Abs(x=x)), x)
 
 
 def _min(frame: Frame, *values: Any) -> Any:
@@ -68,7 +73,9 @@ def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: 
     result = items[0]
     for item in items[1:]:
         tiles = is_tile(result) or is_tile(item)
-        result = of_weak(frame, operation(frame, result, item), result, item) if tiles else python(result, item)
+        found = operation(frame, result, item) if tiles else python(result, item)
+        whole = tiles and found in frame.compilation.weak
+        result = of_weak(frame, found, result, item) if tiles and not whole else found
     return result
 
 

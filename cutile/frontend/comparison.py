@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from cutile.frontend.arithmetic import FLOATS, INTEGERS, operands
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import broadcast_shape, broadcast_to, unify
+from cutile.frontend.operators import broadcast_shape, broadcast_to, unify, widened
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import is_tile
+from cutile.frontend.weak import computed, interval_of, is_whole
 from cutile.ir.core import Op, Value
 from cutile.language import markers
 from cutile.ops import arith, compare
@@ -37,7 +39,7 @@ def _named(predicate: str) -> None:
     name = f"{predicate}_tile"
 
     def handler(frame: Frame, x: Any, y: Any) -> Any:
-        a, b = unify(frame, [x, y], name)
+        a, b = unify(frame, widened(frame, [x, y]), name)
         return _ordered(frame, predicate, a, b)
 
     OPERATIONS[name] = handler
@@ -50,7 +52,7 @@ for _predicate in PREDICATES:
 @operation
 def cmpi(frame: Frame, x: Any, y: Any, predicate: Any) -> Any:
     which = marker_of(frame, predicate, markers.predicate, "cmpi").value
-    a, b = operands(frame, [x, y], INTEGERS, "cmpi")
+    a, b = operands(frame, widened(frame, [x, y]), INTEGERS, "cmpi")
     return frame.emit(PREDICATES[which](x=a, y=b))
 
 
@@ -68,6 +70,9 @@ def cmpf(frame: Frame, x: Any, y: Any, predicate: Any, cmp_ordering: Any = marke
 def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
     if not is_tile(condition):
         return x if condition else y
+    if condition.tile.is_scalar and is_whole(frame, x) and is_whole(frame, y):
+        interval = interval_of(frame, x).join(interval_of(frame, y))
+        return computed(frame, functools.partial(compare.Select, condition), interval, x, y)
     left, right = unify(frame, [x, y], "select")
     shape = broadcast_shape(frame, [condition.tile.shape, left.tile.shape], "select")
     return frame.emit(

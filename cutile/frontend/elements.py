@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.dtypes import i64
-from cutile.frontend.expect import axis_of, constant_int, index_scalar, latency_of, shape_of
+from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, shape_of
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import I64
 from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize
 from cutile.frontend.pointers import Shape, advance, load_lanes, mask_of, ordering_of, scope_of, store_lanes, wide
 from cutile.frontend.registry import operation
@@ -29,6 +30,7 @@ from cutile.ir.types import TensorType
 from cutile.language import markers
 from cutile.ops import arith, compare
 from cutile.ops.create import Iota
+from cutile.ops.memory import MOST_EXTENT
 from cutile.ops.pointer import TensorAddress, TensorStride
 from cutile.ops.shape import Reshape
 
@@ -99,7 +101,17 @@ def indices_of(frame: Frame, tensor: Value, index: Any, what: str) -> tuple[Valu
             f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, got {len(items)} indices",
             remedy="Give one tile or scalar of integers per axis, as a tuple.",
         )
-    return tuple(wide(frame, item, f"{what}: an index") for item in items)
+    outside = [min(max(item, I64.low), I64.high) if type(item) is int else item for item in items]
+    return tuple(wide(frame, item, f"{what}: an index") for item in outside)
+
+
+def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
+    """The places (i64) of a tile's elements along an axis: `size` of them from the element `index * step` on."""
+    if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
+        index = index_between(frame, index, -1, MOST_EXTENT // step + 1)
+    begin = frame.emit(arith.Mul(x=wide(frame, index, "an index"), y=materialize(frame, step, i64)))
+    counted = frame.emit(Iota(length=size, dtype=i64))
+    return frame.emit(arith.Add(x=broadcast_to(frame, begin, (size,)), y=counted))
 
 
 def is_constant(tensor: Value) -> bool:
@@ -189,10 +201,7 @@ def load_gather_scatter_view_tko(
                     remedy="It says which element each place of the tile takes.",
                 )
         else:
-            start = wide(frame, index_scalar(frame, item, what), what)
-            start = frame.emit(arith.Mul(x=start, y=materialize(frame, constant_int(frame, size, what), i64)))
-            counted = frame.emit(Iota(length=size, dtype=i64))
-            chosen = frame.emit(arith.Add(x=broadcast_to(frame, start, (size,)), y=counted))
+            chosen = along_tile(frame, index_scalar(frame, item, what), size, size)
         alone = tuple(size if each == axis else 1 for each in range(len(view.shape)))
         places.append(chosen if alone == (size,) else frame.emit(Reshape(x=chosen, shape=alone)))
     where = elements_of(frame, view.value, tuple(places), None, what, every=False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype, i32
+from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype, i32, i64
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import I32, I64, Interval
 from cutile.frontend.operators import is_number, materialize, to_tile
 from cutile.frontend.values import describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.language.markers import Latency, Marker
+from cutile.ops.arith import Max, Min
 from cutile.ops.cast import Convert
 
 M = TypeVar("M", bound=Marker)
@@ -60,16 +62,28 @@ def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
 
 
 def index_scalar(frame: Frame, value: Any, what: str) -> Value:
-    """One index: an i32 scalar."""
+    """One index: a scalar of i32, or of i64 where 32 bits may not hold it.
+
+    What 64 signed bits do not hold either becomes one that is outside of every tensor, on the same side or below 0.
+    """
     value = plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return materialize(frame, value, i32)
+        nearest = min(max(value, I64.low), I64.high)
+        return materialize(frame, nearest, i32 if I32.low <= nearest <= I32.high else i64)
     if is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint"):
-        return value if value.tile.dtype is i32 else frame.emit(Convert(x=value, dtype=i32))
+        wanted = i32 if Interval.of(value.tile.dtype).fits(i32) else i64
+        return value if value.tile.dtype is wanted else frame.emit(Convert(x=value, dtype=wanted))
     frame.type_error(
         f"{what}: an index must be an integer scalar, got {describe(value)}",
         remedy="Indices count in tiles: an integer for each axis, such as those of ct.get_tile_block_id().",
     )
+
+
+def index_between(frame: Frame, value: Value, least: int, most: int) -> Value:
+    """An index that is to lie between two numbers, or the nearer one of them, as an i32 scalar."""
+    for op, number in ((Max, least), (Min, most)):
+        value = frame.emit(op(x=value, y=materialize(frame, number, value.tile.dtype)))
+    return value if value.tile.dtype is i32 else frame.emit(Convert(x=value, dtype=i32))
 
 
 def tile_of(frame: Frame, value: Any, what: str) -> Value:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cutile.dtypes import bool_, i32, u8, u16, u32, u64
+from cutile.dtypes import bool_, i32, i64, u8, u16, u32, u64
 from cutile.frontend.assign import assign
 from cutile.frontend.branches import guarded
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
+from cutile.frontend.interval import I64, counted
 from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.mapped import MintedRange, OwnedRange
-from cutile.frontend.operators import binary, comparison, materialize, truth, unify
+from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
 from cutile.frontend.values import MutRef, PartitionRef, Range, TensorRef, describe, is_tile, items_of
-from cutile.frontend.weak import of_weak
+from cutile.frontend.weak import dtype_of_weak, interval_of, weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
 from cutile.ir.core import Value
@@ -66,6 +67,10 @@ def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     frame.flow.rejoin(Exit.ENDED)
 
 
+def _integers(values: list[Any]) -> bool:
+    return all(each.tile.dtype.kind in ("int", "uint") if is_tile(each) else True for each in values)
+
+
 class _RangeLoop:
     """A loop over `range(start, stop, step)`."""
 
@@ -79,16 +84,18 @@ class _RangeLoop:
         self.target = node.target.id
         self.minted = bounds if isinstance(bounds, MintedRange | OwnedRange) else None
         given = [bounds.start, bounds.stop, bounds.step]
-        constant = not any(map(is_tile, given))
         for each in given:
             if not is_tile(each) and (not isinstance(each, int) or isinstance(each, bool)):
                 remedy = "Round and convert it: int(x) for numbers, ct.convert_tile(x, ct.i32) for scalars."
                 frame.type_error(f"range: the bounds must be integers, got {describe(each)}", node.iter, remedy)
+        constant = not any(map(is_tile, given))
         if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in given):
             frame.type_error("range: a bound does not fit i64", node.iter, "No loop of so many turns would end.")
         self.turns = len(range(*given)) if constant else None
         self.bounds = given
-        self.start, self.stop, self.step = unify(frame, given, "range", i32 if constant else None)
+        self.counted = counted(*(interval_of(frame, each) for each in given)) if _integers(given) else I64
+        wanted = dtype_of_weak(given) if constant else None
+        self.start, self.stop, self.step = unify(frame, widened(frame, given), "range", wanted)
         type = self.start.tile
         if not type.is_scalar or type.dtype.kind not in ("int", "uint"):
             remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
@@ -114,10 +121,11 @@ class _RangeLoop:
     def _turn(self, induction: Value | None = None) -> None:
         """One turn, with the loop variable set."""
         value = induction or Value(self.start.type, self.target)
-        counted = of_weak(self.frame, value)  # whatever its bounds are, `range` counts in plain integers
+        if value.tile.dtype in (i32, i64):  # whatever its bounds are, `range` counts in plain integers
+            weak(self.frame, value, self.counted)
 
         def prepare() -> None:
-            self.frame.variables[self.target] = self.minted.mint(self.frame, value) if self.minted else counted
+            self.frame.variables[self.target] = self.minted.mint(self.frame, value) if self.minted else value
             self.frame.places[self.target] = self.node.target
 
         self.loop.turn(prepare)

@@ -13,6 +13,7 @@ from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.captures import MISSING, Captures
 from cutile.frontend.flow import Flow
+from cutile.frontend.interval import Interval
 from cutile.frontend.names import compile_time
 from cutile.frontend.report import Report, Suppressed
 from cutile.frontend.scan import assigned
@@ -47,7 +48,7 @@ class Compilation:
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
         passed_on: variables that loops pass on although they have no value before: (loop, name).
-        weak: scalars that Python would have as plain numbers; see `weak.py`.
+        weak: scalars that Python would have as plain numbers, and where whole ones lie; see `weak.py`.
     """
 
     builder: Builder
@@ -59,7 +60,7 @@ class Compilation:
     report: Report = field(default_factory=Report)
     passed_on: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     variables: dict[DeviceVariable, Value] = field(default_factory=dict[DeviceVariable, Value])
-    weak: set[Value] = field(default_factory=set[Value])
+    weak: dict[Value, Interval | None] = field(default_factory=dict[Value, "Interval | None"])
 
 
 @dataclass

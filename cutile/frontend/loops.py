@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.dtypes import bool_, i32
+from cutile.dtypes import bool_, i32, i64
 from cutile.errors import KernelError, KernelTypeError
 from cutile.frontend import operators
-from cutile.frontend.branches import guarded, same_constant
+from cutile.frontend.branches import WHOLE, guarded, same_constant
 from cutile.frontend.flow import Exit, Flow
 from cutile.frontend.frame import RETURNED, Frame, LoopState
 from cutile.frontend.liveness import is_only_overwritten
@@ -25,7 +25,7 @@ from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.scan import assigned, leaves_loop
 from cutile.frontend.structure import leaves, refill, same_structure
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
-from cutile.frontend.weak import is_weak, of_weak
+from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Value
 from cutile.ir.types import TileType
@@ -42,7 +42,8 @@ class _Leaf:
         initial: a tile, a number, or None where there is no value before the loop.
         type: its type; None until the body has told.
         fixed: whether the type is the user's: the initial value is a tile.
-        plain: whether it is a plain number, as far as is known: an integer before the loop, and after every turn.
+        plain: whether it is a plain number, as far as is known: an integer before the loop, and after every turn. It is
+            taken for an i32 until a turn gives what that may not hold.
     """
 
     name: str
@@ -91,7 +92,7 @@ class Loop:
         self.templates[name] = value
         for leaf in leaves(value):
             if is_tile(leaf):
-                self.leaves.append(_Leaf(name, leaf, leaf.tile, True, is_weak(self.frame, leaf)))
+                self.leaves.append(_Leaf(name, leaf, leaf.tile, True, is_whole(self.frame, leaf)))
             elif is_number(leaf):
                 self.leaves.append(_Leaf(name, leaf, None, False, type(leaf) is int))
 
@@ -111,7 +112,8 @@ class Loop:
         made: list[Value] = []
         for leaf in self.leaves:
             if is_tile(leaf.initial):
-                made.append(leaf.initial)
+                wanted = leaf.type or leaf.initial.tile
+                made.append(adapted(self.frame, leaf.initial, wanted.dtype))
                 continue
             wanted = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
             if leaf.initial is None:
@@ -215,6 +217,11 @@ class Loop:
                     continue
                 leaf = next(rest)
                 assert leaf.type is not None
+                whole = leaf.type in WHOLE and is_whole(self.frame, new)
+                if whole and leaf.plain and not interval_of(self.frame, new).fits(leaf.type.dtype):
+                    leaf.type, retyped = TileType(i64), True
+                    continue
+                new = adapted(self.frame, new, leaf.type.dtype) if whole else new
                 if is_number(new):
                     if isinstance(new, float) and leaf.type.dtype.kind in ("int", "uint") and not leaf.fixed:
                         leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
@@ -223,9 +230,11 @@ class Loop:
                     made.append(materialize(self.frame, new, leaf.type.dtype, leaf.type.shape))
                 elif not is_tile(new):
                     self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
+                elif leaf.plain and not whole and new.tile in WHOLE:  # what was compiled took it for plain
+                    leaf.type, leaf.plain, retyped = new.tile, False, True
                 elif new.tile == leaf.type:
                     made.append(new)
-                    if leaf.plain and not is_weak(self.frame, new):  # what was compiled took it for plain
+                    if leaf.plain and not whole and not is_weak(self.frame, new):
                         leaf.plain, retyped = False, True
                 elif leaf.fixed:
                     self._changed(name, f"it is {leaf.type} before, {new.type} at the end of the body")

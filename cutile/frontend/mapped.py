@@ -18,10 +18,12 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.dtypes import i32
 from cutile.frontend.arithmetic import min_tile
-from cutile.frontend.expect import index_scalar
+from cutile.frontend.expect import index_between, index_scalar
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import binary
+from cutile.frontend.interval import BINARY, I32, Interval
+from cutile.frontend.operators import TILE_BINARY, binary
 from cutile.frontend.partitions import load, num_tiles, store, stored_tile
 from cutile.frontend.registry import method
 from cutile.frontend.tensors import get_num_tile_blocks, get_tile_block_id
@@ -36,10 +38,11 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
 )
+from cutile.frontend.weak import bounded, computed, interval_of, weak
 from cutile.ir.core import Value
 from cutile.language.mapped import OWNED
 from cutile.ops.bound import AssumeWithin, CheckIndex
-from cutile.ops.memory import LoadTile
+from cutile.ops.memory import MOST_EXTENT, LoadTile
 from cutile.ops.view import StoreView
 
 
@@ -67,6 +70,10 @@ class OwnedRange(Range):
         return IndexComponent(frame.emit(whole), self.axis, self.owners, None)
 
 
+TILES = Interval(0, I32.high)
+"""How many tiles a stream may have."""
+
+
 def _scalar(frame: Frame, value: Any) -> Value:
     return index_scalar(frame, value, "iter_indices")
 
@@ -85,7 +92,7 @@ class _Stream:
         """What this block's loop runs over."""
         total: Any = 1
         for axis, count in enumerate(self.counts):
-            total = total if self.map[axis] == OWNED else binary(frame, ast.Mult, total, count)
+            total = total if self.map[axis] == OWNED else _product(frame, total, count)
         block, blocks = get_tile_block_id(frame)[0], get_num_tile_blocks(frame)[0]
         return MintedRange(block, total, blocks, self)
 
@@ -97,7 +104,7 @@ class _Stream:
         for axis in range(rank - 2):
             inner: Any = 1
             for count in streamed[axis + 1 :]:
-                inner = binary(frame, ast.Mult, inner, count)
+                inner = _product(frame, inner, count)
             found.append(binary(frame, ast.FloorDiv, rest, inner))
             rest = binary(frame, ast.Mod, rest, inner)
         if rank == 1:
@@ -113,16 +120,16 @@ class _Stream:
         """The two trailing coordinates."""
 
         def of(kind: type[ast.AST], x: Any, y: Any) -> Any:
-            return binary(frame, kind, x, y)
+            return _within_stream(frame, kind, x, y)
 
         group, group_columns = max(self.map[-2], 1), max(self.map[-1], 1)
         if group == group_columns == 1:
             return [of(ast.FloorDiv, t, columns), of(ast.Mod, t, columns)]
-        band = of(ast.Mult, columns, group)
+        band = binary(frame, ast.Mult, columns, group)  # may hold more tiles than there are
         g = of(ast.FloorDiv, t, band)
         r = of(ast.Mod, t, band)
         first = of(ast.Mult, g, group)
-        size = _smaller(frame, of(ast.Sub, rows, first), group)
+        size = bounded(frame, _smaller(frame, of(ast.Sub, rows, first), group), 1, group)
         if group_columns == 1:
             return [of(ast.Add, first, of(ast.Mod, r, size)), of(ast.FloorDiv, r, size)]
         capacity = of(ast.Mult, size, group_columns)
@@ -133,9 +140,24 @@ class _Stream:
 
     def _placed(self, frame: Frame, axis: int, value: Any) -> Value:
         start, count = self.starts[axis], self.counts[axis]
-        placed = _scalar(frame, binary(frame, ast.Add, value, start))
-        low, high = _scalar(frame, start), _scalar(frame, binary(frame, ast.Add, start, count))
-        return frame.emit(AssumeWithin(x=placed, low=low, high=high, reached=self.whole))
+        placed = _scalar(frame, _within_stream(frame, ast.Add, value, start))
+        low, high = _scalar(frame, start), _scalar(frame, _within_stream(frame, ast.Add, start, count))
+        found = frame.emit(AssumeWithin(x=placed, low=low, high=high, reached=self.whole))
+        most = MOST_EXTENT // self.owners[0].mut.tile[axis]
+        return weak(frame, found, Interval(0, most))
+
+
+def _within_stream(frame: Frame, kind: type[ast.AST], x: Any, y: Any) -> Any:
+    """What an operator makes of numbers of tiles, which is such a number again: at least 0, and no more than 32 bits
+    hold, because a map takes no more tiles."""
+    if not is_tile(x) and not is_tile(y):
+        return binary(frame, kind, x, y)
+    known = BINARY[kind](interval_of(frame, x), interval_of(frame, y)).meet(TILES)
+    return computed(frame, TILE_BINARY[kind], known, x, y)
+
+
+def _product(frame: Frame, x: Any, y: Any) -> Any:
+    return _within_stream(frame, ast.Mult, x, y)
 
 
 def _smaller(frame: Frame, x: Any, y: Any) -> Any:
@@ -211,9 +233,18 @@ def _within(frame: Frame, z: MappedRef, ranges: Any, owners: tuple[Value, ...], 
         _check_within(frame, start, binary(frame, ast.Add, have, 1), f"{name} first tile")
         left = binary(frame, ast.Sub, binary(frame, ast.Add, have, 1), start)
         _check_within(frame, length, left, f"{name} number of tiles")
-        starts.append(start)
-        counts.append(length)
+        starts.append(_plain(frame, start))
+        counts.append(_plain(frame, length))
     return _Stream(owners, _map(z), tuple(starts), tuple(counts), False).positions(frame)
+
+
+def _plain(frame: Frame, value: Any) -> Any:
+    """A number of tiles, once it was checked, as a plain number of 32 bits."""
+    if not is_tile(value):
+        return value
+    scalar = _scalar(frame, value)
+    narrow = scalar if scalar.tile.dtype is i32 else index_between(frame, scalar, 0, TILES.high)
+    return weak(frame, narrow, TILES)
 
 
 def _check_within(frame: Frame, value: Any, count: Any, what: str) -> None:

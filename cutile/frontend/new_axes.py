@@ -8,6 +8,7 @@ from typing import Any
 
 from cutile.frontend.frame import Frame
 from cutile.frontend.values import describe
+from cutile.frontend.weak import of_weak
 from cutile.ir.core import Value
 from cutile.ops.shape import Reshape
 
@@ -39,4 +40,6 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
         else:
             extents.append(1 if each is None else next(left))
     extents += left  # as if `...` stood at the end
-    return tile if tuple(extents) == shape else frame.emit(Reshape(x=tile, shape=tuple(extents)))
+    if tuple(extents) == shape:
+        return tile
+    return of_weak(frame, frame.emit(Reshape(x=tile, shape=tuple(extents))), tile)

@@ -17,13 +17,15 @@ import numpy as np
 from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import leaves
 from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of, plain
-from cutile.frontend.weak import adapted, dtype_of_weak, is_weak, of_weak
+from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
 from cutile.ops import arith, compare, math
+from cutile.ops.cast import Convert
 from cutile.ops.shape import Broadcast, Reshape
 
 
@@ -97,6 +99,9 @@ TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
 
 MAX_UNROLLED_POWER = 16
 
+_MODULO = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
+"""What gives the same low bits whatever stands in the operands' higher ones."""
+
 _ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 """What compile-time values of any kind can be used with."""
 
@@ -137,7 +142,7 @@ def default_dtype(value: float) -> DTypeLike:
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
-        return i32 if -(2**31) <= value < 2**31 else i64
+        return i32 if I32.low <= value <= I32.high else i64
     return f32
 
 
@@ -261,6 +266,23 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
     return made
 
 
+def widened(frame: Frame, values: list[Any]) -> list[Any]:
+    """Values of which i32 tiles stand beside a plain number that 32 bits may not hold, with those tiles as i64."""
+    weak = frame.compilation.weak
+    wide = any(is_tile(each) and each in weak and each.tile.dtype is i64 for each in values)
+    strong = [each for each in values if is_tile(each) and each not in weak]
+    if not wide or any(each.tile.dtype is not i32 for each in strong):
+        return values
+    return [frame.emit(Convert(x=each, dtype=i64)) if each in strong else each for each in values]
+
+
+def narrowed(frame: Frame, result: Value, *operands: Any) -> Value:
+    """What was computed of `widened` operands, as the i32 that the tile among them is."""
+    given = [each for each in operands if is_tile(each) and each not in frame.compilation.weak]
+    made_wide = given and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in given)
+    return frame.emit(Convert(x=result, dtype=i32)) if made_wide else result
+
+
 def _power(frame: Frame, base: Any, exponent: Any) -> Any:
     """Products for a small constant exponent, else `pow`."""
     if not (isinstance(exponent, int) and 1 <= exponent <= MAX_UNROLLED_POWER and not isinstance(exponent, bool)):
@@ -298,11 +320,16 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         return _fold(frame, kind, left, right)
     require_computed(frame, spelling, left, right)
     if kind is ast.Pow:
-        return of_weak(frame, _power(frame, left, right), left, right)
+        result = _power(frame, left, right)
+        return result if result in frame.compilation.weak else of_weak(frame, result, left, right)
+    if kind in BINARY and is_whole(frame, left) and is_whole(frame, right):
+        interval = BINARY[kind](interval_of(frame, left), interval_of(frame, right))
+        return computed(frame, TILE_BINARY[kind], interval, left, right)
     if kind is ast.MatMult:
         frame.type_error("@ between tiles has no accumulator", remedy="Use ct.mma(a, b, acc).")
     numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)
-    x, y = unify(frame, [left, right], spelling, f32 if numbers else None)
+    given = [left, right] if kind in _MODULO else widened(frame, [left, right])
+    x, y = unify(frame, given, spelling, f32 if numbers else None)
     dtype = x.tile.dtype
     if kind is ast.Div and dtype.kind != "float":
         frame.type_error(
@@ -316,7 +343,8 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         )
     if dtype.kind == "bool" and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
         frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
-    return of_weak(frame, frame.emit(TILE_BINARY[kind](x=x, y=y)), left, right)
+    result = frame.emit(TILE_BINARY[kind](x=x, y=y))
+    return of_weak(frame, narrowed(frame, result, left, right), left, right)
 
 
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
@@ -368,6 +396,9 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     require_computed(frame, SPELLING[kind], value)
     if kind is ast.UAdd:
         return value
+    if kind in (ast.USub, ast.Invert) and is_whole(frame, value):
+        op, interval = (arith.Neg, negated) if kind is ast.USub else (arith.Not, inverted)
+        return computed(frame, op, interval(interval_of(frame, value)), value)
     if kind is ast.USub:
         return of_weak(frame, frame.emit(arith.Neg(x=value)), value)
     if kind is ast.Not:
@@ -396,7 +427,7 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         what = "a scalar" if scalar else "a tile"
         frame.type_error(f"`{SPELLING[kind]}` of {what}", remedy="Compare the elements with == or !=.")
     require_computed(frame, SPELLING[kind], left, right)
-    x, y = unify(frame, [left, right], SPELLING[kind])
+    x, y = unify(frame, widened(frame, [left, right]), SPELLING[kind])
     return frame.emit(TILE_COMPARE[kind](x=x, y=y))
 
 

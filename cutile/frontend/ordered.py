@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.dtypes import i64
-from cutile.frontend.elements import Elements, elements_of
+from cutile.frontend.elements import Elements, along_tile, elements_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import broadcast_to, materialize
+from cutile.frontend.operators import broadcast_to
 from cutile.frontend.partitions import Place, as_it_lies, place_of, require_written, stored_tile
 from cutile.frontend.pointers import load_lanes, scope_of, store_lanes, wide
 from cutile.frontend.values import PartitionRef
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops import arith, compare
-from cutile.ops.create import Iota
 from cutile.ops.shape import Permute, Reshape
 
 
@@ -45,9 +43,7 @@ def _elements(frame: Frame, part: PartitionRef, place: Place, what: str) -> Elem
     indices: list[Value] = []
     mask: Value | None = None
     for axis, (index, size, step) in enumerate(zip(place.index, place.shape, place.steps, strict=True)):
-        begin = frame.emit(arith.Mul(x=wide(frame, index, what), y=materialize(frame, step, i64)))
-        counted = frame.emit(Iota(length=size, dtype=i64))
-        along = frame.emit(arith.Add(x=broadcast_to(frame, begin, (size,)), y=counted))
+        along = along_tile(frame, index, size, step)
         alone = tuple(size if each == axis else 1 for each in range(len(place.shape)))
         along = along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone))
         indices.append(along)

@@ -6,17 +6,17 @@ import ast
 import math
 from typing import Any
 
-from cutile.frontend.expect import axis_of, index_scalar, latency_of, marker_of, shape_of, tile_of
+from cutile.dtypes import i64
+from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, marker_of, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
 from cutile.frontend.registry import method, operation
-from cutile.frontend.tensors import extent, tiles_along
+from cutile.frontend.tensors import block_index, extent, tiles_along
 from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
 from cutile.frontend.weak import adapted
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
-from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute
 from cutile.ops.view import LoadView, StoreView
@@ -118,7 +118,7 @@ def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
 
 
 def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple[Value, ...]:
-    """One i32 scalar for each axis of a tile."""
+    """One scalar of i32 or i64 for each axis of a tile."""
     if isinstance(index, PartitionIndex) and None not in index.coordinates:
         index = index.coordinates
     items = items_of(index) if isinstance(index, tuple) else (index,)
@@ -161,10 +161,13 @@ class Place:
     def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...]) -> None:
         """Count from this block's own tile on, in steps that meet both its begin and the nested tiles' begins."""
         for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
-            block = frame.emit(TileBlockId(axis=axis))
+            block = block_index(frame, axis)
             step = math.gcd(outer, nested)
             before = binary(frame, ast.Mult, block, outer // step)
-            within = binary(frame, ast.Mult, self.index[axis], nested // step)
+            index = self.index[axis]
+            if index.tile.dtype is i64:
+                index = index_between(frame, index, -1, -(-outer // nested))
+            within = binary(frame, ast.Mult, index, nested // step)
             self.index[axis] = binary(frame, ast.Add, before, within)
             self.steps = (*self.steps[:axis], step, *self.steps[axis + 1 :])
             if outer % nested:  # the last nested tile reaches into the next block's tile

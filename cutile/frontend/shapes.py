@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.frontend.expect import axis_of, constant_int, index_scalar, shape_of, tile_of
+from cutile.dtypes import i32
+from cutile.frontend.expect import axis_of, constant_int, index_between, index_scalar, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import operation
 from cutile.frontend.tensors import extent
@@ -101,5 +102,8 @@ def extract(frame: Frame, x: Any, index: Any, shape: Any) -> Any:
                 f"extract: index {at} along axis {axis}; there are {have // take} parts of {take}",
                 remedy="The index counts in parts, from 0.",
             )
-    scalars = tuple(index_scalar(frame, each, "extract") for each in items)
-    return frame.emit(Extract(x=tile, index=scalars, shape=part))
+    scalars = [index_scalar(frame, each, "extract") for each in items]
+    for axis, (have, take) in enumerate(zip(tile.tile.shape, part, strict=True)):
+        if scalars[axis].tile.dtype is not i32:
+            scalars[axis] = index_between(frame, scalars[axis], 0, max(have // take, 1) - 1)
+    return frame.emit(Extract(x=tile, index=tuple(scalars), shape=part))

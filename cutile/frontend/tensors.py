@@ -7,30 +7,54 @@ from typing import Any
 
 from cutile.frontend.expect import index_scalar, shape_of, tile_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import binary, broadcast_to, is_number, materialize, unify
+from cutile.frontend.interval import I32, Interval, ceil_divided
+from cutile.frontend.operators import binary, broadcast_to, is_number, materialize, narrowed, unify, widened
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import MutRef, TensorRef, describe, items_of
-from cutile.frontend.weak import adapted, of_weak, weak
+from cutile.frontend.weak import adapted, computed, interval_of, is_whole, of_weak, weak
 from cutile.ir.core import Value
+from cutile.ir.types import MutType
 from cutile.ops import arith
 from cutile.ops.grid import NumTileBlocks, TileBlockId
-from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.memory import MOST_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
+
+EXTENTS = Interval(1, MOST_EXTENT)
+"""Where the extents of tensors lie."""
 
 
 @operation
 def get_tile_block_id(frame: Frame) -> Any:
-    return tuple(weak(frame, frame.emit(TileBlockId(axis=axis))) for axis in range(3))
+    return tuple(block_index(frame, axis) for axis in range(3))
 
 
 @operation
 def get_num_tile_blocks(frame: Frame) -> Any:
-    return tuple(weak(frame, frame.emit(NumTileBlocks(axis=axis))) for axis in range(3))
+    return tuple(
+        weak(frame, frame.emit(NumTileBlocks(axis=axis)), Interval(1, _most_blocks(frame, axis))) for axis in range(3)
+    )
+
+
+def block_index(frame: Frame, axis: int) -> Value:
+    """This tile block's index along an axis of the grid."""
+    return weak(frame, frame.emit(TileBlockId(axis=axis)), Interval(0, _most_blocks(frame, axis) - 1))
+
+
+def _most_blocks(frame: Frame, axis: int) -> int:
+    """How many tile blocks there may be along an axis: no more than an output that is cut into tiles has of those."""
+    most = I32.high
+    for value in frame.builder.open_blocks[0].arguments:
+        if isinstance(value.type, MutType) and value.type.map is None:
+            if axis >= value.type.rank:
+                return 1
+            extent = value.type.tensor.shape[axis] or MOST_EXTENT
+            most = min(most, -(-extent // value.type.tile[axis]))
+    return most
 
 
 def extent(frame: Frame, value: Value, axis: int) -> Any:
     """The extent of a tensor along an axis: a constant where it is known."""
     known = value.tensor.shape[axis]
-    return known if known is not None else weak(frame, frame.emit(TensorDim(x=value, axis=axis)))
+    return known if known is not None else weak(frame, frame.emit(TensorDim(x=value, axis=axis)), EXTENTS)
 
 
 def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
@@ -46,8 +70,10 @@ def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
         if b == 0:
             frame.type_error("ceil_div: division by zero", remedy="Both numbers are known now.")
         return -(-a // b)
-    x, y = unify(frame, [a, b], "ceil_div")
-    return of_weak(frame, frame.emit(arith.DivCeil(x=x, y=y)), a, b)
+    if is_whole(frame, a) and is_whole(frame, b):
+        return computed(frame, arith.DivCeil, ceil_divided(interval_of(frame, a), interval_of(frame, b)), a, b)
+    x, y = unify(frame, widened(frame, [a, b]), "ceil_div")
+    return of_weak(frame, narrowed(frame, frame.emit(arith.DivCeil(x=x, y=y)), a, b), a, b)
 
 
 def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:
@@ -84,7 +110,7 @@ def load_tile_like(frame: Frame, x: Any, y: Any) -> Any:
             f"load_tile_like: {x.value.name!r} has {x.value.tensor.rank} axes, {y.value.name!r} has {y.value.mut.rank}",
             remedy="Both must have the same rank; load with x.partition(shape).load(index) instead.",
         )
-    index = tuple(frame.emit(TileBlockId(axis=axis)) for axis in range(y.value.mut.rank))
+    index = tuple(block_index(frame, axis) for axis in range(y.value.mut.rank))
     return _load(frame, x.value, y.value.mut.tile, index, "load_tile_like")
 
 

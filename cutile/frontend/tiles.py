@@ -16,6 +16,7 @@ from cutile.frontend.operators import (
 )
 from cutile.frontend.registry import METHODS, operation
 from cutile.frontend.values import describe, items_of
+from cutile.frontend.weak import of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.ops.cast import Convert
@@ -59,7 +60,7 @@ def broadcast(frame: Frame, x: Any, shape: Any) -> Any:
         return materialize(frame, x, default_dtype(x), extents)
     tile = tile_of(frame, x, "broadcast")
     broadcast_shape(frame, [tile.tile.shape, extents], "broadcast")
-    return broadcast_to(frame, tile, extents)
+    return of_weak(frame, broadcast_to(frame, tile, extents), x)
 
 
 @operation
@@ -77,7 +78,7 @@ def reshape(frame: Frame, x: Any, shape: Any) -> Any:
             )
         items[items.index(-1)] = tile.tile.size // known
     extents = () if not items else shape_of(frame, tuple(items), "reshape")
-    return tile if extents == tile.tile.shape else frame.emit(Reshape(x=tile, shape=extents))
+    return tile if extents == tile.tile.shape else of_weak(frame, frame.emit(Reshape(x=tile, shape=extents)), x)
 
 
 @operation

@@ -2,36 +2,54 @@
 
 Beside a tile of another dtype they become that dtype, as a number does: `total / x.shape[1]` divides floats. What the
 author gave a dtype, a parameter `n: i32` or the element of a tile, is strong, and is converted only where that is said.
-Only conversions that a number would take as well are made: integers become floats or i64, and f32, which such integers
-give beside a Python float or divided by one another, becomes f16 or bf16, not f64, for which it would be too coarse.
+Only conversions that a number would take as well are made: integers become floats, i32 or i64, and f32, which such
+integers give beside a Python float or divided by one another, becomes f16 or bf16, not f64, for which it would be too
+coarse.
+
+Whole numbers have an interval (`interval.py`). One that fits 32 bits is an i32 in the IR, any other an i64, as are
+constants; what is computed of them is computed in 32 bits where operands and result fit, else in 64. Past 64 bits it
+wraps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cutile.dtypes import DTypeLike, bf16, f16, f32, i32, i64
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import I32, I64, Interval
 from cutile.frontend.values import is_tile
-from cutile.ir.core import Value
+from cutile.ir.constant import Constant
+from cutile.ir.core import Op, Value
 from cutile.ops.cast import Convert
 
 _BECOMES: dict[DTypeLike, tuple[str, ...]] = {
     i32: ("i64", "f16", "bf16", "f32", "f64"),
-    i64: ("f16", "bf16", "f32", "f64"),
+    i64: ("i32", "f16", "bf16", "f32", "f64"),
     f32: (f16.name, bf16.name),
 }
 
 
-def weak(frame: Frame, value: Value) -> Value:
-    """Note that a scalar is a plain number."""
-    frame.compilation.weak.add(value)
+def weak(frame: Frame, value: Value, interval: Interval | None = None) -> Value:
+    """Note that a scalar is a plain number, and between which numbers it lies."""
+    dtype = value.tile.dtype
+    if dtype.kind == "int":
+        interval = Interval.of(dtype) if interval is None else interval.meet(Interval.of(dtype))
+    frame.compilation.weak[value] = interval
     return value
 
 
 def is_weak(frame: Frame, value: Any) -> bool:
     """Whether a value is a plain number, known now or when the kernel runs."""
-    return isinstance(value, bool | int | float) or value in frame.compilation.weak
+    return isinstance(value, bool | int | float) or (isinstance(value, Value) and value in frame.compilation.weak)
+
+
+def is_whole(frame: Frame, value: Any) -> bool:
+    """Whether a value is a plain whole number, known now or when the kernel runs."""
+    if isinstance(value, Value):
+        return frame.compilation.weak.get(value) is not None and value.tile.is_scalar
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def of_weak(frame: Frame, result: Any, *operands: Any) -> Any:
@@ -54,4 +72,54 @@ def dtype_of_weak(values: list[Any]) -> DTypeLike:
     dtypes = {value.tile.dtype for value in values if is_tile(value)}
     if f32 in dtypes or any(isinstance(value, float) for value in values):
         return f32
-    return i64 if i64 in dtypes else next(iter(dtypes)) if len(dtypes) == 1 else i32
+    wide = i64 in dtypes or any(isinstance(value, int) and not I32.low <= value <= I32.high for value in values)
+    return i64 if wide else next(iter(dtypes)) if len(dtypes) == 1 else i32
+
+
+# Whole numbers
+
+
+def interval_of(frame: Frame, value: Any) -> Interval:
+    """Between which numbers an integer scalar, or a number that is known now, lies."""
+    if not isinstance(value, Value):
+        return Interval(int(value), int(value))
+    return frame.compilation.weak.get(value) or Interval.of(value.tile.dtype)
+
+
+def whole_dtype(interval: Interval) -> DTypeLike:
+    """The dtype of whole numbers within an interval."""
+    return i32 if interval.fits(i32) else i64
+
+
+def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
+    """A plain whole number as a scalar of i32 or i64."""
+    if isinstance(value, Value):
+        return value if value.tile.dtype is dtype else frame.emit(Convert(x=value, dtype=dtype))
+    held = Interval.of(dtype)
+    if not held.low <= value <= held.high:
+        frame.type_error(
+            f"the number {value} does not fit {dtype} ({held.low} to {held.high})",
+            remedy="Whole numbers that are known only when the kernel runs have 64 bits.",
+        )
+    return frame.emit(Constant(value=value, dtype=dtype, shape=()))
+
+
+def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands: Any) -> Value:
+    """What an operation makes of plain whole numbers, as wide as it has to be; `result` is known of it."""
+    exact = result if result.fits(i64) else I64
+    narrow = all(each.fits(i32) for each in (exact, *(interval_of(frame, each) for each in operands)))
+    dtype = i32 if narrow else i64
+    value = frame.emit(make(*(whole(frame, each, dtype) for each in operands)))
+    if not narrow and exact.fits(i32):
+        value = frame.emit(Convert(x=value, dtype=i32))
+    return weak(frame, value, exact)
+
+
+def bounded(frame: Frame, value: Any, least: int, most: int) -> Any:
+    """A plain whole number of which it is known that it lies between two numbers."""
+    if not isinstance(value, Value):
+        return value
+    interval = interval_of(frame, value).meet(Interval(least, most))
+    wanted = whole_dtype(interval)
+    narrowed = value if value.tile.dtype.bits <= wanted.bits else frame.emit(Convert(x=value, dtype=wanted))
+    return weak(frame, narrowed, interval)

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import i32, u64
+from cutile.dtypes import i32, i64, u64
 from cutile.errors import KernelTypeError, Location
 from cutile.frontend import operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import counted
 from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
-from cutile.frontend.weak import of_weak
+from cutile.frontend.weak import interval_of, weak
 from cutile.interpreter.eager import EagerBuilder, EagerValue
 from cutile.interpreter.live import to_live, to_meaning
 from cutile.interpreter.place import current_place
@@ -134,10 +135,14 @@ class Session:
         bounds = [int(each.array) if isinstance(each, EagerValue) else int(each) for each in _bounds(meaning)]
         if bounds[2] == 0:
             return  # as compiled: whether the step is 0 is not known before
-        dtype = next((each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)), i32)
+        given = [each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)]
+        interval = counted(*(interval_of(self._frame, each) for each in _bounds(meaning)))
+        dtype = next((each for each in given if each is not i32), i32 if interval.fits(i32) else i64)
         for position in range(*bounds):
             with self._here() as frame:
-                value: Any = of_weak(frame, operators.materialize(frame, position, dtype))
+                value: Any = operators.materialize(frame, position, dtype)
+                if dtype in (i32, i64):
+                    weak(frame, value, interval)
                 if isinstance(meaning, MintedRange | OwnedRange):
                     value = meaning.mint(frame, value)
             yield to_live(self, value)

@@ -11,6 +11,9 @@ from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value,
 from cutile.ir.effects import Effect
 from cutile.ir.types import TileType, Type
 
+MOST_EXTENT = 2**31 - 1 - 2**20
+"""The largest extent of a tensor that a launch takes: rounding it up to a tile cannot wrap an i32."""
+
 
 class TensorDim(Op, name="tensor_dim", spelled=("num_tiles", "get_tensor_shape")):
     """The extent of a tensor along an axis, as an i32 scalar.

@@ -139,6 +139,12 @@ def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
 # Assertions
 
 
+def _alike(values: Sequence[Value], builder: Builder) -> list[Value]:
+    """Integer scalars in the width of the widest."""
+    widest = max((value.tile.dtype for value in values), key=lambda dtype: dtype.bits)
+    return [each if each.tile.dtype is widest else builder.value(Convert(x=each, dtype=widest)) for each in values]
+
+
 class _Asserting:
     def __init__(self, name: str, debug: bool) -> None:
         self._name = name
@@ -164,6 +170,7 @@ class _Asserting:
         return KEEP
 
     def _within(self, op: Op, index: Value, low: Value, count: Value, what: str, builder: Builder) -> None:
+        index, low, count = _alike([index, low, count], builder)
         not_before = builder.value(Ge(x=index, y=low))
         before_end = builder.value(Lt(x=index, y=count))
         both = builder.value(And(x=not_before, y=before_end))

@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike
-
-MOST_EXTENT = 2**31 - 1 - 2**20
-"""The largest extent of a tensor that a launch takes: rounding it up to a tile cannot wrap an i32."""
+from cutile.ops.memory import MOST_EXTENT
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ from cutile.passes.dce import dce
 from cutile.passes.extremes import extremes
 from cutile.passes.fold import fold
 from cutile.passes.hoist import hoist
+from cutile.passes.reach import reach
 
 Pass = Callable[[Function], Function]
 
 PASSES: tuple[Pass, ...] = (
     fold,  # first: constants make more operations equal
+    reach,  # before bounds: an index that is checked needs nothing else
     bounds,  # while loops are as written, with folded bounds; what it removes no other pass need move
     cse,  # before hoist: fewer operations to move
     extremes,  # after cse: what is compared and what is picked are the same values now

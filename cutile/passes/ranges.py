@@ -24,9 +24,9 @@ from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeWithin, Assump
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.grid import NumTileBlocks, TileBlockId
-from cutile.ops.memory import TensorDim
+from cutile.ops.memory import MOST_EXTENT, TensorDim
 from cutile.ops.view import TensorView
-from cutile.passes.linear import MOST_EXTENT, Atom, Facts, Linear, ceil_div, extent_atom, multiple, scalar_atom
+from cutile.passes.linear import Atom, Facts, Linear, ceil_div, extent_atom, multiple, scalar_atom
 
 ONLY_IN_THE_KERNEL = "?"
 """Begins the text of an atom that the launch cannot work out: it proves, and no launch check may have it."""
@@ -279,8 +279,12 @@ def _atom(x: Range, op: Assumption) -> Atom | None:
 
 
 def _fits(x: Range, dtype: DTypeLike) -> bool:
-    """Whether a value certainly is what its range says, not that modulo the dtype's size."""
-    return x.low is not None and x.high is not None and x.low.fits(dtype) and x.high.fits(dtype)
+    """Whether a value certainly is what its range says, not that modulo the dtype's size.
+
+    Only the outer ends count: `range(n)` goes up to `n - 1`, which is below what `n` may be, but has no turns then.
+    """
+    least, most = x.low.low if x.low is not None else None, x.high.high if x.high is not None else None
+    return least is not None and most is not None and Linear(least).fits(dtype) and Linear(most).fits(dtype)
 
 
 def _higher(x: int | None, y: int | None) -> int | None:

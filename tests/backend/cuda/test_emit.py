@@ -200,7 +200,10 @@ def test_numbers_that_become_variables_have_their_type() -> None:
         y=mut(128, dtype=i32),
         n=scalar(i32),
     )
-    assert text.startswith("block_0 = tile_block_id_0(grid_y, grid_z)\ni = number()\nwhile True:\n    if not lt(i, n):")
+    assert text.startswith(
+        "block_0 = tile_block_id_0(grid_y, grid_z)\nvalue = to_i64(n)\ni = number()\n"
+        "while True:\n    if not lt(i, value):"
+    )
 
 
 def test_intrinsics_make_way_for_the_users_names() -> None:

@@ -1,0 +1,151 @@
+"""Between which numbers an integer lies, as far as the text of a kernel tells: what decides how wide it is computed.
+
+    x.shape[0]                  1 .. the largest extent that a launch takes
+    64 * ct.get_tile_block_id()[0]      within the tensor that tells the grid, in steps of its tiles
+    x.shape[0] * x.shape[1]     more than 32 bits hold
+
+The operations are Python's on whole numbers, but for division by zero, which gives 0.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from cutile.dtypes import DTypeLike, i32, i64
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The whole numbers from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+    @staticmethod
+    def of(dtype: DTypeLike) -> Interval:
+        """What an integer dtype holds."""
+        signed = dtype.kind == "int"
+        return Interval(-(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
+
+    def within(self, other: Interval) -> bool:
+        """Whether the other one holds all of these numbers."""
+        return other.low <= self.low and self.high <= other.high
+
+    def fits(self, dtype: DTypeLike) -> bool:
+        """Whether an integer dtype holds all of these numbers."""
+        return self.within(Interval.of(dtype))
+
+    def meet(self, other: Interval) -> Interval:
+        """The numbers in both; this one where they have none in common."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return Interval(low, high) if low <= high else self
+
+    def join(self, other: Interval) -> Interval:
+        """The numbers in either, and those between."""
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+
+I32 = Interval.of(i32)
+I64 = Interval.of(i64)
+
+
+def _hull(numbers: Iterable[int]) -> Interval:
+    found = list(numbers)
+    return Interval(min(found), max(found))
+
+
+def _corners(function: Callable[[int, int], int], x: Interval, y: Interval) -> Interval:
+    return _hull(function(a, b) for a, b in product((x.low, x.high), (y.low, y.high)))
+
+
+def _divided(x: Interval, y: Interval, function: Callable[[int, int], int]) -> Interval:
+    """A quotient: monotone on either side of zero in both, largest beside it."""
+    sides = [Interval(max(y.low, 1), y.high), Interval(y.low, min(y.high, -1))]
+    parts = [_corners(function, x, side) for side in sides if side.low <= side.high]
+    if y.low <= 0 <= y.high:
+        parts.append(Interval(0, 0))
+    return _hull(end for part in parts for end in (part.low, part.high))
+
+
+def _floor_divided(x: Interval, y: Interval) -> Interval:
+    return _divided(x, y, lambda a, b: a // b)
+
+
+def ceil_divided(x: Interval, y: Interval) -> Interval:
+    """The quotient rounded up."""
+    return _divided(x, y, lambda a, b: -(-a // b))
+
+
+def _remainder(x: Interval, y: Interval) -> Interval:
+    high = max(y.high - 1, 0)
+    if x.low >= 0 and y.low > 0:
+        high = min(high, x.high)
+    return Interval(min(y.low + 1, 0), high)
+
+
+def _bits(x: Interval, y: Interval) -> Interval:
+    """What operations on bits give: as many bits as the operands have."""
+    most = max(abs(end) for each in (x, y) for end in (each.low, each.high))
+    high = 2 ** most.bit_length() - 1
+    return Interval(0 if x.low >= 0 and y.low >= 0 else -high - 1, high)
+
+
+def _shifted_left(x: Interval, y: Interval) -> Interval:
+    return _corners(lambda a, b: a << b, x, y) if y.within(Interval(0, 63)) else I64
+
+
+def _shifted_right(x: Interval, y: Interval) -> Interval:
+    return _corners(lambda a, b: a >> min(b, 64), x, y) if y.low >= 0 else I64
+
+
+def negated(x: Interval) -> Interval:
+    """`-x`."""
+    return Interval(-x.high, -x.low)
+
+
+def magnitude(x: Interval) -> Interval:
+    """`abs(x)`."""
+    ends = abs(x.low), abs(x.high)
+    return Interval(0 if x.low <= 0 <= x.high else min(ends), max(ends))
+
+
+def inverted(x: Interval) -> Interval:
+    """`~x`."""
+    return Interval(-x.high - 1, -x.low - 1)
+
+
+def least(x: Interval, y: Interval) -> Interval:
+    """The smaller of two numbers."""
+    return Interval(min(x.low, y.low), min(x.high, y.high))
+
+
+def largest(x: Interval, y: Interval) -> Interval:
+    """The larger of two numbers."""
+    return Interval(max(x.low, y.low), max(x.high, y.high))
+
+
+def counted(start: Interval, stop: Interval, step: Interval) -> Interval:
+    """What the variable of `range(start, stop, step)` counts through."""
+    up = Interval(start.low, max(stop.high - 1, start.low))
+    down = Interval(min(stop.low + 1, start.high), start.high)
+    if step.low > 0:
+        return up
+    return down if step.high < 0 else up.join(down)
+
+
+BINARY: dict[type[ast.AST], Callable[[Interval, Interval], Interval]] = {
+    ast.Add: lambda x, y: Interval(x.low + y.low, x.high + y.high),
+    ast.Sub: lambda x, y: Interval(x.low - y.high, x.high - y.low),
+    ast.Mult: lambda x, y: _corners(lambda a, b: a * b, x, y),
+    ast.FloorDiv: _floor_divided,
+    ast.Mod: _remainder,
+    ast.BitAnd: _bits,
+    ast.BitOr: _bits,
+    ast.BitXor: _bits,
+    ast.LShift: _shifted_left,
+    ast.RShift: _shifted_right,
+}
+"""What operators of two whole numbers give."""
