@@ -8,6 +8,7 @@
     shapes         expressions that move, fold and scan elements
     loads          expressions that read memory
     statements     loops and branches that carry tiles
+    numbers        statements that assert what Python makes of plain numbers, and what lies far outside
     writes         statements that write memory beside the result
     frames         what a block does with its tiles, and `kernels`, the strategy
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from cutile.dtypes import bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from tests.properties.generator import loads, shapes, values, writes
+from tests.properties.generator import loads, numbers, shapes, values, writes
 from tests.properties.generator.arguments import LAYOUTS, Input, Output, Scalar
 from tests.properties.generator.drawer import Drawer
 from tests.properties.generator.kernel import RandomKernel
@@ -129,6 +129,9 @@ def whole(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
     return Frame(out, _grid(counts), head, store="part.store({}, at)", load="part.load(at)", unsafe=True)
 
 
+NUMBERS = (numbers.computed, numbers.carried, numbers.far)
+"""Statements that assert what no backend can tell from another."""
+
 FRAMES: tuple[Callable[[st.DrawFn, Output, tuple[int, ...]], Frame], ...] = (
     own, own, own, own, prefix, mapped, mapped, nested, whole,
 )  # fmt: skip
@@ -161,7 +164,11 @@ def kernels(draw: st.DrawFn) -> RandomKernel:
         f"y = {frame.load}",
     ]
     for position in range(draw(st.integers(1, 3))):
-        known = (writes.product_loop,) if multiplies and not position else (*CONTROL, *writes.MEMORY, *writes.MEMORY)
+        known = (
+            (writes.product_loop,)
+            if multiplies and not position
+            else (*CONTROL, *NUMBERS, *writes.MEMORY, *writes.MEMORY)
+        )
         lines += statement(d, position, known)
     lines.append(frame.store.format(d.expression(d.number(1, 2))))
     inner = " " * (4 + len(frame.head[-1]) - len(frame.head[-1].lstrip()))
