@@ -115,3 +115,104 @@ def test_what_was_given_a_dtype_keeps_it(expression: str, dtype: DTypeLike, mess
         return
     with pytest.raises(ct.KernelTypeError, match=message):
         launch(kernel(text), (y, (4,)), y.copy(), 2)
+
+
+# Past 32 bits
+
+EXACT = {
+    "beside a tile": ("y.load() + x.shape[0] * 100_000_000", 30 * 10**8),
+    "a power": ("y.load() + x.shape[0] ** 8 + (x.shape[0] << 40)", 30**8 + (30 << 40)),
+    "a quotient": (
+        "y.load() + (x.shape[0] * 10**9 + 7) // 11 - (x.shape[0] * 10**9) % 97",
+        30_000_000_007 // 11 - 30 * 10**9 % 97,
+    ),
+    "the smaller": ("y.load() + min(x.shape[0] * 10**9, 2**40) + max(2**33, x.shape[0])", 30 * 10**9 + 2**33),
+    "a magnitude": ("y.load() + abs(-x.shape[0] * 10**9) + (~(x.shape[0] << 30))", 30 * 10**9 + ~(30 << 30)),
+    "a choice": ("y.load() + (x.shape[0] * 10**9 if x.shape[0] > 3 else x.shape[0])", 30 * 10**9),
+    "a selection": ("y.load() + ct.select(x.shape[0] > 3, x.shape[0] * 10**9, 1)", 30 * 10**9),
+    "a helper": ("y.load() + scaled(x.shape[0])", 30 * 10**9),
+    "a broadcast": ("y.load() + ct.broadcast(x.shape[0] * 10**9, y.shape)", 30 * 10**9),
+    "a bound": ("y.load() + ct.assume_bounds(x.shape[0], 1, 99) * 10**9", 30 * 10**9),
+    "a count": (
+        "y.load() + ct.ceil_div(x.shape[0] * 10**9, 3) + ct.num_tiles(x.partition((7,)), 0) * 10**9",
+        15 * 10**9,
+    ),
+    "blocks": ("y.load() + (ct.get_tile_block_id()[0] - ct.get_num_tile_blocks()[0]) * 2**40", -(2**40)),
+}
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_numbers_are_exact_past_32_bits(backend: str) -> None:
+    helper = "def scaled(n):\n    if n > 3:\n        return n * 10**9\n    return n\n\n\n"
+    lines = [f"    y.store({expression})\n" for expression, _ in EXACT.values()]
+    made = kernel(f"{helper}def f(y: Mut, x: Tensor):\n{''.join(lines)}")
+    y = np.arange(4, dtype=np.int64)
+    launch(made, (y, (4,)), np.zeros(30, np.float32), backend=backend)
+    np.testing.assert_array_equal(y, np.arange(4) + sum(wanted for _, wanted in EXACT.values()))
+
+
+FARTHER = """
+def loops(y: Mut, x: Tensor, n: i32):
+    total, size, last, rows = 0, 1, 0, x.shape[0]
+    for i in range(x.shape[0]):
+        total += 10**9
+        if i > n + 20:
+            rows = rows * 10**3
+    while size < 2**40:
+        size = size * 8
+    for i in range(x.shape[0] * 10**9, x.shape[0] * 10**9 + 5, 2):
+        last = i
+        if last > 30 * 10**9 + 3:
+            break
+    for i in range(2**31 - 2, 2**31 + 2):
+        total += i
+    for i in range(n, x.shape[0] * 10**9, 10**9):
+        total += i
+    y.store(y.load() + total + size + last + rows)
+"""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_loops_carry_and_count_numbers_past_32_bits(backend: str) -> None:
+    y = np.arange(4, dtype=np.int64)
+    launch(kernel(FARTHER), (y, (4,)), np.zeros(30, np.float32), 5, backend=backend)
+    total = 30 * 10**9 + sum(range(2**31 - 2, 2**31 + 2)) + sum(range(5, 30 * 10**9, 10**9))
+    np.testing.assert_array_equal(y, np.arange(4) + total + 8**14 + 30 * 10**9 + 4 + 30 * 10**12)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_a_mean_of_more_than_32_bits_of_elements(dtype: DTypeLike, backend: str) -> None:
+    text = "def f(y: Mut, x: Tensor):\n    y.store(y.load() / (x.shape[0] * x.shape[0] * x.shape[0]))\n"
+    y = np.full(2, 2.0**40, dtype.numpy)
+    launch(kernel(text), (y, (2,)), np.zeros(2048, np.float32), backend=backend)
+    np.testing.assert_array_equal(y, 2.0**7)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_beside_i32_a_result_wraps_and_a_comparison_does_not(backend: str) -> None:
+    text = (
+        "def f(y: Mut, x: Tensor, n: i32):\n"
+        "    t, big = y.load(), x.shape[0] * 10**9\n"
+        "    t = ct.select((t < big) & (t >= -big) & (n < big), t + big, 0)\n"
+        "    y.store(min(t, big) - max(t, -big) + t + big // t)\n"
+    )
+    y = np.arange(4, dtype=np.int32)
+    launch(kernel(text), (y, (4,)), np.zeros(30, np.float32), 7, backend=backend)
+    with np.errstate(over="ignore"):
+        t = (np.arange(4) + 30 * 10**9).astype(np.int32)
+        wanted = t + (30 * 10**9 // t.astype(np.int64)).astype(np.int32)
+    np.testing.assert_array_equal(y, wanted)
+
+
+def test_a_counter_of_a_loop_is_stored_as_what_is_beside_it() -> None:
+    text = (
+        "def f(y: Mut, n: i32):\n"
+        "    i = 0\n"
+        "    while i < n:\n"
+        "        i += 3\n"
+        "    y.store(ct.broadcast(i, y.shape) + ct.iota(4) * i)\n"
+    )
+    y = np.zeros(4, np.int32)
+    launch(kernel(text), (y, (4,)), 10)
+    np.testing.assert_array_equal(y, 12 + np.arange(4) * 12)
