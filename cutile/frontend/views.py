@@ -14,6 +14,7 @@ from cutile.frontend.pointers import ordering_of, scope_of
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.tokens import is_ordered
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.weak import bounded, interval_of, is_whole, of_weak, weak
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.language.markers import ordering, padding, scope, tma
@@ -255,7 +256,12 @@ def assume_bounds(frame: Frame, x: Any, lower: Any = None, upper: Any = None) ->
     most = None if upper is None else constant_int(frame, upper, "assume_bounds: the upper bound")
     if isinstance(x, int):
         return x
-    return frame.emit(AssumeBounds(x=tile_of(frame, x, "assume_bounds"), lower=least, upper=most))
+    result = frame.emit(AssumeBounds(x=tile_of(frame, x, "assume_bounds"), lower=least, upper=most))
+    if not is_whole(frame, x):
+        return of_weak(frame, result, x)
+    known = interval_of(frame, x)
+    weak(frame, result, known)
+    return bounded(frame, result, known.low if least is None else least, known.high if most is None else most)
 
 
 @operation
@@ -276,7 +282,8 @@ def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
     if isinstance(x, PointerRef):
         made = AssumeDivisible(x=x.value, by=divisor, every=None, along=None)
         return PointerRef(frame.emit(made), x.dtype)
-    return frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor, every=None, along=None))
+    result = frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor, every=None, along=None))
+    return weak(frame, result, interval_of(frame, x)) if is_whole(frame, x) else of_weak(frame, result, x)
 
 
 @operation

@@ -27,7 +27,7 @@ class MappedLaunchPartition:
 
     Raises:
         LaunchError: the map has another number of axes than the partition, streams none, or groups a leading axis; or
-            there are no blocks, or more than streamed tiles.
+            there are no blocks, or more than streamed tiles, or more of those than 32 bits count.
     """
 
     __slots__ = ("_partition", "blocks", "map_shape")
@@ -66,6 +66,10 @@ class MappedLaunchPartition:
         return f"{self._partition!r}.map({self.map_shape}, {self.blocks})"
 
 
+MOST_TILES = 2**31 - 1
+"""How many tiles a stream may have: kernels count them in 32 bits."""
+
+
 def _check(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blocks: Any) -> None:
     tile = partition.partition_shape
     if len(shape) != len(tile) or len(partition.tensor_shape) != len(tile):
@@ -85,5 +89,10 @@ def _check(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blo
     streamed = math.prod(count for count, group in zip(counts, shape, strict=True) if group != OWNED)
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         raise LaunchError(f"map: the number of tile blocks must be at least 1, got {blocks!r}")
+    if streamed > MOST_TILES:
+        raise LaunchError(
+            f"map: {streamed} streamed tiles are more than the {MOST_TILES} that a kernel counts; take larger tiles, "
+            "or leave an axis out of the stream with OWNED"
+        )
     if blocks > streamed:
         raise LaunchError(f"map: {blocks} tile blocks for {streamed} streamed tiles; give at most as many as tiles")

@@ -430,3 +430,10 @@ def test_blocks_of_a_prefix_are_not_joined_past_its_end(backend: str) -> None:
         add(y.mut.partition_prefix((8,)), api.ones((4096,), ct.f32).sync()).grid((300,)).sync()
         got = y.to_numpy().sync()
     np.testing.assert_array_equal(got, np.arange(4096) < 2400)
+
+
+def test_a_stream_of_more_tiles_than_32_bits_count_is_refused() -> None:
+    partition = api.meta((2**20, 2**11), ct.u8).partition((1, 1))
+    with pytest.raises(ct.LaunchError, match="2147483648 streamed tiles are more than the 2147483647"):
+        partition.map((4, 2), 8)
+    assert partition.map((4, 0), 8).blocks == 8
