@@ -1,6 +1,6 @@
 """Bring tile indices that may lie far outside of a tensor to one that lies just outside, in 32 bits.
 
-    load_tile(%x, %i) {shape = 64} with %i : i64   ->   %2 = select(0 <= %i and %i < 33538049, %i, -1)
+    load_tile(%x, %i) {shape = 64} with %i : i64   ->   %2 = max(min(%i, 33538048), -1)
                                                         %3 = convert(%2) {dtype = i32}
                                                         load_tile(%x, %3) {shape = 64}
 
@@ -16,10 +16,10 @@ from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
-from cutile.ops.arith import And, Min
+from cutile.ops.arith import Max, Min
 from cutile.ops.bound import CheckTile
 from cutile.ops.cast import Convert
-from cutile.ops.compare import Ge, Lt, Select
+from cutile.ops.compare import Lt, Select
 from cutile.ops.memory import MOST_EXTENT, LoadTile
 from cutile.ops.view import LoadView, StoreView
 from cutile.passes.linear import Facts, Linear
@@ -27,6 +27,8 @@ from cutile.passes.preconditions import read_preconditions
 from cutile.passes.ranges import Range, Ranges
 
 _MOST = 2**31 - 1
+_LARGEST = 2**19
+"""More than the largest extent of a tile."""
 Place = tuple[Value, int, int, Value]
 """What a check is about: the tensor, the axis, the step between tiles, the index."""
 
@@ -38,7 +40,11 @@ def reach(function: Function) -> Function:
         return function
     facts = Facts()
     read_preconditions(function, facts)
-    near = _near(function, Ranges(function, facts), facts)
+    ranges = Ranges(function, facts)
+    near = _near(function, ranges, facts)
+    above = {
+        (id(op), at) for op in accesses for at, value in enumerate(op.index) if _not_below(ranges.of(value), value)
+    }
     if all(value.tile.dtype is i32 and (id(op), at) in near for op in accesses for at, value in enumerate(op.index)):
         return function
     order = iter(accesses)
@@ -51,7 +57,7 @@ def reach(function: Function) -> Function:
         index = tuple(
             _narrow(rewriter.builder, value)
             if (before, at) in near
-            else _inside(rewriter.builder, value, MOST_EXTENT // steps[at] + 1)
+            else _inside(rewriter.builder, value, steps[at], (before, at) in above)
             if at < len(steps)
             else _narrow(rewriter.builder, _at_most(rewriter.builder, value))
             for at, value in enumerate(op.index)
@@ -104,17 +110,31 @@ def _fits(index: Range, past: Linear, step: int, extent: int, facts: Facts) -> b
     return (high is not None and high * step + extent <= _MOST) or facts.at_most(index.high, past)
 
 
+def _not_below(index: Range, value: Value) -> bool:
+    """Whether an index is 0 or above: what its range says, if it has not wrapped."""
+    ends = index.low, index.high
+    if ends[0] is None or ends[1] is None or ends[0].low is None or ends[1].high is None:
+        return False
+    return ends[0].low >= 0 and Linear(ends[1].high).fits(value.tile.dtype)
+
+
 def _narrow(builder: Builder, value: Value) -> Value:
     return value if value.tile.dtype is i32 else builder.value(Convert(x=value, dtype=i32))
 
 
-def _inside(builder: Builder, value: Value, count: int) -> Value:
-    """An index below `count` as it is, one outside of that as -1."""
+def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
+    """An index that is outside as one just outside: -1, or the first that begins past every tensor. `above`: it is
+    known not to be below 0."""
     dtype = value.tile.dtype
-    not_before = builder.value(Ge(x=value, y=builder.constant(0, dtype)))
-    not_past = builder.value(Lt(x=value, y=builder.constant(count, dtype)))
-    inside = builder.value(And(x=not_before, y=not_past))
-    return _narrow(builder, builder.value(Select(condition=inside, x=value, y=builder.constant(-1, dtype))))
+    past = MOST_EXTENT // step + 1
+    if past * step > _MOST - _LARGEST:  # where nothing past every tensor is held by 32 bits, -1 is outside, too
+        inside = builder.value(Lt(x=value, y=builder.constant(past, dtype)))
+        value = builder.value(Select(condition=inside, x=value, y=builder.constant(-1, dtype)))
+    else:
+        value = builder.value(Min(x=value, y=builder.constant(past, dtype)))
+    if not above:
+        value = builder.value(Max(x=value, y=builder.constant(-1, dtype)))
+    return _narrow(builder, value)
 
 
 def _at_most(builder: Builder, limit: Value) -> Value:

@@ -54,7 +54,7 @@ FAR = (
 @pytest.mark.parametrize("body", FAR)
 def test_an_index_that_may_be_far_becomes_one_just_outside(body: str) -> None:
     made = reach(written(body))
-    assert "select" in print_function(made)
+    assert "= min(" in print_function(made)
     assert all(value.tile.dtype is ct.i32 for op in made.walk() if op.name == "load_tile" for value in op.operands[1:])
 
 
@@ -62,8 +62,16 @@ def test_a_checked_index_of_64_bits_is_cut_behind_its_check() -> None:
     text = print_function(reach(written("y.store(x.partition((8,)).load(w))")))
     assert "check_tile(%x, %w)" in text
     assert "convert(%w)" in text
-    assert "select" not in text
+    assert "= min(" not in text
 
 
 def test_a_check_that_is_not_made_proves_nothing() -> None:
-    assert "select" in print_function(reach(written("y.store(x.partition((8,)).load(w))", checks="none")))
+    text = print_function(reach(written("y.store(x.partition((8,)).load(w))", checks="none")))
+    assert "= min(" in text
+    assert "= max(" in text
+
+
+def test_one_that_is_not_negative_is_compared_once() -> None:
+    text = print_function(reach(written("y.store(ct.load_tile(x, (8,), ct.get_tile_block_id()[0] * 2**6))")))
+    assert "= min(" in text
+    assert "= max(" not in text

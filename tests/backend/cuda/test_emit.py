@@ -130,7 +130,8 @@ def test_what_a_loop_carries_is_one_variable() -> None:
         n=scalar(i32),
     )
     assert (
-        "acc = zeros()\nfor k in range(n):\n    x_tile = load_x(x, x_extent_0, k)\n    acc = add(acc, x_tile)" in text
+        "acc = zeros()\nfor k in range(n):\n    x_tile = load_x(x, x_extent_0, min(k, 16769024))\n"
+        "    acc = add(acc, x_tile)" in text
     )
 
 
