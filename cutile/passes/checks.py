@@ -142,7 +142,10 @@ def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
 def _alike(values: Sequence[Value], builder: Builder) -> list[Value]:
     """Integer scalars in the width of the widest."""
     widest = max((value.tile.dtype for value in values), key=lambda dtype: dtype.bits)
-    return [each if each.tile.dtype is widest else builder.value(Convert(x=each, dtype=widest)) for each in values]
+    return [
+        each if each.tile.dtype is widest else builder.value(Convert(x=each, dtype=widest), each.name)
+        for each in values
+    ]
 
 
 class _Asserting:
@@ -162,15 +165,17 @@ class _Asserting:
             count = rewriter.builder.value(FloorDiv(x=raised, y=rewriter.builder.constant(op.step)))
             name = repr(op.x.name) if op.x.name else "a view"
             what = f"the tile index along axis {op.axis} of {name}, in tiles of {op.step},"
-            self._within(op, op.index, rewriter.builder.constant(0), count, what, rewriter.builder)
+            self._within(op, op.index, None, count, what, rewriter.builder)
             return []
         if isinstance(op, CheckIndex):
-            self._within(op, op.index, rewriter.builder.constant(0), op.count, op.what, rewriter.builder)
+            self._within(op, op.index, None, op.count, op.what, rewriter.builder)
             return []
         return KEEP
 
-    def _within(self, op: Op, index: Value, low: Value, count: Value, what: str, builder: Builder) -> None:
-        index, low, count = _alike([index, low, count], builder)
+    def _within(self, op: Op, index: Value, low: Value | None, count: Value, what: str, builder: Builder) -> None:
+        """Assert `low <= index < count`, from 0 for None, as wide as the widest of them."""
+        index, count, *rest = _alike([index, count, *([] if low is None else [low])], builder)
+        low = rest[0] if rest else builder.constant(0, index.tile.dtype)
         not_before = builder.value(Ge(x=index, y=low))
         before_end = builder.value(Lt(x=index, y=count))
         both = builder.value(And(x=not_before, y=before_end))

@@ -19,6 +19,7 @@ from cutile.errors import KernelAssertionError
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import And
+from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
 from cutile.ops.debug import failure_text
 
@@ -48,7 +49,13 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
     values = tuple(dict.fromkeys(found))[:MOST_NUMBERS]
     checked = len(values) == 2 and isinstance(definitions.get(condition), And)
     unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
-    return tuple(each.name or name for each, name in zip(values, unnamed, strict=True)), values
+    return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values
+
+
+def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
+    """The name of a value, or of what was made as wide as the other side for the comparison."""
+    op = definitions.get(value)
+    return op.x.name if isinstance(op, Convert) and not value.name else value.name
 
 
 def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:

@@ -62,7 +62,7 @@ def test_checks_leave_products_of_warp_groups_as_they_are(tile: tuple[int, int],
     assert len(checked.facts["failures"]) == 6
     assert "failures" not in plain.facts
     assert_clean(checked)  # no stack, no spills, no remark of the linker, such as C7510
-    assert checked.facts["registers"] == plain.facts["registers"]
+    assert checked.facts["registers"] <= plain.facts["registers"]  # whose indices are kept near the tensor
     assert calls(checked, tmp_path) == []
     counts = [instructions(each, tmp_path) for each in (checked, plain)]
     wanted = [{name: n for name, n in each.items() if "HGMMA" in name or "WARPGROUP" in name} for each in counts]
