@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+from typing import Any
 
 import pytest
 
@@ -114,12 +115,22 @@ def test_what_nobody_waited_for_is_not_told_to_others(device: Device, stream: St
     Launch(words(9, count=4).sync_on(stream), 0, 0).sync_on(stream)
 
 
-def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("printing", [False, True])
+def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(
+    printing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is asked, and also where an earlier kernel of the process prints."""
     pytest.importorskip("cuda.bindings.driver")
     from cuda_async.driver.cuda import stream as cuda
 
     class Context:
-        usable, speaks, lost = True, False, None
+        usable, speaks, lost = True, printing, None
+
+        def query(self, function: Any, handle: object) -> object:
+            return function(handle)[0]
+
+        def write_output(self, wait: object, handle: object) -> None:
+            written.append(handle)
 
     def refuse() -> None:
         calls.append("refuse")
@@ -129,6 +140,7 @@ def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(mon
         return (handle,)
 
     calls: list[str] = []
+    written: list[object] = []
     monkeypatch.setattr(cuda, "_query", query)
     events = [object.__new__(cuda.CudaEvent) for _ in range(3)]
     errors = cuda.RunErrors()
@@ -141,7 +153,9 @@ def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(mon
     assert [event.query() for event in events] == [False] * 3
     for event in events:
         event.handle = cuda._SUCCESS  # pyright: ignore[reportPrivateUsage]
-    assert [event.query() for event in events] == [True] * 3
-    assert [repr(event.failure()) for event in events] == ["None", "WentWrongError(5)", "None"]
+    for _ in range(2):
+        assert [event.query() for event in events] == [True] * 3
+        assert [repr(event.failure()) for event in events] == ["None", "WentWrongError(5)", "None"]
+    assert bool(written) is printing
     assert calls == ["refuse", "fine"]
     assert errors.used

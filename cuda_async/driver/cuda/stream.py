@@ -147,7 +147,7 @@ class CudaEvent(DriverEvent):
         error = error_of(code, "work on the device")
         if isinstance(error, DeviceLostError):
             context.lose(error)
-        self._error = error
+        self._error = self._error or error  # asked again, what was found the first time holds
         self._settle()
         return True
 

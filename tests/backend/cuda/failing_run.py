@@ -54,6 +54,13 @@ def halved(y: Mut, n: i32):
     y.store(y.load() / 2.0)
 
 
+@ct.entry
+def greeting(y: Mut):
+    """What prints."""
+    print("here")
+    y.store(y.load() + 1.0)
+
+
 def operands() -> tuple[Any, Any, Any]:
     """z, x and y of ones."""
     z = api.zeros((SIZE, SIZE), bf16).sync()
@@ -104,6 +111,13 @@ def plain(stream: Stream) -> None:
     assert (fresh.to_numpy().sync_on(stream) == 0.5).all()
 
 
+def printing(stream: Stream) -> None:
+    """A check in a process whose kernels print: what they print is written out before the wait says what failed."""
+    for _ in range(2):
+        greeting(api.zeros((4,), f32).sync().mut.partition((4,))).sync_on(stream)
+        plain(stream)
+
+
 def bound(stream: Stream) -> None:
     """A launch that is repeated."""
     y = api.ones((4096,), f32).sync()
@@ -150,6 +164,7 @@ CASES: dict[str, Callable[[Stream], None]] = {
     "loading": loading,
     "computing": computing,
     "plain": plain,
+    "printing": printing,
     "bound": bound,
     "graph": graph,
     "two in flight": two_in_flight,

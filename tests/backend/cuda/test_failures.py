@@ -240,7 +240,7 @@ def test_a_kernel_without_assertions_asks_for_no_report() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", ["loading", "computing", "plain", "bound", "graph", "two in flight"])
+@pytest.mark.parametrize("case", ["loading", "computing", "plain", "printing", "bound", "graph", "two in flight"])
 def test_a_failing_check_ends_in_an_exception(case: str) -> None:
     """In a process of its own, since a warp that left would keep the others waiting for ever."""
     command = [sys.executable, "-m", "tests.backend.cuda.failing_run", case]
