@@ -2,7 +2,7 @@
 
     python -m tests.backend.cuda.failing_run loading        # or another of CASES
 
-It prints `right` last.
+It prints what it is about to do, so that a device that is lost says in which of these, and `right` last.
 """
 
 from __future__ import annotations
@@ -48,6 +48,29 @@ def bounded(z: Mut, x: Tensor, y: Tensor, most: f32):
 
 
 @ct.entry
+def unchecked(z: Mut, x: Tensor, y: Tensor, last: i32):
+    """A product whose last steps may lie past both operands, where there are zeros."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(last):  # type: ignore[arg-type]
+        acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
+def allowed(z: Mut, x: Tensor, y: Tensor, most: i32):
+    """A product of steps that are all there, by those tile blocks that may."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    assert i < most, "too far down"
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(8):
+        acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
 def halved(y: Mut, n: i32):
     """An assertion in a kernel without products."""
     assert ct.get_tile_block_id()[0] != n, "not this one"
@@ -61,9 +84,9 @@ def greeting(y: Mut):
     y.store(y.load() + 1.0)
 
 
-def operands() -> tuple[Any, Any, Any]:
+def operands(dtype: Any = bf16) -> tuple[Any, Any, Any]:
     """z, x and y of ones."""
-    z = api.zeros((SIZE, SIZE), bf16).sync()
+    z = api.zeros((SIZE, SIZE), dtype).sync()
     x, y = (api.ones((SIZE, SIZE), bf16).sync() for _ in range(2))
     return z, x, y
 
@@ -76,20 +99,53 @@ def fails(run: Callable[[], object], *said: str) -> None:
         assert each in str(caught.value), str(caught.value)
 
 
-def loading(stream: Stream) -> None:
+def about(*what: object) -> None:
+    """Say what comes next."""
+    print(*what, flush=True)
+
+
+def loading(stream: Stream, dtype: Any = bf16) -> None:
     """A check of the warps that load."""
     for tile in ((128, 128), (128, 256), (64, 64)):
-        z, x, y = operands()
+        z, x, y = operands(dtype)
         for _ in range(2):
+            about("steps past the end", tile)
             fails(
                 lambda: ranged(z.mut.partition(tile), x, y, 0, 9).sync_on(stream),  # noqa: B023
                 "out of range",
                 "px.load((i, k))",
                 "= 8, ",
             )
-            fresh, x, y = operands()
+            about("steps that are there", tile)
+            fresh, x, y = operands(dtype)
             ranged(fresh.mut.partition(tile), x, y, 0, 8).sync_on(stream)
             assert (fresh.to_numpy().sync_on(stream).astype(np.float32) == SIZE).all()
+
+
+def by_threads(stream: Stream) -> None:
+    """The same, of results that threads store, and not the copy engine."""
+    loading(stream, f32)
+
+
+def past_the_end(stream: Stream) -> None:
+    """The loads of the same steps where nothing checks them."""
+    for tile in ((128, 128), (128, 256), (64, 64)):
+        about("steps past the end", tile)
+        z, x, y = operands()
+        unchecked(z.mut.partition(tile), x, y, 9).sync_on(stream)
+        assert (z.to_numpy().sync_on(stream).astype(np.float32) == SIZE).all()
+
+
+def within(stream: Stream) -> None:
+    """A check of the warps that load, of which all loads are in range: what is stored is dropped, in some tiles."""
+    for tile in ((128, 128), (128, 256), (64, 64)):
+        about("tile blocks that may not", tile)
+        z, x, y = operands()
+        fails(lambda: allowed(z.mut.partition(tile), x, y, 2).sync_on(stream), "too far down")  # noqa: B023
+        about("tile blocks that may", tile)
+        fresh, x, y = operands()
+        allowed(fresh.mut.partition(tile), x, y, SIZE).sync_on(stream)
+        assert (fresh.to_numpy().sync_on(stream).astype(np.float32) == SIZE).all()
 
 
 def computing(stream: Stream) -> None:
@@ -161,6 +217,9 @@ def two_in_flight(stream: Stream) -> None:
 
 
 CASES: dict[str, Callable[[Stream], None]] = {
+    "within": within,
+    "past the end": past_the_end,
+    "by threads": by_threads,
     "loading": loading,
     "computing": computing,
     "plain": plain,

@@ -24,7 +24,8 @@ from cutile.ir.core import Function, Value
 from cutile.ir.types import Type
 from cutile.ops.debug import Assert
 from cutile.ops.view import StoreView
-from tests.backend.cuda.programs import compiled, disassembly, instructions, lowered, written
+from tests.backend.cuda.failing_run import CASES
+from tests.backend.cuda.programs import compiled, disassembly, instructions, lowered, ptx, written
 from tests.backend.cuda.recorder import Recorder
 from tests.backend.cuda.test_compile import assert_clean
 from tests.support.programs import mut, scalar, tensor
@@ -41,6 +42,14 @@ def f(z: Mut, x: Tensor, y: Tensor):
     z.store(acc.reshape((1, BM, BN)))
 """
 UNCHECKED = SPLIT.replace("px.load(", "ct.load_tile(x, (BM, 64), ").replace("py.load(", "ct.load_tile(y, (64, BN), ")
+PRODUCT = """
+def f(z: Mut, x: Tensor, y: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, ct.f32)
+    for k in range(x.shape[1] // 64):
+        acc = ct.mma(ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 
 
@@ -157,6 +166,12 @@ def _stores_all_the_same(function: Function) -> None:
             op.operands = (*op.operands[:before], *op.operands[before + 1 :], op.operands[-1])
 
 
+def _stored_in_front(function: Function) -> None:
+    for op in function.walk():
+        if isinstance(op, BulkStore):
+            op.attributes["dropped"] = False
+
+
 @pytest.mark.parametrize("fault", [_leaves, _not_cleared, _elsewhere, _stores_all_the_same])
 def test_the_model_sees_what_is_wrong(fault: Any) -> None:
     made = lowered(split(SPLIT, (128, 128)))
@@ -164,6 +179,44 @@ def test_the_model_sees_what_is_wrong(fault: Any) -> None:
     fault(made)
     with pytest.raises(ProtocolError):
         check_function(made)
+
+
+@pytest.mark.parametrize("form", ["two groups", "in pieces"])
+def test_the_model_sees_what_the_copy_engine_is_given(form: str) -> None:
+    tile, dtype, result, options = FORMS[form]
+    made = lowered(asserted(tile, dtype, result), **options)
+    _stored_in_front(made)
+    with pytest.raises(ProtocolError, match="before a tensor's begin"):
+        check_function(made)
+
+
+def begun_if(text: str) -> list[set[str]]:
+    """Of each store of the copy engine in PTX, the comparisons that decide whether it is begun."""
+    made = {name: line for line in text.splitlines() for name in re.findall(r"^\s*[\w.]+\s+(%p\d+),", line)}
+    found: list[set[str]] = []
+    for before in text.split("cp.async.bulk.tensor.2d.global")[:-1]:
+        (*_, last) = re.findall(r"@!?(%p\d+) bra", before)
+        tests, pending = set[str](), [last]
+        while pending:
+            line = made[pending.pop()]
+            if "setp" in line:
+                tests.add(re.sub(r"%\w+", "_", " ".join(line.split())))
+            else:
+                pending += re.findall(r"%p\d+", line)[1:]
+        found.append(tests)
+    return found
+
+
+@pytest.mark.parametrize("form", ["two groups", "a wide tile"])
+def test_nothing_is_begun_for_what_is_not_stored(form: str) -> None:
+    tile, dtype, result, _ = FORMS[form]
+    types: dict[str, Type] = {"z": mut(*tile, dtype=dtype), "x": tensor(2, bf16), "y": tensor(2, bf16)}
+    checked, plain = (begun_if(ptx(each)) for each in (asserted(tile, dtype, result), written(PRODUCT, types)))
+    assert checked
+    assert plain
+    below = {"setp.gt.s32 _, _, -1;", "setp.lt.s32 _, _, 0;"}
+    assert all(tests & below for tests in checked), checked
+    assert not any(tests & below for tests in plain), plain
 
 
 # What is told.
@@ -240,7 +293,7 @@ def test_a_kernel_without_assertions_asks_for_no_report() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", ["loading", "computing", "plain", "printing", "bound", "graph", "two in flight"])
+@pytest.mark.parametrize("case", CASES)
 def test_a_failing_check_ends_in_an_exception(case: str) -> None:
     """In a process of its own, since a warp that left would keep the others waiting for ever."""
     command = [sys.executable, "-m", "tests.backend.cuda.failing_run", case]

@@ -48,6 +48,7 @@ def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
         f"place={offset(op.through, kernel)}",
         *numbers(op, "first", "begins"),
         *(["packed=True"] if op.packed else []),
+        *(["dropped=True"] if op.dropped else []),
         *([f"apart={(stage_bytes, op.warp_bytes)}"] if op.warp_bytes else []),
     )
     return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))

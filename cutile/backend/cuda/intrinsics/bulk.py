@@ -118,6 +118,7 @@ def store(
     first: int,
     begins: bool,
     packed: bool = False,
+    dropped: bool = False,
     apart: tuple[int, int] | None = None,
 ) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
@@ -134,6 +135,7 @@ def store(
         begins: whether this is the first piece of its tile: then all places are waited for, which is no wait, since a
             loop of products lies between two tiles.
         packed: the tile comes as words of two elements.
+        dropped: a tile whose first index is below zero is not stored.
         apart: bytes from place to place of a warp, and from warp to warp; one behind the other by default.
     """
     rows, columns = layout.shape
@@ -157,6 +159,9 @@ def store(
         mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
         at_row = b.add(mine, b.mul(row, i32c(panels.swizzle)))
         leads = b.icmp_unsigned("==", lane, i32c(0))
+        # The copy engine drops what lies past a tensor's end: each result shows it that ends within a tile. Nothing
+        # shows it for rows before its begin, so that for such a tile nothing is begun at all.
+        stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
         among = b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp  # of those that share a tile
         origin_row = b.add(b.mul(index[0], i32c(rows)), b.mul(among, i32c(WARP_ROWS)))
         origin_column = b.mul(index[1], i32c(columns))
@@ -178,7 +183,7 @@ def store(
                     asm(b, VOID, operands, text, "r,r,r,r,r,~{memory}", effect=True, convergent=True)
                 asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
                 _synchronize_warp(b)
-                with b.if_then(leads):
+                with b.if_then(stores):
                     source = b.add(mine, i32c(buffer * step))
                     x = b.add(origin_column, i32c(column))
                     y = b.add(origin_row, i32c(m * layout.core[0]))

@@ -14,7 +14,7 @@ def check_failures(function: Function) -> int:
 
     None ends its warp, so that every barrier is reached whatever fails. Each sets a flag that is cleared before the
     roles begin; the warps that compute read it behind their loop of products, and all that they store from there on
-    goes where that flag says.
+    goes where that flag says. The copy engine, which no index before a tensor's begin is for, is then given nothing.
 
     Raises:
         ProtocolError: a warp leaves, or something is stored in spite of a failure.
@@ -36,6 +36,8 @@ def check_failures(function: Function) -> int:
     for op in behind:
         if isinstance(op, Store | StoreView | BulkStore) and op.index[0] not in told:
             raise ProtocolError(f"{op.name} stores where an assertion failed")
+        if isinstance(op, BulkStore) and not op.dropped:
+            raise ProtocolError("the copy engine is given rows before a tensor's begin")
     return len(asserted)
 
 

@@ -46,7 +46,8 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     Each warp writes its own rows, `span` columns at a time, into `buffers` places of `through` in turn, and has the
     copy engine store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is
     words of two elements each. A buffer that it goes through is that of left operands, whose stages nothing is loaded
-    to any more: there a place is the group's own part of one, and `warp_bytes` lead from warp to warp.
+    to any more: there a place is the group's own part of one, and `warp_bytes` lead from warp to warp. Where it may be
+    `dropped`, a tile whose first index is below zero is not stored.
     """
 
     x: Value = operand(ANY_MUT)
@@ -56,6 +57,7 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     map: str = attribute()
     packed: bool = attribute(False)
     warp_bytes: int = attribute(0)
+    dropped: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -125,6 +125,7 @@ class Storing(DividedLoop):
             map=self._map_name(x, plan.store_map),
             packed=packed,
             warp_bytes=plan.store_panels.nbytes if in_stages else 0,
+            dropped=self._flag is not None,
         )
         self._add(
             made,
