@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar, cast, overload
 
 from cuda_async.context import ExecutionContext
 from cuda_async.errors import ArgumentTypeError
 from cuda_async.op import DeviceOp, into_op
-
-if TYPE_CHECKING:
-    from cuda_async.device import Device
 
 __all__ = ("Inspect", "Map", "Select", "Then", "Value", "Zip", "empty", "value", "with_context", "zip")
 
@@ -75,18 +72,15 @@ class _Step(DeviceOp[U]):
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
         """Whether a graph may record the parent: a step enqueues nothing of its own."""
-        return self.parent.graph_node
+        op: DeviceOp[Any] = self.parent
+        while isinstance(op, _Step) and not isinstance(op, Then):
+            op = op.parent
+        return op.graph_node
 
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return (self.parent,)
 
-    def warns(self) -> bool:
-        return _root(self).warns()
-
-    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
-        return _root(self).preparations(device)
-
-    def execute(self, context: ExecutionContext) -> U:
+    def unfold(self, context: ExecutionContext) -> Generator[DeviceOp[Any], Any, U]:
         __tracebackhide__ = True  # notebooks show the user's own lines
         # A chain of ten thousand steps is a loop here, not ten thousand frames.
         steps: list[_Step[Any]] = [self]
@@ -95,25 +89,25 @@ class _Step(DeviceOp[U]):
             parent.begin(composed=True)
             steps.append(parent)
             parent = parent.parent
-        result: Any = context.execute(parent)
+        result: Any = yield parent
         for step in reversed(steps):
             try:
                 result = step.transform(context, result)
+                if isinstance(step, Then):
+                    result = yield cast("DeviceOp[Any]", result)
             except BaseException:
                 if step is not self:
                     context.run.trail.append(step)
                 raise
         return result
 
-    def transform(self, context: ExecutionContext, result: Any) -> U:
+    def execute(self, context: ExecutionContext) -> U:
+        __tracebackhide__ = True
+        return context.drive(self)
+
+    def transform(self, context: ExecutionContext, result: Any) -> Any:
         """What this step makes of its parent's result."""
         raise NotImplementedError
-
-
-def _root(op: DeviceOp[Any]) -> DeviceOp[Any]:
-    while isinstance(op, _Step):
-        op = op.parent
-    return op
 
 
 class _Applied(_Step[U]):
@@ -144,9 +138,10 @@ class Then(_Applied[U]):
         """What the function makes, nobody knows before."""
         return False
 
-    def transform(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, context: ExecutionContext, result: Any) -> DeviceOp[U]:
+        """The operation whose result is this one's."""
         __tracebackhide__ = True
-        return context.execute(_checked(self._function(result), "then"))
+        return _checked(self._function(result), "then")
 
 
 def _checked(op: object, method: str) -> DeviceOp[Any]:
@@ -236,8 +231,15 @@ class Zip(DeviceOp[tuple[Any, ...]]):
     def parts(self) -> Iterable[DeviceOp[Any]]:
         return self._parts
 
+    def unfold(self, context: ExecutionContext) -> Generator[DeviceOp[Any], Any, tuple[Any, ...]]:
+        results: list[Any] = []
+        for part in self._parts:
+            results.append((yield part))
+        return tuple(results)
+
     def execute(self, context: ExecutionContext) -> tuple[Any, ...]:
-        return tuple([context.execute(part) for part in self._parts])
+        __tracebackhide__ = True
+        return context.drive(self)
 
 
 @overload
@@ -289,8 +291,12 @@ class _WithContext(DeviceOp[T]):
     def label(self) -> str:
         return "with_context"
 
+    def unfold(self, context: ExecutionContext) -> Generator[DeviceOp[Any], Any, T]:
+        return (yield _checked(self._function(context), "with_context"))
+
     def execute(self, context: ExecutionContext) -> T:
-        return context.execute(_checked(self._function(context), "with_context"))
+        __tracebackhide__ = True
+        return context.drive(self)
 
 
 def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:

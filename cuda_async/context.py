@@ -9,10 +9,10 @@ context.on_complete(function)           called once the run has succeeded, befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuda_async.lease import check_guards
+from cuda_async.lease import Lease, check_guards
 from cuda_async.op import DeviceOp
 from cuda_async.recorder import refuse_in_capture
 from cuda_async.storage import Storage
@@ -62,6 +62,62 @@ class ExecutionContext:
             if leases:
                 run.adopt(leases)
         return result
+
+    def drive(self, op: DeviceOp[T]) -> T:
+        """Execute what an operation, which was begun, unfolds to, and what that unfolds to: one frame, however deep."""
+        __tracebackhide__ = True
+        run, recorder = self.run, self.stream.recorder
+        stack: list[tuple[DeviceOp[Any], Generator[DeviceOp[Any], Any, Any], list[Lease]]] = []
+        inner: DeviceOp[Any] = op
+        work = op.unfold(self)
+        assert work is not None, "it has nothing to drive"
+        stack.append((op, work, []))
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                op_, work, leases = stack[-1]
+                try:
+                    inner = work.send(value) if error is None else work.throw(error)
+                except StopIteration as stop:
+                    value, error = stop.value, None
+                    ended = True
+                except BaseException as raised:
+                    value, error = None, raised
+                    ended = True
+                else:
+                    value = error = None
+                    ended = False
+                if ended:
+                    stack.pop()
+                    if leases:
+                        run.adopt(leases)
+                    if not stack:
+                        if error is not None:
+                            raise error
+                        return value
+                    if recorder is not None:
+                        recorder.leave()
+                    if error is not None:
+                        run.trail.append(op_)
+                    continue
+                try:
+                    nested = inner.unfold(self)
+                    if nested is None:
+                        value = self.execute(inner)
+                    else:
+                        held = inner.begin(composed=True)
+                        stack.append((inner, nested, held))
+                        if recorder is not None:
+                            recorder.enter(inner)
+                        if held:
+                            check_guards(held, run)
+                except BaseException as raised:
+                    error = raised
+        finally:
+            error = None  # its frames hold this one
+            for _, _, leases in stack:
+                run.adopt(leases)
 
     def allocate(self, nbytes: int) -> Storage:
         """Allocate memory on this stream.

@@ -56,6 +56,11 @@ class Gate:
         except RuntimeError:  # it is open
             pass
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened."""
+        return not self._lock.locked()
+
     def wait(self, timeout_s: float = -1) -> bool:
         """Wait, at most so long (-1: for ever). Whether it is open."""
         return self._lock.acquire(timeout=timeout_s)

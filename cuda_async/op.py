@@ -29,14 +29,15 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from cuda_async.compat import OldMethods
-from cuda_async.errors import ArgumentTypeError, OwnershipError
+from cuda_async.errors import ArgumentTypeError, ContextError, OwnershipError
 from cuda_async.extension import ResultMethods
 from cuda_async.lease import Lease, PlainUse, Use, end, enter, words_of
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import Place, Site, format_site, site_at, user_site
+from cuda_async.threads import EXITING
 from cuda_async.unrun import NotItsResult
 
 if TYPE_CHECKING:
@@ -106,6 +107,14 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
     def execute(self, context: ExecutionContext) -> T_co:
         """Enqueue the work on `context.stream` and return what it yields. Never waits."""
 
+    def unfold(self, context: ExecutionContext) -> Generator[DeviceOp[Any], Any, T_co] | None:
+        """What does the same as `execute`, and yields each inner operation to whoever runs it, for its result.
+
+        So that operations within operations, however deep, take no frames. None, as here, is always right; who
+        overrides this has `execute` return `context.drive(self)`.
+        """
+        return None
+
     def straight(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
         """What does the same as `execute` on a stream that it is given, where this operation is run alone.
 
@@ -151,8 +160,13 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
         An `await` does it on a thread of its own, so that the event loop goes on; elsewhere `execute` does it.
         Here: what the parts have.
         """
-        for part in self.parts():
-            yield from part.preparations(device)
+        waiting = list(self.parts())
+        while waiting:  # not by recursion: operations nest deeply
+            part: Any = waiting.pop(0)
+            if cast("Any", type(part)).preparations is cast("Any", DeviceOp).preparations:
+                waiting[:0] = part.parts()
+            else:
+                yield from part.preparations(device)
 
     def label(self) -> str:
         """A short name for errors and drawings."""
@@ -248,7 +262,7 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             ".shared() before its first use to give its result to several consumers."
         )
 
-    def __del__(self) -> None:
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         try:
             state = self._state
             if state >= _RUN:
@@ -258,8 +272,10 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
                 return
         except AttributeError:  # __init__ failed
             return
+        if _is_finalizing():  # modules are being taken apart, and nobody is left to lend to
+            return
         self._give_back()
-        if state == BUILT and self.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
+        if state == BUILT and self.warns() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
                 f"the operation {self.label()} made here was never run. "
                 "Run it (.sync(), .sync_on(stream), await), or call .discard().",
@@ -269,7 +285,19 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
 
     def warns(self) -> bool:
         """Whether dropping this operation unrun is likely a mistake: it or a part of it has effects."""
-        return self.has_effects or any(part.warns() for part in self.parts())
+        if self.has_effects:
+            return True
+        waiting: list[Any] = list(self.parts())
+        while waiting:  # not by recursion: operations nest deeply
+            op = waiting.pop()
+            if op.__class__.warns is not cast("Any", DeviceOp).warns:
+                if op.warns():
+                    return True
+            elif op.has_effects:
+                return True
+            else:
+                waiting += op.parts()
+        return False
 
     def __repr__(self) -> str:
         return f"<{expression(self)} made at {format_site(self.site)}, {self.state}>"
@@ -421,7 +449,10 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             21
         """
         __tracebackhide__ = True
-        from cuda_async.straight import sync
+        try:
+            from cuda_async.straight import sync
+        except ImportError:  # modules are being taken apart
+            raise ContextError(0, EXITING) from None
 
         return sync(self)
 
@@ -434,7 +465,10 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             20
         """
         __tracebackhide__ = True
-        from cuda_async.straight import sync_on
+        try:
+            from cuda_async.straight import sync_on
+        except ImportError:  # as in `sync`
+            raise ContextError(0, EXITING) from None
 
         return sync_on(self, stream)
 
@@ -466,7 +500,10 @@ class DeviceOp(ResultMethods, OldMethods, NotItsResult, ABC, Generic[T_co]):
             >>> asyncio.run(twice())
             (3, 3)
         """
-        from cuda_async.future import into_future
+        try:
+            from cuda_async.future import into_future
+        except ImportError:  # as in `sync`
+            raise ContextError(0, EXITING) from None
 
         return into_future(self)
 

@@ -61,11 +61,19 @@ class Recorder:
 
     def execute(self, op: DeviceOp[T], context: ExecutionContext) -> T:
         """Execute an operation and write down what it uses as a step of its own."""
-        self._running.append((op, None))
+        self.enter(op)
         try:
             return op.execute(context)
         finally:
-            self._running.pop()
+            self.leave()
+
+    def enter(self, op: DeviceOp[Any]) -> None:
+        """What is noted from here on is a step of this operation's."""
+        self._running.append((op, None))
+
+    def leave(self) -> None:
+        """The operation that was entered last is over."""
+        self._running.pop()
 
     def note(self, storage: Storage, *, write: bool) -> None:
         """The recorded work reads, or writes, this storage."""

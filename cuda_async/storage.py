@@ -14,9 +14,10 @@ Not a tensor: no shape, no dtype. Not the check that two operations do not confl
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import ArgumentError, ContextError, without_traceback
+from cuda_async.errors import ArgumentError, ContextError, OutOfMemoryError, without_traceback
 from cuda_async.lease import Lease
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from cuda_async.stream import Stream
 
 __all__ = ("Storage",)
+
+_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 
 class _Allocation:
@@ -71,6 +74,18 @@ class _Allocation:
         self.keep = None
 
 
+def _wait_for_frees(stream: Stream) -> None:
+    """Free what finalizers left, and wait until it is: a wait is better than no memory."""
+    from cuda_async.policy import policy_streams
+
+    stream.device.collect()
+    for each in {stream, *policy_streams(stream.device)}:
+        event = stream.device.record_event(each.driver)
+        while not event.wait(_WAIT_SLICE_S):
+            pass
+        stream.device.return_event(event)
+
+
 class Storage:
     """Memory of a device. Freed, in stream order, when nobody refers to it any more.
 
@@ -116,7 +131,17 @@ class Storage:
             storage = cls.allocate(recorder.home, nbytes)
             recorder.allocated.append(storage)
             return storage
-        storage = cls(stream, stream.driver.allocate(nbytes), nbytes, owned=True)
+        try:
+            address = stream.driver.allocate(nbytes)
+        except OutOfMemoryError:
+            # What only a collection finds, and what finalizers left, may be enough. Outside of the handler: its
+            # exception holds frames.
+            address = None
+        if address is None:
+            gc.collect()
+            _wait_for_frees(stream)
+            address = stream.driver.allocate(nbytes)
+        storage = cls(stream, address, nbytes, owned=True)
         stream.sequence += 1
         # The memory exists in stream order: whoever uses it first elsewhere waits for that.
         storage._allocation.writer = stream

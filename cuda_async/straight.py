@@ -98,6 +98,7 @@ def sync_on(op: DeviceOp[T], stream: Stream) -> T:
 
 
 def _sync_by_run(op: DeviceOp[T], stream: Stream) -> T:
+    __tracebackhide__ = True
     refuse_nested("sync_on()")
     run = Run(op, stream)
     try:

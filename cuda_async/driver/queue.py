@@ -74,7 +74,9 @@ class QueueEvent(DriverEvent):
         return silent
 
     def forget(self) -> None:
-        self.ticket = None
+        ticket, self.ticket = self.ticket, None
+        if ticket is not None and ticket.error is not None:
+            ticket.error = without_traceback(ticket.error)  # frames that waited for it hold it
 
     def close(self) -> None:
         self.ticket = None

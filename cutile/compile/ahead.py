@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
+from cuda_async.locks import Gate
 from cutile import config
 from cutile.backend.interface import Executable, Source, Target
 from cutile.backend.registry import backend
@@ -145,10 +146,10 @@ class _Worker:
 
     def build(self, job: Job, limit_s: float | None) -> tuple[Executable | None, str]:
         process = self._process = self._process or _start()
-        given_up = threading.Event()
+        given_up = Gate()
 
         def give_up() -> None:
-            given_up.set()
+            given_up.open()
             process.kill()
 
         timer = threading.Timer(limit_s, give_up) if limit_s is not None else None
@@ -160,7 +161,7 @@ class _Worker:
             return receive(cast("BinaryIO", process.stdout))
         except (OSError, EOFError):
             self.close()
-            if given_up.is_set():
+            if given_up.is_open:
                 return None, f"compiling took longer than {limit_s:g} s"
             return None, f"the compiler's process ended with status {process.returncode}"
         finally:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from cuda_async.locks import new_lock
 from cutile.backend.interface import CompileOptions
 from cutile.frontend.source import FunctionSource
 
@@ -16,7 +16,7 @@ class SpillWarning(UserWarning):
 
 
 _said: set[tuple[str, str, str]] = set()
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def otherwise(facts: Mapping[str, Any], options: CompileOptions) -> int | None:

@@ -7,7 +7,6 @@ are submitted or recorded, where nothing has been computed; nor of what an opera
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +15,7 @@ import numpy as np
 
 from cuda_async import Device, DeviceOp, OwnershipError, Stream, zip
 from cuda_async.lease import current_holder
+from cuda_async.locks import Gate
 from cuda_async.run import Run
 from cutile.host.display import card, drawing
 from cutile.host.looks import piece
@@ -145,7 +145,7 @@ def _read_soon(op: DeviceOp[tuple[Array, ...]], device: Device) -> tuple[Array, 
         stream = _streams[device] = device.new_stream()
     run = Run(op, stream)
     run.submit()
-    done = threading.Event()
-    run.when_done(done.set)
+    done = Gate()
+    run.when_done(done.open)
     run.watch()
     return run.outcome() if done.wait(PATIENCE_S) else None

@@ -244,3 +244,55 @@ def test_importing_touches_no_cuda_binding_and_starts_no_thread() -> None:
     """,
         "[] 1",
     )
+
+
+def test_late_operations_raise_and_nothing_hangs_or_prints() -> None:
+    """In an `atexit` handler behind ours, and in finalizers while modules are taken apart."""
+    done = run(
+        """
+    import atexit
+
+    class Late:
+        def __del__(self, ContextError=ContextError, print=print):
+            try:
+                self.op.sync()
+            except ContextError as error:
+                print("refused")
+
+    def very_late():
+        for _ in range(4):
+            try:
+                words(1).sync_on(stream)
+            except ContextError:
+                print("refused")
+        stream.synchronize
+
+    atexit.register(very_late)
+    stream = Device.host().new_stream()
+    kept = words(1, count=100).sync_on(stream)
+    late = Late()
+    late.op = Affine(kept, 1, 1)
+    sys.modules["keeps it until the end"] = late
+    """
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.split() == ["refused"] * 5
+
+
+def test_kernels_in_flight_at_exit_finish_with_their_helpers() -> None:
+    expect(
+        """
+    stream = Device.host().new_stream()
+    storages = [words(1, count=100_000).sync_on(stream) for _ in range(3)]
+    with Device.host():
+        futures = [Affine(s, 1, 1).into_future() for s in storages[1:]]
+    stream.call(lambda: time.sleep(0.1))
+    for _ in range(20):
+        launch_affine(stream, storages[0].address, 100_000, 1, 1, grain=64)
+    stream.call(lambda: print(words_at(storages[0].address, 1)[0], flush=True))
+    for future in futures:
+        future.start()
+    """,
+        "21",
+    )

@@ -8,7 +8,7 @@ from importlib import import_module
 from tests.soak.part import Part
 
 # One module a part; each has a `PART`.
-MODULES: tuple[str, ...] = ("killed_writers", "random_kernels", "guard_pages")
+MODULES: tuple[str, ...] = ("killed_writers", "random_kernels", "guard_pages", "interrupts", "forks")
 
 
 def parts() -> tuple[Part, ...]:

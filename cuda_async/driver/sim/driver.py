@@ -168,9 +168,14 @@ class SimDriver(PooledDriver):
                     fault.left -= 1
                     if fault.left == 0:
                         self._faults.remove(fault)
-                        if isinstance(fault.error, DeviceLostError):
-                            self.lost = fault.error
-                        raise fault.error
+                        error = fault.error
+                        if isinstance(error, DeviceLostError):
+                            self.lost = error
+                        del fault  # this frame, which the exception will hold, must not hold it
+                        try:
+                            raise error
+                        finally:
+                            del error
             if self.lost is not None:
                 raise self.lost.with_traceback(None)
 
