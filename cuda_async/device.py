@@ -284,10 +284,11 @@ class Device:
             return self.driver.create_event()
 
     def record_event(self, stream: DriverStream) -> DriverEvent:
-        """An event from the pool, recorded on `stream`; to be returned. Raises DriverError."""
+        """An event from the pool, recorded on `stream` for who waits for it; to be returned. Raises DriverError."""
         event = self.borrow_event()
         try:
             stream.record(event)
+            stream.followed()
         except BaseException:
             self.return_event(event)
             raise

@@ -133,8 +133,8 @@ def async_on(op: DeviceOp[T], stream: Stream) -> T:
     """Enqueue an operation and return its handles at once, without waiting and without a future.
 
     What was lent to it is usable at once: later uses are ordered behind it. Unsafe, because a failure of the device
-    reaches nobody but `stream.synchronize()` and later uses of what it was to write, once it has been noticed; and
-    host values in the result are not there yet.
+    reaches nobody but the next wait on `stream`, whatever that is for, and later uses of what it was to write, once it
+    has been noticed; and host values in the result are not there yet.
 
     Raises:
         OwnershipError: the operation was used before.

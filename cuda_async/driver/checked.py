@@ -357,6 +357,9 @@ class CheckedStream(DriverStream):
     def check_behind(self, check: Callable[[], None]) -> None:
         self.inner.check_behind(check)
 
+    def followed(self) -> None:
+        self.inner.followed()
+
     def query(self) -> bool:
         return self.inner.query()
 

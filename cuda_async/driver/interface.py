@@ -152,6 +152,12 @@ class DriverStream(ABC):
     def record(self, event: DriverEvent) -> None:
         """Make `event` complete when all work enqueued so far has."""
 
+    def followed(self) -> None:  # noqa: B027 - where a failure stays with the stream, who follows is no matter
+        """Somebody waits for what was enqueued since the run began: what its checks raise is for him alone.
+
+        Checks of work that nobody follows are called behind the runs that come later, too, until one has raised.
+        """
+
     def forget(self, failure: BaseException) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of a failure, which somebody has taken: what comes later gets a copy. It holds frames."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, SingleStream, Storage, Stream, Use
-from cuda_async.report import REPORT_BYTES, Report
+from cuda_async.report import REPORT_BYTES, Report, ReportMemory
 from tests.cuda_async.work import Read, launch_affine, words
 
 
@@ -159,3 +159,124 @@ def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(
     assert bool(written) is printing
     assert calls == ["refuse", "fine"]
     assert errors.used
+
+
+# What nobody waits for, on a stream of CUDA whose driver is a fake.
+
+
+class FakeDriver:
+    """What streams and events ask of CUDA, of which work is over at once."""
+
+    usable, speaks, lost = True, False, None
+    garbage = ()
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("cuda.bindings.driver")
+        from cuda_async.driver.cuda import stream as cuda
+
+        self.cuda = cuda
+        self.context = self
+        self.over = True
+        self.events = 0
+        self.pinned: list[Any] = []
+        monkeypatch.setattr(cuda, "_query", self._query)
+
+    def _query(self, _: object) -> tuple[object]:
+        return (self.cuda._SUCCESS if self.over else self.cuda._NOT_READY,)  # pyright: ignore[reportPrivateUsage]
+
+    def is_current(self) -> bool:
+        return True
+
+    def call(self, function: Any, *_: object) -> int:
+        self.events += {"cuEventCreate": 1, "cuEventDestroy": -1}.get(function.__name__, 0)
+        return self.events
+
+    direct = call
+
+    def pin(self, nbytes: int) -> int:
+        self.pinned.append(ctypes.create_string_buffer(nbytes))
+        return ctypes.addressof(self.pinned[-1])
+
+
+class Launches:
+    """Runs of one stream, each with a launch that fails if it says a number, followed by somebody or not."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self.driver = driver
+        self.stream: Any = driver.cuda.CudaStream(driver, 5)  # pyright: ignore[reportArgumentType]
+        self.addresses: set[int] = set()
+        self.memory = ReportMemory(driver)  # pyright: ignore[reportArgumentType]
+
+    def run(self, said: int = 0, *, followed: bool = True) -> Any:
+        """The event of whoever waits for the run, if somebody does."""
+        self.stream.begin_run()
+        report = Report(self.memory, self.stream, read, lasting=False)
+        if said:
+            ctypes.memmove(report.address, bytes((2, 0, 0, 0, said)), 5)
+        report.expect()
+        self.addresses.add(report.address)
+        del report
+        end = self.record() if followed else None
+        if followed:
+            self.stream.followed()
+        self.stream.end_run()
+        return end
+
+    def record(self) -> Any:
+        """An event behind what was enqueued."""
+        event: Any = self.driver.cuda.CudaEvent(self.driver, False)  # pyright: ignore[reportArgumentType]
+        self.stream.record(event)
+        return event
+
+    def tell(self, said: int = 0) -> str:
+        """What whoever waits for such a run is told."""
+        return told(self.run(said))
+
+
+def told(event: Any) -> str:
+    """What whoever waits for an event is told."""
+    assert event.query()
+    return repr(event.failure())
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
+    return Launches(FakeDriver(monkeypatch))
+
+
+def test_the_next_wait_raises_what_nobody_waited_for(launches: Launches) -> None:
+    launches.run(7, followed=False)
+    assert [launches.tell() for _ in range(2)] == ["WentWrongError(7)", "None"]
+    launches.run(followed=False)
+    launches.run(8, followed=False)
+    launches.run(9, followed=False)
+    launches.run(followed=False)
+    assert told(launches.record()) == "WentWrongError(8)"
+    assert launches.tell() == "None"
+
+
+def test_what_somebody_waits_for_is_told_to_nobody_else(launches: Launches) -> None:
+    wanted = ["WentWrongError(7)", "None", "WentWrongError(8)", "None"]
+    assert [launches.tell(said) for said in (7, 0, 8, 0)] == wanted
+    launches.driver.over = False
+    ends = [launches.run(said) for said in (7, 0, 8, 0)]
+    launches.driver.over = True
+    assert [told(end) for end in reversed(ends)] == wanted[::-1]
+
+
+def test_a_report_is_taken_by_nobody_else_before_its_launch_is_over(launches: Launches) -> None:
+    launches.driver.over = False
+    for _ in range(200):
+        launches.run(followed=False)
+    gc.collect()
+    addresses = {launches.memory.take() for _ in range(300)}
+    assert launches.addresses.isdisjoint(addresses)
+
+
+def test_launches_that_nobody_waits_for_are_looked_at_now_and_then(launches: Launches) -> None:
+    for number in range(1000):
+        launches.run(3 if number == 500 else 0, followed=False)
+    gc.collect()
+    assert len(launches.addresses) <= 4 * 64
+    assert launches.driver.events <= 2
+    assert [launches.tell() for _ in range(2)] == ["WentWrongError(3)", "None"]

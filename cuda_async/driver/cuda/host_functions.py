@@ -24,8 +24,9 @@ from cuda_async.locks import new_lock
 from cuda_async.threads import start_thread
 
 if TYPE_CHECKING:
+    from cuda_async.driver.cuda.checks import RunErrors
     from cuda_async.driver.cuda.device import CudaDriver
-    from cuda_async.driver.cuda.stream import CudaStream, RunErrors
+    from cuda_async.driver.cuda.stream import CudaStream
     from cuda_async.driver.interface import DriverEvent
 
 __all__ = ("HostFunctions",)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
+from cuda_async.driver.cuda.checks import SETTLING, Check, RunErrors, Unfollowed, raise_again
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.early import MOST_CONFIGURATIONS, early_configuration
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Launcher
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
-from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
@@ -24,7 +24,6 @@ __all__ = (
     "CudaGraphHandle",
     "CudaStream",
     "EarlyFunction",
-    "RunErrors",
 )
 
 _SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 95, which short work would pay for
@@ -32,39 +31,14 @@ _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
 
+_MOST_UNFOLLOWED = 64  # launches of which nobody asks how they went: with more, those that are over are looked at
+
 _AMBIENT = (0, 1, 2)  # the default stream, by its three names
 
 _launch, _launch_early, _launch_graph = cu.cuLaunchKernel, cu.cuLaunchKernelEx, cu.cuGraphLaunch
 _query, _record = cu.cuEventQuery, cu.cuEventRecord
 _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 _NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
-
-
-class RunErrors:
-    """The first exception of a host function of one run, and its checks; device errors come from the driver.
-
-    Attributes:
-        error: that exception.
-        used: whether the run has either. Those that have none share one object.
-        checks: what is called when the run's work is over, in this order; a dict, since some are named again and again.
-    """
-
-    __slots__ = ("checks", "error", "used")
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.used = False
-        self.checks: dict[Callable[[], None], None] = {}
-
-    def add(self, checks: Iterable[Callable[[], None]]) -> None:
-        """Work was enqueued behind which these are to be called."""
-        self.used = True
-        self.checks.update(dict.fromkeys(checks))
-
-
-_SETTLING = new_lock()
-"""Held while checks are called, so that whoever else looks at the same work finds them called. Whoever holds it may be
-interrupted by a signal handler that waits, too."""
 
 
 class CudaFunction:
@@ -115,13 +89,13 @@ class CudaEvent(DriverEvent):
         flags = cu.CUevent_flags.CU_EVENT_DEFAULT if timing else cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self.handle: Any = self._context.call(cu.cuEventCreate, int(flags))
         self.errors: RunErrors | None = None
-        self._checks: tuple[Callable[[], None], ...] | None = None  # of the work that it is recorded behind
+        self._checks: tuple[tuple[Check, int], ...] | None = None  # of the work that it is recorded behind
         self._error: BaseException | None = None  # what a query, or a check, said since the last record
 
     def begin(self, errors: RunErrors) -> None:
         """It is about to be recorded, behind work whose host functions note their failures in `errors`."""
         self.errors = errors
-        self._checks = tuple(errors.checks) if errors.checks else None
+        self._checks = tuple(errors.checks.items()) if errors.checks else None
         self._error = None
 
     def query(self) -> bool:
@@ -153,12 +127,15 @@ class CudaEvent(DriverEvent):
 
     def _settle(self) -> None:
         """The work is over: see how it went. What failed first is its failure."""
-        with _SETTLING:
-            for check in self._checks or ():
+        with SETTLING:
+            checks = self._checks or ()
+            for check, _ in checks:
                 try:
                     check()
                 except BaseException as error:
                     self._error = self._error or error
+            if self.errors is not None:
+                self.errors.unfollowed.drop(checks)
             self._checks = None
 
     def wait(self, timeout_s: float) -> bool:
@@ -232,7 +209,10 @@ class CudaGraphHandle(DriverGraph):
 class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
-    __slots__ = ("__weakref__", "_captured", "_context", "_driver", "_entered", "ambient", "errors", "handle")
+    __slots__ = (
+        "__weakref__", "_captured", "_context", "_driver", "_entered", "_swept", "_unfollowed", "ambient", "errors",
+        "handle",
+    )  # fmt: skip
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
         self.ambient = int(handle) in _AMBIENT
@@ -240,7 +220,9 @@ class CudaStream(DriverStream):
         self._driver = driver
         self._context: PrimaryContext = driver.context
         self.handle = handle
-        self.errors = RunErrors()
+        self._unfollowed = Unfollowed()
+        self._swept: CudaEvent | None = None  # behind work of which nobody will ask
+        self.errors = RunErrors(self._unfollowed)
         self._captured: list[Callable[[], None]] | None = None  # the checks of what is being captured
         self._entered: list[bool] = []  # for each run that was begun and not ended: whether its context was entered
 
@@ -249,7 +231,7 @@ class CudaStream(DriverStream):
         return int(self.handle)
 
     def begin_run(self) -> None:
-        self.errors = RunErrors()
+        self._begin()
         if self._driver.garbage:
             self._driver.collect()
         here = self._context.is_current()
@@ -265,9 +247,24 @@ class CudaStream(DriverStream):
     def begin_alone(self) -> None:
         # Each call makes the context current where it is not, and refuses one that cannot be used.
         if self.errors.used:
-            self.errors = RunErrors()
+            self._begin()
         if self._driver.garbage:
             self._driver.collect()
+
+    def _begin(self) -> None:
+        """A run begins. It has the checks of those before that nobody follows."""
+        if self._swept is not None and self._swept.query():
+            found, self._swept = self._swept, None
+            if (failure := found.failure()) is not None:
+                self.errors.add((partial(raise_again, failure),))
+            found.close()
+        self.errors = RunErrors(self._unfollowed)
+        if len(self.errors.checks) > _MOST_UNFOLLOWED and self._swept is None:
+            self._swept = CudaEvent(self._driver, timing=False)
+            self.record(self._swept)
+
+    def followed(self) -> None:
+        self.errors.follow()
 
     def end_run(self) -> None:
         if self._entered.pop():

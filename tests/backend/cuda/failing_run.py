@@ -17,6 +17,7 @@ import pytest
 
 import cutile as ct
 from cuda_async import CudaGraph, Device, SingleStream, Stream
+from cuda_async.unsafe import async_on
 from cutile import Mut, Tensor, api, bf16, f32, i32
 
 SIZE = 512
@@ -197,6 +198,17 @@ def graph(stream: Stream) -> None:
     plain(stream)
 
 
+def unfollowed(stream: Stream) -> None:
+    """A launch that nobody waits for: the next wait on its stream raises what failed in it, once."""
+    y, other = (api.ones((4096,), f32).sync() for _ in range(2))
+    async_on(halved(y.mut.partition((64,)), 7), stream)
+    fails(lambda: other.to_numpy().sync_on(stream), "not this one")
+    plain(stream)
+    async_on(halved(other.mut.partition((64,)), 9), stream)
+    fails(stream.synchronize, "not this one", "tile block (9, 0, 0)")
+    plain(stream)
+
+
 def two_in_flight(stream: Stream) -> None:
     """Of several launches in flight each that fails says so, and the others are well."""
     ys = [api.ones((4096,), f32).sync() for _ in range(4)]
@@ -226,6 +238,7 @@ CASES: dict[str, Callable[[Stream], None]] = {
     "printing": printing,
     "bound": bound,
     "graph": graph,
+    "unfollowed": unfollowed,
     "two in flight": two_in_flight,
 }
 
