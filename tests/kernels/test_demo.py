@@ -127,4 +127,5 @@ def test_the_import_clock_counts_imports_and_nothing_else() -> None:
 
 def test_a_device_that_is_not_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.main(["--device", "gpu0"]) == 2
-    assert capsys.readouterr().err == "device 'gpu0': expected 'cpu', 'cuda' or 'cuda:<number>'\n"
+    said = "device 'gpu0': expected 'cpu', 'cuda' or 'cuda:<number>', as in Device('cuda:0')\n"
+    assert capsys.readouterr().err == said

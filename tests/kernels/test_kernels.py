@@ -7,10 +7,10 @@ import pytest
 
 from cuda_async import Device
 from cutile import use_backend
-from kernels import gemm, row_min, saxpy, softmax, vector_add
+from kernels import attention, gemm, row_min, saxpy, softmax, swiglu, vector_add
 from kernels.example import Case, Example, relative_error
 
-MODULES: tuple[Any, ...] = (saxpy, vector_add, gemm, softmax, row_min)
+MODULES: tuple[Any, ...] = (saxpy, vector_add, gemm, softmax, row_min, attention, swiglu)
 ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from cutile.backend.cuda.draft import Draft
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StageTile, StageWait
-from cutile.backend.cuda.ring import Ring, plan
+from cutile.backend.cuda.ring import Ring, index_work, plan
 from cutile.backend.cuda.shared import Span
 from cutile.backend.cuda.staging import stages
 from cutile.ir.control import For
 from cutile.ir.core import Value
 from cutile.ops.arith import Add
 from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
 
 
 class RunAhead(Draft):
@@ -60,7 +61,7 @@ class RunAhead(Draft):
         sides = (ring.left, "left"), (ring.right, "right")
         for (load, role), stage, turned in zip(sides, where, ring.turned, strict=True):
             self._builder.location = load.location
-            index = tuple(turn if value is loop.induction else self._map[value] for value in load.index)
+            index = self._index_of(loop, load, turn)
             made = StageTile(x=self._map[load.x], turn=turn, index=index, shape=load.shape, role=role)
             self._add(
                 made,
@@ -73,6 +74,17 @@ class RunAhead(Draft):
             )
             self._arena.share(made, place)
         self._builder.add(StageCommit())
+
+    def _index_of(self, loop: For, load: LoadTile, turn: Value) -> tuple[Value, ...]:
+        """The index of a load in another iteration than this one."""
+        inner = {value: op for op in loop.body.operations for value in op.results}
+        now = dict(self._map)
+        self._map[loop.induction] = turn
+        for op in dict.fromkeys(op for value in load.index for op in index_work(value, inner)):
+            self._operation(op)
+        index = tuple(self._map[value] for value in load.index)
+        self._map = now
+        return index
 
     def _staged_mma(self, loop: For, ring: Ring, place: Span) -> None:
         product = ring.product

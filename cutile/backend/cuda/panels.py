@@ -144,3 +144,20 @@ class Fed:
     stages: int
     stage_bytes: int
     place: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the stages of a buffer are in shared memory.
+
+    Attributes:
+        panels: how a tile lies in a stage.
+        stages: how many there are.
+        stage_bytes: from stage to stage.
+        place: where the first one is, in bytes.
+    """
+
+    panels: Panels
+    stages: int
+    stage_bytes: int
+    place: int

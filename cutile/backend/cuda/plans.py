@@ -10,6 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 from cutile.backend.cuda.lower import lower as lower_for_one_group
+from cutile.backend.cuda.pipeline.lowering import WarpSpecialised
+from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.plan import plan as plan_dots
+from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.specialised.division import left_to_launches
 from cutile.backend.cuda.specialised.record import Specialised
 from cutile.backend.cuda.specialised.roles import RoleLowering
@@ -52,9 +56,29 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
         # What follows the loop passes through shared memory too, which is known only now: a ring of fewer slots.
         room -= found.slot_bytes
         found = plan(function, replace(arch, shared_bytes=room), options)
+    several = _by_pipelines(function, arch, options)
+    if isinstance(several, Function):
+        several.facts["refused"] = (("specialised warps", found),)
+        return several
     made = lower_for_one_group(function, target, options)
-    made.facts["refused"] = (("specialised warps", found),)
+    made.facts["refused"] = (("specialised warps", found), ("pipelines", several))
     return made
+
+
+def _by_pipelines(function: Function, arch: Architecture, options: CompileOptions) -> Function | str:
+    """The function with its loops of products pipelined, rotated if that can be; or the reason why it cannot."""
+    reason = ""
+    for candidate in dict.fromkeys((id(rotated := rotate(function)), id(function))):
+        chosen = rotated if candidate == id(rotated) else function
+        plan_ = plan_dots(chosen, arch, options)
+        if isinstance(plan_, Plan):
+            lowered = WarpSpecialised(chosen, plan_, arch).run()
+            if lowered.facts["shared_bytes"] <= arch.shared_bytes:
+                return lowered
+            reason = f"buffers and what else is shared take {lowered.facts['shared_bytes']} bytes"
+        else:
+            reason = plan_
+    return reason
 
 
 def _divided(function: Function, arch: Architecture, options: CompileOptions, pieces: int) -> Specialised | str:

@@ -19,6 +19,7 @@ from typing import TypeGuard
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.placement import vector_width
+from cutile.backend.cuda.specialised.guards import is_scalar_work
 from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import f16, f32, f64, tf32
@@ -88,11 +89,11 @@ def plan(
     turned = _turned(over_left), _turned(over_right)
     if not isinstance(left, LoadTile) or not isinstance(right, LoadTile) or left is right:
         return None
-    inner = {value for op in loop.body.operations for value in op.results}
+    inner = {value: op for op in loop.body.operations for value in op.results}
     for load in (left, right):
         if load not in loop.body.operations or uses[load.result] != 1:
             return None
-        if any(each in inner for each in load.index):
+        if not all(_recomputable(each, loop, inner) for each in load.index):
             return None
     swaps = _swaps(product, left, right, turned)
     dtype, depth = product.a.tile.dtype, product.a.tile.shape[1]
@@ -106,6 +107,28 @@ def plan(
         if slots >= 2:
             return Ring(product, left, right, slots, size, blocks, swaps, turned, (*over_left, *over_right), rounds)
     return None
+
+
+def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
+    """The operations of a loop from which an index is computed, each behind those that it reads."""
+    work: list[Op] = []
+
+    def visit(value: Value) -> None:
+        op = inner.get(value)
+        if op is not None and op not in work:
+            for operand in op.operands:
+                visit(operand)
+            work.append(op)
+
+    visit(value)
+    return work
+
+
+def _recomputable(value: Value, loop: For, inner: Mapping[Value, Op]) -> bool:
+    """Whether an index can be computed for another iteration: from numbers that the loop does not carry."""
+    work = index_work(value, inner)
+    read = {value, *(operand for op in work for operand in op.operands)}
+    return all(map(is_scalar_work, work)) and not read.intersection(loop.body.arguments[1:])
 
 
 def _crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:

@@ -102,7 +102,10 @@ def test_a_loop_that_does_more_than_multiply_is_refused() -> None:
 
 def test_other_architectures_and_dtypes_are_refused() -> None:
     made = lowered(gemm_program(bf16, (128, 128), 64), AMPERE)
-    assert made.facts["refused"] == (("specialised warps", "sm_80 has no warp group products (sm_90a has)"),)
+    assert made.facts["refused"] == (
+        ("specialised warps", "sm_80 has no warp group products (sm_90a has)"),
+        ("pipelines", "sm_80 has no warpgroup products (sm_90a has)"),
+    )
     text = GEMM.replace("64", "16").replace("f32", "f64").replace("ct.convert_tile(acc, z.dtype)", "acc")
     x = tensor(2, f64)
     assert "keep to a warp" in refusal(written(text, types(z=mut(128, 128, dtype=f64), x=x, y=x)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -134,6 +134,11 @@ class Kernel:
     # What emitters use.
 
     @property
+    def facts(self) -> Mapping[str, Any]:
+        """What was decided about the whole kernel."""
+        return self._function.facts
+
+    @property
     def capability(self) -> tuple[int, int]:
         """Of the architecture compiled for: what decides which instructions there are."""
         arch = architecture(self._target.arch)
@@ -168,6 +173,11 @@ class Kernel:
     def definition(self, value: Value) -> Op:
         """The operation that a value is a result of."""
         return self._defining[value]
+
+    def place(self, *fields: Expression) -> Call:
+        """Where a buffer's stages are, in the file."""
+        self._of_panels.add("Place")
+        return Call("Place", fields)
 
     def count(self, op: Op) -> int:
         """Elements per thread of an operation's result; 0 for a scalar."""

@@ -7,12 +7,14 @@ is read here too. `rings.py` checks both.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.model.happens_before import Order
 from cutile.backend.cuda.ops import (
     AddNearby,
     AddUp,
@@ -20,6 +22,8 @@ from cutile.backend.cuda.ops import (
     BulkLoad,
     BulkStore,
     DealOut,
+    Dot,
+    DotWait,
     Elected,
     FirstTile,
     FirstTurn,
@@ -65,9 +69,10 @@ class Event:
     group, for the `count`th time, or hand over to it. Or what becomes of a result: it is kept, or a piece of it stored;
     sums that thread blocks of a cluster have sent are dealt out or added up; the computing warps meet.
 
-    `count` is the turn; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products
-    that may still be under way. For `store`, `count` is the piece, written to `place`, of the ring or its own, when all
-    stores before it have been read but the last `pending`. `base` is where places begin in shared memory.
+    `count` is the turn, or -1 for a product that reads nothing of this pipeline; for `load` and `acquire`, `nbytes` is
+    what is copied or announced; for `finish` the products that may still be under way. For `store`, `count` is the
+    piece, written to `place`, of the ring or its own, when all stores before it have been read but the last `pending`.
+    `base` is where places begin in shared memory.
     """
 
     what: str
@@ -77,6 +82,14 @@ class Event:
     pending: int = 0
     in_ring: bool = False
     base: int = 0
+    pipeline: Value | None = None
+    reads: tuple[tuple[Value, int], ...] = ()
+
+    def seen_from(self, pipeline: Value) -> Event | None:
+        """What this is to a pipeline; None where it is about another one."""
+        if self.what == "begin":
+            return replace(self, count=dict(self.reads).get(pipeline, -1), reads=())
+        return None if self.pipeline not in (None, pipeline) else replace(self, pipeline=None)
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,7 @@ class _Walk:
         group: int = 0,
         *,
         piece: int | None = None,
+        pipeline_of: Mapping[Value, Value] | None = None,
     ) -> None:
         self._layouts = layouts
         self._blocks = blocks
@@ -162,6 +176,7 @@ class _Walk:
         self._turns = turns
         self._pieces = pieces
         self._known: dict[Value, Any] = {}
+        self._pipeline_of = pipeline_of or {}
 
     def _number(self, value: Value) -> Any:
         return self._known.get(value, self._turns)
@@ -196,6 +211,7 @@ class _Walk:
         elif isinstance(op, Select):
             self._known[op.result] = self._number(op.x if self._number(op.condition) else op.y)
         elif isinstance(op, Lt | Ge):
+            self._assume_range(op.x, op.y)
             self._known[op.result] = _FOLDED[type(op)](self._number(op.x), self._number(op.y))
         elif isinstance(op, Pieces):
             self._known[op.result] = self._pieces
@@ -208,25 +224,31 @@ class _Walk:
         elif isinstance(op, AddUp):
             self._known[op.results[1]] = self._number(op.piece) == self._number(op.pieces) - 1
         elif isinstance(op, If):
-            yield from self.events(op.then if self._number(op.condition) else op.orelse)
+            taken = op.then if self._number(op.condition) else op.orelse
+            yield from self.events(taken)
+            self._carry(op.results, [self._known.get(value) for value in taken.terminator.operands])
         elif isinstance(op, For):
             yield from self._loop(op)
         elif isinstance(op, PipelineAcquire):
-            yield Event("acquire", self._number(op.counter), op.nbytes)
+            yield Event("acquire", self._number(op.counter), op.nbytes, pipeline=op.pipeline)
         elif isinstance(op, BulkLoad):
             (buffer,) = buffer_types([op.buffer])
-            yield Event("load", self._number(op.counter), Panels(*buffer.panels).nbytes)
+            nbytes = Panels(*buffer.panels).nbytes
+            yield Event("load", self._number(op.counter), nbytes, pipeline=op.pipeline)
         elif isinstance(op, PipelineWait):
-            yield Event("wait", self._number(op.counter))
+            yield Event("wait", self._number(op.counter), pipeline=op.pipeline)
         elif isinstance(op, GroupMma):
-            yield Event("begin", self._number(op.counter))
+            yield self._begin((op.right, op.counter))
         elif isinstance(op, OuterMma):
-            yield Event("begin", self._number(op.counter))
+            yield self._begin((op.right, op.counter))
             yield Event("finish", 0)
-        elif isinstance(op, GroupWait):
+        elif isinstance(op, Dot):
+            left = [] if op.left_counter is None else [(op.left, op.left_counter)]
+            yield self._begin((op.right, op.counter), *left)
+        elif isinstance(op, DotWait | GroupWait):
             yield Event("finish", op.pending)
         elif isinstance(op, PipelineRelease) and self._number(op.condition):
-            yield Event("release", self._number(op.counter))
+            yield Event("release", self._number(op.counter), pipeline=op.pipeline)
         elif isinstance(op, TakeOver):
             yield Event("take over", self._number(op.number) // self._number(op.step))
         elif isinstance(op, HandOver):
@@ -242,7 +264,18 @@ class _Walk:
         elif isinstance(op, BulkStore):
             yield from _stored(op, self._layouts[op.attributes["layout"]])
 
+    def _begin(self, *reads: tuple[Value, Value]) -> Event:
+        """A product that reads stages of buffers."""
+        found = [(self._pipeline_of.get(buffer, buffer), self._number(counter)) for buffer, counter in reads]
+        return Event("begin", found[0][1], reads=tuple(dict.fromkeys(found)))
+
+    def _assume_range(self, start: Value, stop: Value) -> None:
+        """Of bounds that only a launch knows, take the first for 0: the loop then has `turns` iterations."""
+        if start not in self._known and stop not in self._known:
+            self._known[start] = 0
+
     def _range(self, op: For | Turns | Share) -> range:
+        self._assume_range(op.start, op.stop)
         return range(*(self._number(each) for each in (op.start, op.stop, op.step)))
 
     def _loop(self, op: For) -> Iterator[Event]:
@@ -278,42 +311,97 @@ def first_group(
     return tuple(_Walk(layouts_of(function), tiles, turns, pieces, piece=piece).events(roles.compute))
 
 
-def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
-    """The protocol of a lowered kernel for some tile blocks of some turns each; None where it has no ring.
+def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> list[Protocol]:
+    """The protocol of each pipeline of a lowered kernel, for some tile blocks of some turns each.
 
     Where turns may be divided, one thread block goes through all `pieces` of each tile block; where those are the
     thread blocks of a cluster, each has one of them, and this is the last.
 
     Raises:
-        ProtocolError: the operations do not speak of one ring.
+        ProtocolError: a load fills a buffer of one pipeline and arrives on another.
     """
     pipelines = [op for op in function.walk() if isinstance(op, Pipeline)]
     if not pipelines:
-        return None
-    if len(pipelines) > 1:
-        raise ProtocolError(f"there are {len(pipelines)} pipelines, of which the model knows one")
-    pipeline = pipelines[0].result.type
-    assert isinstance(pipeline, PipelineType)
-    buffers = {id(value) for value in pipelines[0].buffers}
-    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+        return []
+    pipeline_of = {buffer: op.result for op in pipelines for buffer in op.buffers}
     for op in function.walk():
-        if isinstance(op, BulkLoad) and id(op.buffer) not in buffers:
+        if isinstance(op, BulkLoad) and pipeline_of[op.buffer] is not op.pipeline:
             raise ProtocolError(f"{op.name} fills {op.buffer}, which is no buffer of the pipeline it arrives on")
+    kinds = [op.result.type for op in pipelines if isinstance(op.result.type, PipelineType)]
+    cluster = max(kind.cluster for kind in kinds)
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
-    blocks = tiles * pipeline.cluster if along == {0} else tiles
+    blocks = tiles * cluster if along == {0} else tiles
     nearby = any(isinstance(op, DealOut) for op in function.walk())
     layouts = layouts_of(function)
     piece = pieces - 1 if nearby and pieces > 1 else None
-    loads = tuple(_Walk(layouts, blocks, turns, pieces, piece=piece).events(roles.load))
-    walks = (_Walk(layouts, blocks, turns, pieces, group, piece=piece) for group in range(roles.groups))
-    every = (walk.events(roles.compute) for walk in walks)
-    reads, *others = (tuple(each for each in events if each.what not in OF_RESULTS) for events in every)
+    walk = partial(_Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of)
+    loads = list(walk().events(roles.load))
+    every = [
+        [each for each in walk(group).events(roles.compute) if each.what not in OF_RESULTS]
+        for group in range(roles.groups)
+    ]
     orders = [op.barriers.type for op in function.walk() if isinstance(op, TakeOver)]
     alone = bool(orders)
-    if all(each == reads for each in others) and not alone:
-        others = []
     by_warps = any(isinstance(op, PipelineRelease) and op.warps for op in function.walk())
     readers = roles.groups * (WARPS if by_warps else 1)
     handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)
-    stages, arrivals, cluster = pipeline.stages, pipeline.arrivals, pipeline.cluster
-    return Protocol(stages, arrivals, readers, cluster, loads, reads, tuple(others), alone, handing)
+    if len(pipelines) > 1:
+        _check_together({op.result: kind.stages for op, kind in zip(pipelines, kinds, strict=True)}, loads, every)
+    found: list[Protocol] = []
+    for op, kind in zip(pipelines, kinds, strict=True):
+        own = _seen(loads, op.result)
+        reads, *others = (_seen(events, op.result) for events in every)
+        if all(each == reads for each in others) and not alone:
+            others = []
+        stages, arrivals = kind.stages, kind.arrivals
+        found.append(Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), alone, handing))
+    return found
+
+
+def _check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
+    """Check that pipelines do not wait for each other for ever: one thread fills all of them, in its order.
+
+    Raises:
+        ProtocolError: an acquisition or a wait never comes to an end.
+    """
+    order, last = Order(), ("loads", 0, -1)
+    number = {pipeline: place for place, pipeline in enumerate(stages)}
+    for place, event in enumerate(event for event in loads if event.what == "acquire" and event.pipeline):
+        node, of = ("loads", 0, place), number[event.pipeline] if event.pipeline else 0
+        order.edge(last, node)
+        if event.pipeline and event.count >= stages[event.pipeline]:
+            order.edge((f"empty {of}", 0, event.count - stages[event.pipeline]), node)
+        order.edge(node, (f"full {of}", 0, event.count))
+        last = node
+    for group, events in enumerate(every):
+        last = ("reads", group, -1)
+        for place, event in enumerate(events):
+            if event.what not in ("wait", "release") or event.pipeline is None:
+                continue
+            node, of = ("reads", group, place), number[event.pipeline]
+            order.edge(last, node)
+            if event.what == "wait":
+                order.edge((f"full {of}", 0, event.count), node)
+            else:
+                order.edge(node, (f"empty {of}", 0, event.count))
+            last = node
+    if stuck := order.stuck():
+        raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
+
+
+def _seen(events: Iterable[Event], pipeline: Value) -> tuple[Event, ...]:
+    """The events that concern a pipeline."""
+    return tuple(seen for event in events if (seen := event.seen_from(pipeline)) is not None)
+
+
+def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
+    """The protocol of a lowered kernel's only pipeline; None where it has none.
+
+    Raises:
+        ProtocolError: there are several.
+    """
+    found = protocols(function, tiles, turns, pieces)
+    if len(found) > 1:
+        raise ProtocolError(f"there are {len(found)} pipelines, not one")
+    return found[0] if found else None

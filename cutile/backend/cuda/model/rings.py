@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.model.failures import check_failures
 from cutile.backend.cuda.model.hand_over import check_handing_over
 from cutile.backend.cuda.model.happens_before import Node, Order
-from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocol
+from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocols
 from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import DealOut, Pieces
 from cutile.ir.core import Function
@@ -127,7 +127,7 @@ def _given_up(reads: Sequence[Event]) -> list[int]:
         if event.what == "wait":
             waited.add(event.count)
         elif event.what == "begin":
-            if event.count not in waited:
+            if event.count not in waited and event.count >= 0:
                 raise ProtocolError(f"turn {event.count} is read without having been waited for")
             under_way.append(event.count)
         elif event.what == "finish":
@@ -194,7 +194,7 @@ def _check_phases(each: Protocol, known: _Known) -> None:
 
 
 def check_function(function: Function) -> int:
-    """Check the ring of a lowered kernel; return the number of turns gone through, 0 where it has no ring.
+    """Check the pipelines of a lowered kernel; return the number of turns gone through, 0 where it has none.
 
     Raises:
         ProtocolError: as `check`.
@@ -202,17 +202,16 @@ def check_function(function: Function) -> int:
     found = 0
     check_stores(function)
     check_failures(function)
-    ring = protocol(function, 1, 0)
-    if ring is None:
+    pipelines = protocols(function, 1, 0)
+    if not pipelines:
         return 0
-    several = [(2, ring.slots + 1, 2), (1, 2 * ring.slots + 1, 3), (1, 1, 2)]
-    whole = [(1, 0, 1), (2, 1, 1), (1, 2 * ring.slots + 1, 1), (2, ring.slots + 1, 1), (3, 2, 1)]
+    stages = max(each.slots for each in pipelines)
+    several = [(2, stages + 1, 2), (1, 2 * stages + 1, 3), (1, 1, 2)]
+    whole = [(1, 0, 1), (2, 1, 1), (1, 2 * stages + 1, 1), (2, stages + 1, 1), (3, 2, 1)]
     divided = any(isinstance(op, Pieces) for op in function.walk())
     if any(isinstance(op, DealOut) for op in function.walk()):
         pieces = int(function.facts["persistent"])
-        several = [(1, turns * pieces, pieces) for turns in (1, ring.slots + 1, 2 * ring.slots + 1)]
+        several = [(1, turns * pieces, pieces) for turns in (1, stages + 1, 2 * stages + 1)]
     for tiles, turns, pieces in whole + several * divided:
-        each = protocol(function, tiles, turns, pieces)
-        assert each is not None
-        found += check(each)
+        found += sum(map(check, protocols(function, tiles, turns, pieces)))
     return found

@@ -10,6 +10,7 @@ Files are named as in `intrinsics/`, which says what the operations become, or a
 
 from cutile.backend.cuda.ops.bulk import BulkDrain, BulkLoad, BulkPrefetch, BulkStore, Pack
 from cutile.backend.cuda.ops.debug import Failed, FailUnless
+from cutile.backend.cuda.ops.dot import Dot, DotWait
 from cutile.backend.cuda.ops.group import Blank, GroupMma, GroupWait, Opaque, Part, ZeroUnless
 from cutile.backend.cuda.ops.memory import Barrier, Store, StorePart
 from cutile.backend.cuda.ops.nearby import AddNearby, DealOut
@@ -60,6 +61,8 @@ __all__ = (
     "ClusterStart",
     "ConvertLayout",
     "DealOut",
+    "Dot",
+    "DotWait",
     "Elected",
     "FailUnless",
     "Failed",

@@ -34,7 +34,7 @@ class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
     index: tuple[Value, ...] = operands(SCALAR_INT)
     map: str = attribute()
     axis: int = attribute()
-    cluster: int = attribute(1)
+    cluster: int = attribute(default=1)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -55,9 +55,9 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     through: Value = operand(PLACE)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     map: str = attribute()
-    packed: bool = attribute(False)
-    warp_bytes: int = attribute(0)
-    dropped: bool = attribute(False)
+    packed: bool = attribute(default=False)
+    warp_bytes: int = attribute(default=0)
+    dropped: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -108,7 +108,7 @@ class Pipeline(Op, name="cuda.pipeline", effect=Effect.WRITE):
     buffers: tuple[Value, ...] = operands(A_BUFFER)
     stages: int = attribute()
     arrivals: int = attribute()
-    cluster: int = attribute(1)
+    cluster: int = attribute(default=1)
 
     def infer(self) -> tuple[Type, ...]:
         return (PipelineType(self.stages, self.arrivals, self.cluster),)
@@ -144,7 +144,7 @@ class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
     """
 
     of: tuple[Value, ...] = operands(STARTED)
-    cluster: bool = attribute(False)
+    cluster: bool = attribute(default=False)
 
     @property
     def flag(self) -> Value | None:
@@ -178,7 +178,7 @@ class PipelineAcquire(Op, name="cuda.pipeline_acquire", effect=Effect.WRITE):
     pipeline: Value = operand(A_PIPELINE)
     counter: Value = operand(SCALAR_INT)
     nbytes: int = attribute()
-    limited: bool = attribute(False)
+    limited: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -189,7 +189,7 @@ class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
 
     pipeline: Value = operand(A_PIPELINE)
     counter: Value = operand(SCALAR_INT)
-    limited: bool = attribute(False)
+    limited: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -204,7 +204,7 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
     pipeline: Value = operand(A_PIPELINE)
     counter: Value = operand(SCALAR_INT)
     condition: Value = operand(SCALAR_BOOL)
-    warps: bool = attribute(False)
+    warps: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -220,7 +220,7 @@ class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
     number: Value = operand(SCALAR_INT)
     step: Value = operand(SCALAR_INT)
     barriers: Value = operand(BARRIERS)
-    limited: bool = attribute(False)
+    limited: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -62,7 +62,7 @@ class FirstTile(Op, name="cuda.first_tile"):
     """
 
     cluster: int = attribute()
-    alone: int = attribute(1)
+    alone: int = attribute(default=1)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -75,7 +75,7 @@ class TileStep(Op, name="cuda.tile_step"):
     """
 
     cluster: int = attribute()
-    alone: int = attribute(1)
+    alone: int = attribute(default=1)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)

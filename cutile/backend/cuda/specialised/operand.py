@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -13,7 +13,6 @@ from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.backend.cuda.tensor_map import MOST_AXES
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import f32, tf32
-from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops.cast import Convert
@@ -57,13 +56,21 @@ class Operand:
         return TensorMap((1,) * self.lead + box, self.panels.swizzle, order, self.rounded)
 
 
-def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value, Op], uses: Counter[Value]) -> Operand:
+def loads_of(operands: Iterable[Operand]) -> set[Op]:
+    """The loads of operands."""
+    loads: list[Op] = [operand.load for operand in operands]
+    return set(loads)
+
+
+def operand_of(
+    value: Value, k_axis: int, where: Collection[Op], definitions: Mapping[Value, Op], uses: Counter[Value]
+) -> Operand:
     """The operand that a value of the product is.
 
     Args:
         value: what is multiplied.
         k_axis: the value's axis that is the product's K: 1 of the left one, 0 of the right one.
-        loop: of products.
+        where: the operations among which the load must be.
         definitions, uses: of the kernel's values.
 
     Raises:
@@ -82,7 +89,7 @@ def operand_of(value: Value, k_axis: int, loop: For, definitions: Mapping[Value,
     along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
     if isinstance(load, Reshape):
         raise Refused(f"the {side} operand is reshaped by more than leaving away axes of one element, ahead of others")
-    if not isinstance(load, LoadTile) or load not in loop.body.operations:
+    if not isinstance(load, LoadTile) or load not in where:
         raise Refused(f"the {side} operand is not loaded in the loop")
     require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
     tensor = load.x.type

@@ -75,8 +75,8 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     require(fits, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}")
     require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
     uses = Counter(value for op in function.walk() for value in op.operands)
-    left = operand_of(product.a, 1, loop, definitions, uses)
-    right = operand_of(product.b, 0, loop, definitions, uses)
+    left = operand_of(product.a, 1, loop.body.operations, definitions, uses)
+    right = operand_of(product.b, 0, loop.body.operations, definitions, uses)
     if swapped:
         left, right = right, left
     bounds = (loop.start, loop.stop, loop.step)

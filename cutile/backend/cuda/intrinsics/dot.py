@@ -1,0 +1,155 @@
+"""Products by warpgroups (`wgmma`, sm_90a) whose operands lie in any buffers; the left one may be in registers.
+
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": a product is begun, and goes on while the warpgroup does
+something else. Until it is waited for, its sums and the registers that it reads must not be touched.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.forms import FORMS
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, group_number, tied
+from cutile.backend.cuda.intrinsics.llvm import I32, I64, asm, const, i32c, ir
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, address, stage_of
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.panels import ROWS, Panels, Place
+from cutile.dtypes import DTypeLike, i32
+
+
+def _stage_at(b: Any, place: Place, counter: Any) -> Any:
+    """The address of the stage of a counter."""
+    if place.stages == 1:
+        return address(b, place.place)
+    return b.add(address(b, place.place), b.mul(stage_of(b, counter, place.stages), i32c(place.stage_bytes)))
+
+
+def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
+    """Registers as they are after a fence (PTX ISA, "wgmma.fence"): what follows it may use them in a product."""
+    flat = [each for group in groups for each in group]
+    letters = ["f" if str(each.type) == "float" else "r" for each in flat]
+    kind = ir.LiteralStructType([each.type for each in flat])
+    listed = ",".join([*(f"={letter}" for letter in letters), *map(str, range(len(flat))), "~{memory}"])
+    made = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
+    results = iter(b.extract_value(made, i) for i in range(len(flat)))
+    return [[next(results) for _ in group] for group in groups]
+
+
+class _FromRegisters(Instruction):
+    """A product whose left operand is four registers of each thread: of 16 columns for elements of 16 bits.
+
+    Two neighbouring columns of sums make one register, in the order in which `wgmma` takes its left operand: what a
+    product made another may take, and no element moves.
+    """
+
+    def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: Panels) -> None:
+        super().__init__(dtype, other, columns, right, right)
+        # The flag that says which axis of the left operand is contiguous is there for descriptors alone.
+        self._flags = FORMS[dtype].flags + f", {int(not right.k_major)}"
+
+    def begin_from(self, b: Any, x: list[Any], y: Any) -> list[Any]:
+        """Begin a product in registers of its own."""
+        letter = "r" if self._sums is I32 else "f"
+        count = self._count
+        operands = f"{{{', '.join(f'${count + i}' for i in range(4))}}}, ${count + 4}"
+        constraints = ",".join([f"={letter}"] * count + ["r", "r", "r", "r", "l"])
+        kind = ir.LiteralStructType([self._sums] * count)
+        made = asm(b, kind, [*x, y], self._text(operands, "0"), constraints, effect=True)
+        return [b.extract_value(made, i) for i in range(count)]
+
+
+@cache
+def dot(
+    dtype: DTypeLike,
+    other: DTypeLike,
+    acc: DTypeLike,
+    layout: Layout,
+    left: Place | Layout,
+    right: Place,
+    depth: int,
+    *,
+    fresh: bool = False,
+) -> Any:
+    """`f(counter, left counter, acc)`: begin to add a product to sums.
+
+    Args:
+        dtype: of the left operand.
+        other: of the right one.
+        acc: of the sums.
+        layout: of the sums: a `group_accumulator`.
+        left: where the left operand's stages are: `f(counter, left counter, ...)`. Or the layout of its words of two
+            elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
+        right: where the right operand's stages are.
+        depth: elements along K.
+        fresh: there are no sums to add to: `f(counter, left)`.
+    """
+    rows, columns = layout.cover
+    groups = layout.core[0] // ROWS
+    tall = range(-(-rows // (ROWS * groups)))
+    if isinstance(left, Layout):
+        instruction: Instruction = _FromRegisters(dtype, other, columns, right.panels)
+    else:
+        instruction = Instruction(dtype, other, columns, left.panels, right.panels)
+    step = instruction.step_of(dtype)
+    each = layout.registers // len(tall)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        counter, given, *more = values
+        right_at = descriptor(b, right.panels.descriptor, _stage_at(b, right, counter))
+        if isinstance(left, Layout):
+            words = unpack(b, given, left.registers)
+            per_row = len(words) // len(tall)
+            a: Any = None
+        else:
+            words, per_row = [], 0
+            stage = _stage_at(b, left, given)
+            own = b.mul(group_number(b), i32c(left.panels.offset(ROWS, 0)))
+            a = descriptor(b, left.panels.descriptor, b.add(stage, own) if groups > 1 else stage)
+        sums = (
+            [list[Any]() for _ in tall]
+            if fresh
+            else [unpack(b, more[0], layout.registers)[m * each : (m + 1) * each] for m in tall]
+        )
+        if isinstance(left, Layout):
+            # Tied to the fence, the registers that the product reads are not defined while another is under way: a copy
+            # of them there would have the linker serialise both (ptxas C7513).
+            *sums, words = _fenced(b, *sums, words)
+        else:
+            begin_group(b)
+        for k in range(0, depth, step):
+            y = b.add(right_at, const(I64, right.panels.offset(0, k) >> 4))
+            for m in tall:
+                if isinstance(instruction, _FromRegisters):
+                    # 16 columns are two blocks of 8, each two registers: rows 0 and 8 of the thread's
+                    first = m * per_row + k // 8 * 2
+                    x = words[first : first + 4]
+                    begins = fresh and k == 0
+                    sums[m] = instruction.begin_from(b, x, y) if begins else instruction.add_from(b, sums[m], x, y)
+                else:
+                    assert isinstance(left, Place)
+                    x = b.add(a, const(I64, left.panels.offset(m * ROWS * groups, k) >> 4))
+                    sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)
+        commit(b)
+        return pack(b, [value for some in sums for value in some], layout.registers)
+
+    kind = frag(acc, layout.registers)
+    source = frag(i32, left.registers) if isinstance(left, Layout) else INTEGER
+    return intrinsic("dot", kind, [INTEGER, source, *([] if fresh else [kind])], generate)
+
+
+@cache
+def wait(acc: DTypeLike, n: int, pending: int, words: int = 0) -> Any:
+    """`f(acc)`: wait until at most `pending` products are under way; the sums that come out may be read.
+
+    With `words`, `f(acc, left)`: so many registers that the product reads are kept until here.
+    """
+    kind = frag(acc, n)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        text = f"wgmma.wait_group.sync.aligned {pending};"
+        kept = unpack(b, values[1], words) if words else []
+        return pack(b, tied(b, text, unpack(b, values[0], n), *kept, constraints=",".join("r" * words)), n)
+
+    return intrinsic("dot_wait", kind, [kind, *([frag(i32, words)] if words else [])], generate)

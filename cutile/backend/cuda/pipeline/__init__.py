@@ -1,0 +1,1 @@
+"""Loops with any number of products, by specialised warps: a list of passes over buffers and pipelines as values."""

@@ -1,0 +1,192 @@
+"""Begin the next iteration's first product ahead of this iteration's second one.
+
+    for k in a..b:                           if a < b:
+        s = mma(q, key[k])                       p, acc = softmax(mma(q, key[a]), acc)
+        p, acc = softmax(s, acc)                 for k in a + 1..b:
+        acc = mma(p, value[k], acc)     -->          s = mma(q, key[k])
+                                                     acc = mma(p, value[k - 1], acc)
+                                                     p, acc = softmax(s, acc)
+                                                 acc = mma(p, value[b - 1], acc)
+
+Where a product's left operand is computed from another's sums, the tensor cores have nothing to do while it is
+computed. Rotated, the second product of an iteration and the first of the next one are under way together, and the
+arithmetic between them follows (FlashAttention-3, Shah et al. 2024, section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cutile.ir.builder import Builder
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.effects import Effect
+from cutile.ops.arith import Add, Sub
+from cutile.ops.compare import Lt
+from cutile.ops.matmul import Mma
+from cutile.passes.cse import movable
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Where a loop's body is cut in two.
+
+    Attributes:
+        ahead: the first product and what it alone needs: done for the next iteration.
+        behind: the second product and what it alone needs, but for what is computed from the first one's sums.
+        product: the second product.
+        carried: the place of its result among the loop's carried values.
+    """
+
+    ahead: frozenset[Op]
+    behind: frozenset[Op]
+    product: Mma
+    carried: int
+
+
+def rotate(function: Function) -> Function:
+    """A copy of `function` with its loops of two chained products rotated; itself where there is none."""
+    ones = {op.result for op in function.walk() if isinstance(op, Constant) and op.value == 1}
+    loops = [op for op in function.walk() if isinstance(op, For) and op.step in ones]
+    cuts = {op: cut for op in loops if (cut := _cut(op)) is not None}
+    return _Copy(cuts).function(function) if cuts else function
+
+
+def _cut(loop: For) -> _Cut | None:
+    """How a loop is cut; None where it is not two products of which the second takes what the first one made."""
+    operations = loop.body.operations[:-1]
+    products = [op for op in operations if isinstance(op, Mma)]
+    if len(products) != 2 or any(op.regions for op in operations):
+        return None
+    if any(op.effect is not Effect.NONE and not movable(op) for op in operations):
+        return None
+    first, second = products
+    made = {value: op for op in operations for value in op.results}
+    ahead, behind = _slice([*first.operands], made), _slice([second.b], made)
+    carried = set(loop.body.arguments[1:])
+    if first not in _slice([second.a], made) or any(value in carried for op in ahead for value in op.operands):
+        return None
+    if any(value in carried for value in first.operands) or first in behind or second in ahead:
+        return None
+    yields = loop.body.terminator.operands
+    if yields.count(second.result) != 1 or any(second.result in op.operands for op in operations):
+        return None
+    place = yields.index(second.result)
+    return _Cut(frozenset((*ahead, first)), frozenset((*behind, second)), second, place)
+
+
+def _slice(values: Iterable[Value], made: Mapping[Value, Op]) -> set[Op]:
+    """The operations among `made` from which values are computed."""
+    found: set[Op] = set()
+    pending = list(values)
+    while pending:
+        op = made.get(pending.pop())
+        if op is not None and op not in found:
+            found.add(op)
+            pending += op.operands
+    return found
+
+
+class _Copy:
+    """Copies a function, rotating loops on the way. `_map` leads from its values to those of the copy."""
+
+    def __init__(self, cuts: Mapping[For, _Cut]) -> None:
+        self._cuts = cuts
+        self._builder = Builder(Block())
+        self._map: dict[Value, Value] = {}
+
+    def function(self, source: Function) -> Function:
+        """The copy."""
+        body = self._block(source.body)
+        return Function(source.name, body, source.source, source.file, source.stage, dict(source.facts))
+
+    def _value(self, value: Value) -> Value:
+        copy = Value(value.type, value.name)
+        self._map[value] = copy
+        return copy
+
+    def _block(self, block: Block) -> Block:
+        with self._builder.block(*map(self._value, block.arguments)) as copy:
+            for op in block.operations:
+                self._operation(op)
+        return copy
+
+    def _operation(self, op: Op) -> None:
+        if isinstance(op, For) and op in self._cuts:
+            self._rotated(op, self._cuts[op])
+            return
+        regions = [self._block(nested) for nested in op.regions]
+        self._builder.location = op.location
+        copy = self._builder.add(op.copy_with([self._map[value] for value in op.operands], regions, ()))
+        for old, new in zip(op.results, copy.results, strict=True):
+            new.name = old.name
+            self._map[old] = new
+
+    def _some(self, loop: For, wanted: Iterable[Op]) -> None:
+        """The operations of a loop's body that are wanted, in their order."""
+        chosen = set(wanted)
+        for op in loop.body.operations:
+            if op in chosen:
+                self._operation(op)
+
+    def _rotated(self, loop: For, cut: _Cut) -> None:
+        builder = self._builder
+        body = loop.body
+        start, stop, step = (self._map[value] for value in (loop.start, loop.stop, loop.step))
+        initial = [self._map[value] for value in loop.carried]
+        index, *arguments = body.arguments
+        yields = body.terminator.operands
+        kept = [at for at in range(len(arguments)) if at != cut.carried]
+        made = {value: op for op in body.operations for value in op.results}
+        between = _slice([cut.product.a, cut.product.acc, *(yields[at] for at in kept)], made)
+        inner = between - cut.ahead - frozenset((cut.product,))
+        waiting = [cut.product.a, *([cut.product.acc] if self._varies(cut.product.acc, loop) else [])]
+        builder.location = loop.location
+        runs = builder.value(Lt(x=start, y=stop))
+        with builder.block() as then:
+            # The first iteration, up to its second product.
+            self._map.update(zip(arguments, initial, strict=True))
+            self._map[index] = start
+            self._some(loop, [*cut.ahead, *inner])
+            builder.location = loop.location
+            carried = [self._map[value] for value in (*waiting, *(yields[at] for at in kept))]
+            second = builder.value(Add(x=start, y=step))
+            with builder.block(self._value(index), *(self._value(value) for value in waiting)) as turn:
+                others = [self._value(arguments[at]) for at in kept]
+                turn.arguments = (*turn.arguments, *others)
+                self._some(loop, cut.ahead)
+                self._behind(loop, cut, builder.value(Sub(x=self._map[index], y=step)))
+                self._map[arguments[cut.carried]] = self._map[cut.product.result]
+                self._some(loop, inner)
+                builder.location = loop.location
+                builder.yield_(*(self._map[value] for value in (*waiting, *(yields[at] for at in kept))))
+            rest = builder.add(For(start=second, stop=stop, step=step, carried=tuple(carried), body=turn))
+            self._map.update(zip(waiting, rest.results, strict=False))
+            # The last second product.
+            last = builder.value(Sub(x=stop, y=builder.constant(1, stop.tile.dtype)))
+            self._behind(loop, cut, last)
+            results = dict(zip(kept, rest.results[len(waiting) :], strict=True))
+            results[cut.carried] = self._map[cut.product.result]
+            builder.location = loop.location
+            builder.yield_(*(results[at] for at in range(len(arguments))))
+        with builder.block() as orelse:
+            builder.yield_(*initial)
+        done = builder.add(If(condition=runs, then=then, orelse=orelse))
+        for old, new in zip(loop.results, done.results, strict=True):
+            new.name = old.name
+            self._map[old] = new
+
+    def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
+        """The second product of the iteration with that index. Other values stay those of this iteration."""
+        now = dict(self._map)
+        self._map[loop.induction] = index
+        self._some(loop, cut.behind)
+        self._map = now | {cut.product.result: self._map[cut.product.result]}
+
+    @staticmethod
+    def _varies(value: Value, loop: For) -> bool:
+        """Whether a value is made in the loop, or carried by it."""
+        made = {result for op in loop.body.operations for result in op.results}
+        return value in made or value in loop.body.arguments

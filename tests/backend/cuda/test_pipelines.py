@@ -1,0 +1,329 @@
+"""Loops of several products: what is pipelined, rotated and lowered to specialised warps, and what is proved of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import Device
+from cutile import api, bf16, f16
+from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.protocol import ProtocolError
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.ops import (
+    BulkLoad,
+    BulkStore,
+    Dot,
+    DotWait,
+    Pipeline,
+    PipelineAcquire,
+    PipelineRelease,
+    PipelineWait,
+    Roles,
+)
+from cutile.backend.cuda.pipeline.plan import Plan, plan
+from cutile.backend.cuda.pipeline.rotate import rotate
+from cutile.backend.cuda.target import architecture
+from cutile.backend.interface import CompileOptions
+from cutile.backend.reference.interpret import run_block
+from cutile.dtypes import i32
+from cutile.ir.control import For
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.text import parse, print_function
+from cutile.ir.types import Type
+from cutile.ir.verify import verify
+from cutile.ops import OPS
+from cutile.ops.matmul import Mma
+from kernels.attention import attend, attention, attention_of
+from kernels.swiglu import swiglu
+from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, written
+from tests.support.programs import mut, scalar, tensor
+
+
+def attention_program(width: int = 128, rows: int = 128, keys: int = 128, *, causal: bool = False) -> Function:
+    operand = tensor(3, bf16)
+    given: dict[str, Type] = {
+        "o": mut(1, rows, width, dtype=bf16),
+        "q": operand,
+        "k": operand,
+        "v": operand,
+        "scale": scalar(),
+    }
+    return shipped(attention, given, BN=keys, CAUSAL=int(causal))
+
+
+def swiglu_program(rows: int = 128, columns: int = 128) -> Function:
+    operand = tensor(2, bf16)
+    given: dict[str, Type] = {"z": mut(rows, columns, dtype=bf16), "x": operand, "gate": operand, "up": operand}
+    return shipped(swiglu, given, BK=64)
+
+
+TWO_LOOPS = """
+def two_loops(z: Mut, x: Tensor, y: Tensor, u: Tensor, v: Tensor):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(x.partition((BM, 64)), 1)):
+        acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k, j)), acc)
+    for k in range(ct.num_tiles(u.partition((BM, 64)), 1)):
+        acc = ct.mma(ct.load_tile(u, (BM, 64), (i, k)), ct.load_tile(v, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+BRANCH = """
+def branch(z: Mut, x: Tensor, y: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    if n > 3:
+        for k in range(ct.num_tiles(x.partition((BM, 64)), 1)):
+            acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+NESTED = """
+def nested(z: Mut, x: Tensor, y: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for t in range(n):
+        for k in range(ct.num_tiles(x.partition((BM, 64)), 1)):
+            acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k + t, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+def products(text: str, rows: int = 128, columns: int = 256) -> Function:
+    operand = tensor(2, bf16)
+    given: dict[str, Type] = {"z": mut(rows, columns, dtype=bf16), "x": operand, "y": operand}
+    more: dict[str, Type] = {"u": operand, "v": operand} if "u: Tensor" in text else {"n": scalar(i32)}
+    return written(text, {**given, **more})
+
+
+PROGRAMS: dict[str, tuple[Callable[[], Function], int]] = {
+    "attention 128": (attention_program, 3),
+    "attention 64": (lambda: attention_program(64), 3),
+    "causal attention": (lambda: attention_program(causal=True), 3),
+    "attention of 64 rows": (lambda: attention_program(64, 64, 64), 3),
+    "SwiGLU": (swiglu_program, 1),
+    "two loops": (lambda: products(TWO_LOOPS), 1),
+    "a branch": (lambda: products(BRANCH), 1),
+    "nested loops": (lambda: products(NESTED), 1),
+}
+"""Kernels, and the pipelines that each has."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_pipeline_is_proved(name: str) -> None:
+    make, count = PROGRAMS[name]
+    function = lowered(make())
+    verify(function)
+    assert [name for name, _ in function.facts["refused"]] == ["specialised warps"]
+    assert len([op for op in function.walk() if isinstance(op, Pipeline)]) == count
+    assert not any(isinstance(op, Mma) for op in function.walk())
+    assert check_function(function) > 10
+    assert check_layouts(function) > 3
+    assert function.facts["shared_bytes"] <= 232448
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attention 128", "attention 64", "causal attention", "SwiGLU", "two loops"])
+def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> None:
+    make, _ = PROGRAMS[name]
+    built = compiled(make())
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    names = instructions(built, tmp_path)
+    assert any(each.startswith("HGMMA") for each in names)
+    assert any(each.startswith("UTMALDG") for each in names)
+    assert not any(each.startswith("HMMA") for each in names)
+
+
+def test_a_lowered_kernel_reads_back() -> None:
+    function = lowered(attention_program())
+    again = parse(print_function(function), {op.name: type(op) for op in function.walk()} | dict(OPS))
+    assert again == function
+
+
+def test_what_two_products_share_is_loaded_once() -> None:
+    function = lowered(swiglu_program())
+    assert sorted(op.x.name for op in function.walk() if isinstance(op, BulkLoad)) == ["gate", "up", "x"]
+    assert any(isinstance(op, BulkStore) for op in function.walk())
+
+
+def test_a_loop_that_only_multiplies_waits_for_the_iteration_before() -> None:
+    (roles,) = (op for op in lowered(swiglu_program()).walk() if isinstance(op, Roles))
+    loops = [op for op in roles.compute.walk() if isinstance(op, For)]
+    inner = loops[-1].body.operations
+    assert len([op for op in inner if isinstance(op, Dot)]) == 2
+    assert not any(isinstance(op, DotWait) for op in inner)
+
+
+def test_the_next_scores_are_begun_before_values_are_weighed() -> None:
+    (roles,) = (op for op in lowered(attention_program()).walk() if isinstance(op, Roles))
+    loops = [op for op in roles.compute.walk() if isinstance(op, For)]
+    body = [op for op in loops[-1].body.operations if isinstance(op, Dot | DotWait)]
+    kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in body]
+    assert kinds == [("Dot", False), ("Dot", True), ("DotWait", 1), ("DotWait", 0)]
+
+
+# Rotation is a pass of tile IR: its meaning is that of the loop.
+
+
+def chained(causal: bool = False) -> Function:
+    return attention_program(32, 32, 32, causal=causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_rotated_loop_is_valid_and_has_its_products_apart(causal: bool) -> None:
+    function = chained(causal)
+    rotated = rotate(function)
+    verify(rotated)
+    count = sum(isinstance(op, Mma) for op in function.walk())
+    assert sum(isinstance(op, Mma) for op in rotated.walk()) == 2 * count
+    assert rotate(swiglu_program()) is not None
+    assert print_function(rotate(products(NESTED))) == print_function(products(NESTED))
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(40, 100), (64, 32), (33, 31), (32, 0)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_rotated_loop_means_the_same(rows: int, keys: int, causal: bool) -> None:
+    """By NumPy, on edges of rows and keys, on one iteration and on none."""
+    function = chained(causal and keys >= rows)
+    random = np.random.default_rng(0)
+    q, k, v = (random.standard_normal((2, count, 32)).astype(bf16.numpy) for count in (rows, keys, keys))
+    results: list[np.ndarray[Any, Any]] = []
+    for each in (function, rotate(function)):
+        o = np.full(q.shape, np.nan, bf16.numpy)
+        values: dict[Value, Any] = dict(zip(each.parameters, (o, q, k, v, np.float32(0.2)), strict=True))
+        grid = (2, -(-rows // 32), 1)
+        for head, tile in np.ndindex(grid[:2]):
+            with np.errstate(all="ignore"):  # of no key, nothing is divided by nothing
+                run_block(each, values, (head, tile, 0), grid)
+        results.append(o.astype(np.float32))
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+# Refusals, by their reasons.
+
+
+def refusal(function: Function, **options: Any) -> str:
+    found = plan(function, architecture("sm_90a"), CompileOptions(**options))
+    assert isinstance(found, str)
+    return found
+
+
+READ_TWICE = """
+def read_twice(z: Mut, x: Tensor, y: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(n):
+        t = ct.load_tile(x, (BM, 64), (i, k))
+        acc = ct.mma(t, ct.load_tile(y, (64, BN), (k, j)), acc)
+        acc = acc + ct.reduce_sum(ct.convert_tile(t, f32), 1).reshape((BM, 1))
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+def test_the_reason_is_said() -> None:
+    assert refusal(products(NESTED, 96)) == "a tile of 96 rows is no whole number of 64"
+    assert refusal(products(READ_TWICE)) == "an operand of a product is read by convert too"
+    assert refusal(swiglu_program(128, 256)).startswith("a thread would hold 256 sums and operands")
+    assert refusal(products(NESTED), num_worker_warps=4) == "4 worker warps are asked for, the tiles have 8"
+    assert refusal(products(NESTED), num_cta_in_cga=2) == "2 blocks to a cluster are asked for"
+    found = plan(products(NESTED), architecture("sm_80"), CompileOptions())
+    assert found == "sm_80 has no warpgroup products (sm_90a has)"
+
+
+def test_stages_are_powers_of_two_and_fill_shared_memory() -> None:
+    found = plan(rotate(attention_program()), architecture("sm_90a"), CompileOptions())
+    assert isinstance(found, Plan)
+    assert found.stages == (2, 2, 2)  # of queries, keys and values: 32 KiB each
+
+
+# What the model must find.
+
+
+def _all_blocks(block: Block) -> list[Block]:
+    return [block, *(each for op in block.operations for nested in op.regions for each in _all_blocks(nested))]
+
+
+def _without(function: Function, unwanted: Callable[[Op], bool]) -> None:
+    for block in _all_blocks(function.body):
+        block.operations[:] = [op for op in block.operations if not unwanted(op)]
+
+
+def _is_last_of(kind: type[Op], function: Function) -> Callable[[Op], bool]:
+    last = [op for op in function.walk() if isinstance(op, kind)][-1]
+    return lambda op: op is last
+
+
+def never_released(function: Function) -> None:
+    _without(function, _is_last_of(PipelineRelease, function))
+
+
+def never_waited_for(function: Function) -> None:
+    _without(function, _is_last_of(PipelineWait, function))
+
+
+def released_while_read(function: Function) -> None:
+    """The second product of a step is not waited for before its stage is released."""
+    for op in function.walk():
+        if isinstance(op, DotWait) and op.pending == 0:
+            op.attributes["pending"] = 1
+
+
+@pytest.mark.parametrize(
+    "fault", [never_released, never_waited_for, released_while_read], ids=lambda each: each.__name__
+)
+def test_a_broken_protocol_is_found(fault: Callable[[Function], None]) -> None:
+    function = lowered(attention_program())
+    check_function(function)
+    fault(function)
+    with pytest.raises(ProtocolError):
+        check_function(function)
+
+
+def test_pipelines_that_wait_for_each_other_are_found() -> None:
+    """Queries that are released only where the next ones have come: the producer waits for the one, consumers for the
+    other. Of its own turns, the pipeline gives up each one once."""
+    function = lowered(attention_program())
+    queries = next(op.pipeline for op in function.walk() if isinstance(op, PipelineAcquire))
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    _without(function, lambda op: isinstance(op, PipelineRelease) and op.pipeline is queries)
+    for block in _all_blocks(roles.compute):
+        for place, op in enumerate(block.operations):
+            if isinstance(op, PipelineWait) and op.pipeline is queries:
+                wait = PipelineWait(queries, op.counter)
+                block.operations[place : place + 1] = [wait]
+    for op in function.walk():
+        if isinstance(op, Pipeline) and op.result is queries:
+            op.attributes["stages"] = 1
+    with pytest.raises(ProtocolError):
+        check_function(function)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((3, 512, 512, 128), (128, 128)),
+        ((2, 300, 700, 64), (128, 128)),
+        ((4, 1000, 1000, 128), (128, 64)),
+        ((2, 130, 200, 64), (64, 64)),
+    ],
+    ids=str,
+)
+def test_attention_is_right_on_a_gpu(shape: tuple[int, ...], tile: tuple[int, int], causal: bool) -> None:
+    heads, rows, keys, width = shape
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((heads, count, width)).astype(np.float16) for count in (rows, keys, keys))
+    with Device(0):
+        tensors = [api.from_numpy(each).sync() for each in (q, k, v)]
+        out = api.full(float("nan"), q.shape, f16).sync()
+        result = attend(*tensors, out=out, causal=causal, rows=tile[0], keys=tile[1]).sync().to_numpy().sync()
+    wanted = attention_of(*(each.astype(np.float64) for each in (q, k, v)), causal=causal)
+    error = np.linalg.norm(result - wanted) / np.linalg.norm(wanted)
+    assert error < 2e-3
