@@ -7,7 +7,7 @@ ARGS  ?=
 JOBS  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check format bench clean help
+.PHONY: demo test check format notebooks bench clean help
 
 # ---- which Python -----------------------------------------------------------------------------------------------
 # The newest of 3.14 .. 3.11 that really runs and can make an environment. A version manager's shim may be on the
@@ -90,6 +90,9 @@ format: $(TEST_READY)  ## rewrite the source in the house format
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
+notebooks: $(TEST_READY)  ## execute docs/tutorials and keep what their cells show
+	@$(RUN) -m tests.docs.notebooks $(ARGS)
+
 bench: $(DEMO_READY)  ## measure: ratios to NumPy (and torch, where installed), kept in docs/benchmarks
 	@$(RUN) -m kernels.bench $(ARGS)
 
@@ -98,7 +101,7 @@ clean:  ## remove the environment and every cache inside the checkout
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## show this
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*##/ /' | awk '{n=$$1; $$1=""; printf "  make %-8s%s\n", n, $$0}'
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*##/ /' | awk '{n=$$1; $$1=""; printf "  make %-10s%s\n", n, $$0}'
 	@echo
 	@echo "  PYTHON=python3.12   use this Python          ARGS='-k saxpy'   pass arguments on"
 	@echo "  NOENV=1             install nothing: run with PYTHON (default python3) as it is"

@@ -7,6 +7,7 @@ IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks a
 from __future__ import annotations
 
 import linecache
+import textwrap
 import traceback
 
 from cuda_async.site import format_site, is_internal
@@ -15,6 +16,7 @@ __all__ = ("MOST_LINES", "brief")
 
 MOST_LINES = 15
 _FRAMES = 3
+_WIDTH = 100  # characters; the narrower of the usual notebook pages shows some 105
 
 
 def brief(error: BaseException) -> list[str]:
@@ -24,14 +26,24 @@ def brief(error: BaseException) -> list[str]:
     for frame, line in frames[-_FRAMES:]:
         file = frame.f_code.co_filename
         text = linecache.getline(file, line, frame.f_globals).strip()
-        lines += [format_site((file, line)), *([f"    {text}"] if text else [])]
+        place = [format_site((file, line)), *([f"    {text}"] if text else [])]
+        if lines[-len(place) :] != place:  # a lambda that the same line calls
+            lines += place
     message = f"{type(error).__name__}: {error}".splitlines()
     message += [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
+    message = [part for line in message for part in _wrapped(line)]
     left = MOST_LINES - len(lines)
     if len(message) > left:
         more = len(message) - left + 1
         message = [*message[: left - 1], f"... and {more} lines more: print(error) has them"]
     return [*lines, *message]
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line of prose in lines that a page shows whole: it would break them within words. Code stays as it is."""
+    if len(line) <= _WIDTH or line.startswith(" "):
+        return [line]
+    return textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _is_hidden(frame: object) -> bool:

@@ -51,9 +51,9 @@ class Pending(Generic[T]):
 
     def _refuse(self) -> None:
         raise NotReadyError(
-            f"{self._what}, requested at {format_site(self._site)}, was read before the device computed it: "
-            "functions given to then(), map() and inspect() are called at submission, with handles. "
-            "Read it after sync() or await."
+            f"too early to read {self._what}, requested at {format_site(self._site)}: functions given to then(), map() "
+            "and inspect() are called at submission, with handles, when the device has computed nothing yet. "
+            "Read after sync() or await."
         )
 
     def __getattr__(self, name: str) -> Any:

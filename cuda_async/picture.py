@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from cuda_async.site import cell_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -76,7 +78,8 @@ def _after(sources: tuple[int, ...]) -> str:
 
 
 def _short(site: tuple[str, int]) -> str:
-    return f"{PurePath(site[0]).name}:{site[1]}"
+    cell = cell_of(site[0])
+    return f"{cell}, line {site[1]}" if cell else f"{PurePath(site[0]).name}:{site[1]}"
 
 
 def picture_of_op(op: DeviceOp[Any], limit: int = LIMIT) -> Picture:

@@ -12,6 +12,7 @@ from typing import Any
 __all__ = (
     "Place",
     "Site",
+    "cell_of",
     "format_site",
     "is_internal",
     "register_internal_package",
@@ -99,11 +100,11 @@ def format_site(place: Place) -> str:
     'saxpy.py:12'
     """
     file, line = site_at(place)
-    cell = _cell(file)
+    cell = cell_of(file)
     return f"{cell}, line {line}" if cell else f"{file}:{line}"
 
 
-def _cell(file: str) -> str:
+def cell_of(file: str) -> str:
     """What IPython calls a cell whose code has this file name: `Cell In[9]`."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None

@@ -15,6 +15,7 @@ Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from cuda_async.device import Device
 
 __all__ = ("Stream", "StreamStatistics", "expect_stream")
+
+_numbers = itertools.count(1)  # next() is atomic
 
 
 def expect_stream(stream: object) -> None:
@@ -79,11 +82,14 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen", "_waits", "_workspace",
-        "checked", "completed", "device", "driver", "held", "lenders", "plain", "recorder", "sequence", "submission",
+        "checked", "completed", "device", "driver", "held", "lenders", "number", "plain", "recorder", "sequence",
+        "submission",
     )  # fmt: skip
 
     def __init__(self, device: Device, driver: DriverStream, recorder: Recorder | None = None) -> None:
         self.device = device
+        self.number = next(_numbers)
+        """Counted in this process; messages name a stream by it."""
         self.driver = driver
         """The driver's stream."""
         self.sequence = 0
@@ -392,4 +398,4 @@ class Stream:
                 self.device.defer(mark.close)
 
     def __repr__(self) -> str:
-        return f"<Stream {id(self):#x} on {self.device}>"
+        return f"<Stream {self.number} of {self.device}>"

@@ -9,12 +9,15 @@ from html import escape
 
 from cuda_async.picture import Node, Picture
 
-__all__ = ("html_of",)
+__all__ = ("MONOSPACED", "html_of")
+
+MONOSPACED = "font:12px/1.35 ui-monospace,Menlo,Consolas,monospace"
+"""The font of what notebooks are shown. Each element says it: pages have other ones for `pre` and for tables."""
 
 _CHARACTER, _PADDING = 7.2, 12.0  # pixels of a 12-pixel monospaced letter, beside the text
 _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 40.0, 18.0, 30.0, 6.0
 _LONGEST = 34
-_STYLE = "font:12px ui-monospace,Menlo,Consolas,monospace;color:inherit"
+_STYLE = f"{MONOSPACED};color:inherit"
 
 
 def html_of(picture: Picture) -> str:

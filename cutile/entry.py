@@ -20,7 +20,7 @@ from cutile.launch.arguments import give_back
 from cutile.launch.form import Form
 from cutile.launch.inspected import inspected
 from cutile.launch.kernel_op import KernelOp
-from cutile.launch.notebook import kernel_html, kernel_text, result_html, result_text
+from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
 
 _NO_GENERICS: Mapping[str, Any] = {}
 
@@ -184,7 +184,7 @@ class Kernel:
         """
         form = self._current()
         given, generics = self._taken(form, arguments, named)
-        return inspected(form, given, generics, self._options, stage, arch)
+        return Listing(inspected(form, given, generics, self._options, stage, arch))
 
     @property
     def cache(self) -> KernelCache:

@@ -44,7 +44,7 @@ class Location:
     caller: Location | None = None  # where the function that holds this place was inlined
 
     def __str__(self) -> str:
-        cell = _cell(self.file)
+        cell = cell_of(self.file)
         return f"{cell}, line {self.line}" if cell else f"{self.file}:{self.line}"
 
     def show(self) -> str:
@@ -53,7 +53,7 @@ class Location:
         margin = len(self.text) - len(stripped)
         start = max(self.column - margin, 0)
         width = max(min(self.end_column - margin, len(stripped)) - start, 1)
-        file = _cell(self.file) or f'File "{self.file}"'
+        file = cell_of(self.file) or f'File "{self.file}"'
         lines = [f"  {file}, line {self.line}" + (f", in {self.function}" if self.function else "")]
         lines += [f"    {stripped}", "    " + " " * start + "^" * width]
         if self.caller is not None:
@@ -61,7 +61,7 @@ class Location:
         return "\n".join(lines)
 
 
-def _cell(file: str) -> str:
+def cell_of(file: str) -> str:
     """What IPython calls a cell whose code has this file name: `Cell In[9]`."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from cuda_async.svg import MONOSPACED
+
 __all__ = ("card", "drawing")
 
 _LONGEST, _SHORTEST = 180.0, 8.0  # pixels of a side
@@ -16,13 +18,15 @@ _MOST_LINES = 64  # more tiles than this along an axis are a shade, not lines
 
 def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str = "") -> str:
     """A title, rows of (name, value), a drawing beside them, text below. All but the drawing is escaped."""
+    cell = "text-align:left;vertical-align:top;border:0;background:none;padding:0"  # notebooks have styles of their own
     rows = "".join(
-        f'<tr><td style="opacity:.6;padding:0 10px 0 0">{escape(name)}</td><td>{escape(value)}</td></tr>'
+        f'<tr style="background:none"><td style="opacity:.6;{cell} 10px 0 0">{escape(name)}</td>'
+        f'<td style="{cell}">{escape(value)}</td></tr>'
         for name, value in facts
     )
-    text = f'<pre style="margin:6px 0 0">{escape(below)}</pre>' if below else ""
+    text = f'<pre style="margin:6px 0 0;{MONOSPACED}">{escape(below)}</pre>' if below else ""
     return (
-        '<div style="display:flex;gap:16px;align-items:center;font:12px ui-monospace,Menlo,Consolas,monospace">'
+        f'<div style="display:flex;gap:16px;align-items:center;{MONOSPACED}">'
         f'<div><div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'
         f'<table style="border-collapse:collapse;text-align:left">{rows}</table></div>{picture}</div>{text}'
     )

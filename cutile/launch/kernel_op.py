@@ -31,6 +31,7 @@ from cutile.launch.bound import BoundLaunch
 from cutile.launch.division import taken
 from cutile.launch.form import Form, ViewUse
 from cutile.launch.grid import Grid, check_grid
+from cutile.launch.notebook import Listing
 from cutile.launch.ready import Ready, check_devices
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 
@@ -422,4 +423,4 @@ class KernelOp(DeviceOp[Any]):
         if self._plan is None:
             raise LaunchError(f"{self.label()}: to inspect it, pass tensors rather than ops that have not run")
         device = self._uses[0][1].device if self._uses else default_device()
-        return self._plan.render(target_of(device, self._backend, arch), stage)
+        return Listing(self._plan.render(target_of(device, self._backend, arch), stage))

@@ -1,15 +1,17 @@
-"""In notebooks: errors in few lines, a kernel and what a launch yields as cards."""
+"""In notebooks: errors in few lines, a kernel and what a launch yields as cards, generated text in colours."""
 
 from __future__ import annotations
 
+import importlib
 from html import escape
 from typing import Any
 
 from cuda_async.brief import brief
+from cuda_async.svg import MONOSPACED
 from cutile.compile.kernels import KernelCache
 from cutile.errors import CutileError
 
-__all__ = ("kernel_html", "kernel_text", "result_html", "result_text")
+__all__ = ("Listing", "kernel_html", "kernel_text", "result_html", "result_text")
 
 CutileError._render_traceback_ = brief  # type: ignore[attr-defined]  # the leaf of errors imports nothing
 
@@ -22,11 +24,11 @@ def kernel_text(kernel: KernelCache, doc: str) -> str:
 
 def kernel_html(kernel: KernelCache, doc: str) -> str:
     """The same for a notebook."""
-    compiled = "".join(f'<pre style="margin:6px 0 0;opacity:.8">{escape(each)}</pre>' for each in _compiled(kernel))
+    style = f"margin:6px 0 0;{MONOSPACED}"
+    compiled = "".join(f'<pre style="{style};opacity:.8">{escape(head)}</pre>' for head in _compiled(kernel))
     return (
-        '<div style="font:12px ui-monospace,Menlo,Consolas,monospace">'
-        f'<div style="font-weight:bold">{escape(kernel.source.signature_text)}</div>'
-        f'<pre style="margin:6px 0 0">{escape(doc)}</pre>{compiled}</div>'
+        f'<div style="{MONOSPACED}"><div style="font-weight:bold">{escape(kernel.source.signature_text)}</div>'
+        f'<pre style="{style}">{escape(doc)}</pre>{compiled}</div>'
     )
 
 
@@ -36,9 +38,14 @@ def _compiled(kernel: KernelCache) -> list[str]:
     for compiled in kernel.compiled():
         lines = compiled.executable.source.splitlines()
         end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-        kept = [line.removeprefix("# ") for line in lines[:end] if not line.startswith(("# kernel", "# key"))]
+        kept = [line.removeprefix("# ") for line in lines[:end] if not _is_noise(line)]
         heads.append("\n".join(["compiled", *(f"  {line}" for line in kept)]))
     return heads or ["not compiled yet"]
+
+
+def _is_noise(line: str) -> bool:
+    """Whether a line of a head says what the card says already, or what is so of every such kernel."""
+    return line.startswith(("# kernel", "# key")) or line.endswith("a Mut has no such axis")
 
 
 def result_text(result: tuple[Any, ...]) -> str:
@@ -52,4 +59,31 @@ def result_text(result: tuple[Any, ...]) -> str:
 
 def result_html(result: tuple[Any, ...]) -> str:
     """The same for a notebook."""
-    return f'<pre style="margin:0">{escape(result_text(result))}</pre>'
+    return f'<pre style="margin:0;{MONOSPACED}">{escape(result_text(result))}</pre>'
+
+
+class Listing(str):
+    """The text of a stage of a compilation. A cell that ends with it shows its lines, not one long literal."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="margin:0;{MONOSPACED}">{_coloured(str(self))}</pre>'
+
+
+def _coloured(text: str) -> str:
+    """Python text as HTML with colours, where IPython has brought Pygments; other stages as they are."""
+    if not text.startswith("# kernel"):
+        return escape(text)
+    try:
+        pygments: Any = importlib.import_module("pygments")
+        formatters: Any = importlib.import_module("pygments.formatters")
+        lexers: Any = importlib.import_module("pygments.lexers")
+    except ImportError:
+        return escape(text)
+    # One style for light and dark pages: these colours are made for both grounds.
+    formatter = formatters.HtmlFormatter(noclasses=True, nowrap=True, style="solarized-light")
+    return pygments.highlight(text, lexers.PythonLexer(), formatter)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cutile.dtypes import DTypeLike
-from cutile.errors import KernelTypeError
+from cutile.errors import KernelTypeError, cell_of
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
@@ -100,7 +100,8 @@ def failure_text(message: str, where: Place, block: Sequence[int | str]) -> str:
     """
     kernel, file, line, text = where
     place = ", ".join(map(str, block))
-    return f'{kernel}: {message}\n  File "{file}", line {line}, in tile block ({place})\n    {text}'
+    file = cell_of(file) or f'File "{file}"'
+    return f"{kernel}: {message}\n  {file}, line {line}, in tile block ({place})\n    {text}"
 
 
 def print_text(pieces: Sequence[str], specs: Sequence[str], values: Sequence[Any]) -> str:

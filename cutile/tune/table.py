@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from cuda_async.svg import MONOSPACED
 from cutile.tune.space import Config, Value
 from cutile.tune.trial import Invalid, Measured, Trial
 
@@ -72,7 +73,7 @@ def html(title: str, trials: Sequence[Trial], best: Config | None = None) -> str
     reasons = "".join(f"<div>{escape(config)}: {escape(reason)}</div>" for config, reason in out)
     hidden = f"<details><summary>{len(out)} not used</summary>{reasons}</details>" if out else ""
     return (
-        '<div style="font:12px ui-monospace,Menlo,Consolas,monospace">'
+        f'<div style="{MONOSPACED}">'
         f'<div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'
         f"{grid if rows else ''}{more}{hidden}</div>"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuda_async.svg import MONOSPACED
 from cutile.bench import Paired
 from cutile.errors import TuningError
 from cutile.tune import table
@@ -86,5 +87,5 @@ class Tuned:
     def _repr_html_(self) -> str:
         from html import escape
 
-        footer = "".join(f"<div>{escape(each)}</div>" for each in self._footer())
+        footer = "".join(f'<div style="{MONOSPACED}">{escape(line)}</div>' for line in self._footer())
         return table.html(self.title, self.trials, self.best) + footer

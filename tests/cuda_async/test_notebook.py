@@ -45,6 +45,8 @@ op = cell("value(1).map(lambda n: n + 1)")
 formats, _ = shell.display_formatter.format(op)
 assert "<svg" in formats["text/html"], formats
 assert "map(value)" in formats["text/plain"], formats
+op = shell.run_cell("value(2).map(lambda n: n + 1)", store_history=True).result
+assert "made at Cell In[" in op._repr_html_() and "ipython-input" not in op._repr_html_(), op._repr_html_()
 
 # An error in a cell leaves the next cells alone.
 failed = shell.run_cell("await value(1).map(lambda n: n // 0)", store_history=False)
@@ -86,6 +88,27 @@ assert "[1., 1., 1., 1.]" in formats["text/plain"] and "[1., 1., 1., 1.]" in for
 formats, _ = shell.display_formatter.format(shell.user_ns["add"])
 assert formats["text/plain"].startswith("add(y: ct.Mut, x: ct.Tensor)"), formats
 assert "y += x" in formats["text/html"], formats
+
+# What is long breaks between words, and code does not; a lambda of the line that failed is not told twice.
+failed = shell.run_cell("await ct.api.ones((4,)).then(lambda t: t.to_numpy()).map(lambda t: t.sum())").error_in_exec
+shown = failed._render_traceback_()
+assert max(map(len, shown)) <= 100 and len(set(shown)) == len(shown), shown
+assert "too early to read the values of a tensor" in " ".join(shown), shown
+
+# An assertion in a kernel, by the cell's number; generated text as lines, in colours.
+cell('''
+@ct.entry
+def positive(y: ct.Mut):
+    assert ct.reduce_min(y.load(), 0) > 0.0, "too small"
+    y.store(-y.load())
+''')
+failed = shell.run_cell("positive(ct.api.zeros((4,)).partition((4,))).sync()", store_history=False).error_in_exec
+assert ", line 3, in tile block (0, 0, 0)" in str(failed) and "  Cell In[" in str(failed), failed
+formats, _ = shell.display_formatter.format(cell("positive.inspect(a.mut.partition((2,)), arch='sm_90a')"))
+assert "\\ndef positive(" in formats["text/plain"] and "\'" not in formats["text/plain"][:1], formats
+assert "<span style=" in formats["text/html"] and "def" in formats["text/html"], formats
+formats, _ = shell.display_formatter.format(cell("positive.inspect(a.mut.partition((2,)), stage='ir')"))
+assert "mut&lt;f32" in formats["text/html"], formats
 print("all cells ran")
 """
 

@@ -240,7 +240,7 @@ def test_an_error_in_the_work_reaches_the_caller(device: Device) -> None:
 
 def test_values_are_not_ready_inside_closures(device: Device) -> None:
     storage = words(1, 2, 3).sync()
-    with pytest.raises(NotReadyError, match=r"test_op\.py:\d+.*Read it after sync\(\) or await"):
+    with pytest.raises(NotReadyError, match=r"test_op\.py:\d+.*Read after sync\(\) or await"):
         Read(storage).map(lambda w: w[0]).sync()
     with pytest.raises(NotReadyError):
         Read(storage).map(lambda w: w.sum()).sync()
