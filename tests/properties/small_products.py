@@ -31,8 +31,9 @@ Array = np.ndarray[Any, Any]
 ROWS, COLUMNS, ODD = Layout(False, "whole"), Layout(True, "whole"), Layout(False, "odd")
 WIDE, WIDE_COLUMNS = Layout(False, "wide"), Layout(True, "wide")
 
-SPECIALISED, RING, PLAIN = "specialised", "ring", "plain"
-"""The plans: warps that load and warps that multiply; one group with a ring of copies; operands through registers."""
+SPECIALISED, PIPELINES, RING, PLAIN = "specialised", "pipelines", "ring", "plain"
+"""The plans: warps that load and warps that multiply, for one product in a loop, for any loops; one group with a ring
+of copies; operands through registers."""
 
 
 @ct.entry
@@ -70,6 +71,35 @@ def gemm_asserted(z: Mut, x: Tensor, y: Tensor, most: i32, *, BK: Const = 64):
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(turns):
         acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
+def gemm_two_loops(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
+    """z = x @ y by two loops, of which the second stands in a branch."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    count = ct.num_tiles(x.partition((BM, BK)), 1)
+    for k in range(count // 2):
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(y, (BK, BN), (k, j)), acc)
+    if count > 0:
+        for k in range(count // 2, count):
+            acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(y, (BK, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+
+
+@ct.entry
+def gemm_chained(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 16):
+    """z = (x @ y) @ y^T for a y of 64 x 64: what one product made is the left operand of the other."""
+    BM, BN = z.shape
+    i, _, _ = ct.get_tile_block_id()
+    rows = ct.load_tile(x, (BM, BN), (i, 0))
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(y.shape[1], BK)):
+        part = ct.load_tile(y, (BN, BK), (0, k))
+        made = ct.mma(rows, part, ct.constant(0, (BM, BK), f32))
+        acc = ct.mma(ct.convert_tile(made, x.dtype), ct.load_tile(y, (BN, BK), (0, k)).transpose(), acc)
     z.store(ct.convert_tile(acc, z.dtype))
 
 
@@ -205,6 +235,11 @@ def _below(x: Array, y: Array) -> Array:
     return (tiles - tiles.max(axis=-1, keepdims=True)).reshape(z.shape)
 
 
+def _chained(x: Array, y: Array) -> Array:
+    """The meaning of `gemm_chained`."""
+    return x @ y @ y.T
+
+
 CASES = (
     Small("bf16", (256, 512, 256), (128, 256, 64)),
     Small("f16, edges", (200, 300, 136), (128, 128, 64), f16, x=WIDE, y=WIDE),
@@ -269,6 +304,10 @@ CASES = (
     Small("f32, wide", (256, 256, 64), (128, 128, 32), f32),
     Small("f32, stored as bf16", (200, 264, 72), (128, 128, 32), f32, bf16),
     Small("f64", (70, 72, 40), (64, 64, 16), f64, make=gemm_f64, plan=RING),
+    Small("two loops", (300, 520, 328), (128, 256, 64), make=gemm_two_loops, plan=PIPELINES),
+    Small("two loops, more tiles", (2100, 1104, 136), (64, 64, 64), f16, x=WIDE, make=gemm_two_loops, plan=PIPELINES),
+    Small("chained", (300, 64, 64), (128, 64, 16), make=gemm_chained, wanted=_chained, plan=PIPELINES),
+    Small("chained, more tiles", (9000, 64, 64), (64, 64, 32), f16, make=gemm_chained, wanted=_chained, plan=PIPELINES),
     Small("batched", (3, 70, 96, 80), (64, 64, 32), make=gemm_batched),
 )
 """Every plan, and what it can meet."""
