@@ -203,6 +203,7 @@ class _Pipe:
             self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
             with host.submission:
                 host.driver.begin_run()
+                host.driver.followed()  # by the run's stream
                 try:
                     yield
                 except BaseException:

@@ -357,13 +357,17 @@ class Stream:
         """Wait for everything enqueued so far. Ctrl-C ends the wait. (A capture has nothing to wait for.)
 
         Raises:
-            DriverError: the work since the last submitted operation began has failed.
+            DriverError: the work since the last submitted operation began has failed, or what nobody waited for before.
         """
         covered = self.sequence
         event = self.device.borrow_event()
         self.driver.record(event)
         try:
             wait_event(event)
+        except Exception:
+            if covered == self.sequence:
+                self.driver.followed()  # it is told here
+            raise
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)

@@ -8,7 +8,8 @@ time, for tests). They never import one another. The rules they share:
 - `wait_event` waits for the record that is the event's latest when it is called; an event that was
   never recorded is complete.
 - Memory is ordered by the stream: an address may be used at once by work on the same stream.
-- An error in enqueued work fails the work behind it up to the next `begin_run`, and the work of
+- An error in enqueued work fails the work behind it up to the next `begin_run` (where nobody waited
+  for it, whoever waits next is told, though his own work is done), and the work of
   other streams that waits for it (`DependencyError`). Where a device cannot go on after an error
   (CUDA), everything fails: `DeviceLostError`.
 
@@ -152,10 +153,12 @@ class DriverStream(ABC):
     def record(self, event: DriverEvent) -> None:
         """Make `event` complete when all work enqueued so far has."""
 
-    def followed(self) -> None:  # noqa: B027 - where a failure stays with the stream, who follows is no matter
-        """Somebody waits for what was enqueued since the run began: what its checks raise is for him alone.
+    @abstractmethod
+    def followed(self) -> None:
+        """Somebody waits for what was enqueued since the run began: what fails in it is for him alone.
 
-        Checks of work that nobody follows are called behind the runs that come later, too, until one has raised.
+        What fails in a run that nobody follows is the failure of the next records, too, up to those of a run that
+        somebody follows.
         """
 
     def forget(self, failure: BaseException) -> None:  # noqa: B027 - most have nothing to let go of

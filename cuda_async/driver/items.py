@@ -17,7 +17,7 @@ from cuda_async.errors import DependencyError, DeviceLostError
 if TYPE_CHECKING:
     from cuda_async.driver.queue import QueueStream
 
-__all__ = ("BEGIN", "Begin", "Call", "Item", "Parallel", "Record", "Wait")
+__all__ = ("BEGIN", "BEGIN_UNFOLLOWED", "Begin", "Call", "Item", "Parallel", "Record", "Wait")
 
 
 class Item(ABC):
@@ -35,12 +35,18 @@ class Item(ABC):
 
 
 class Begin(Item):
-    """A run begins: what failed before it is forgotten."""
+    """A run begins, which does not fail because of what failed before it. That is forgotten where `followed`: somebody
+    has waited for it. Else it is told to whoever waits next.
+    """
 
-    __slots__ = ()
+    __slots__ = ("_followed",)
+
+    def __init__(self, followed: bool) -> None:
+        self._followed = followed
 
     def perform(self, stream: QueueStream) -> bool:
         if not isinstance(stream.error, DeviceLostError):
+            stream.untold = None if self._followed else stream.untold or stream.error
             stream.error = None
         return True
 
@@ -54,7 +60,7 @@ class Record(Item):
         self.ticket = ticket
 
     def perform(self, stream: QueueStream) -> bool:
-        self.ticket.complete(stream.error, stream.executor.now(stream))
+        self.ticket.complete(stream.error or stream.untold, stream.executor.now(stream))
         return True
 
 
@@ -176,4 +182,4 @@ class Parallel(Item):
                 return False
 
 
-BEGIN = Begin()
+BEGIN, BEGIN_UNFOLLOWED = Begin(followed=True), Begin(followed=False)

@@ -15,7 +15,7 @@ from typing import cast
 
 from cuda_async.driver.executor import Executor
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
-from cuda_async.driver.items import BEGIN, Call, Item, Parallel, Record, Wait
+from cuda_async.driver.items import BEGIN, BEGIN_UNFOLLOWED, Call, Item, Parallel, Record, Wait
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, DeviceLostError, LaunchError, without_traceback
 from cuda_async.locks import new_lock
@@ -109,6 +109,7 @@ class QueueStream(DriverStream):
 
     __slots__ = (
         "__weakref__",
+        "_followed",
         "_free",
         "_items",
         "_lock",
@@ -118,6 +119,7 @@ class QueueStream(DriverStream):
         "clock",
         "error",
         "executor",
+        "untold",
     )
 
     def __init__(self, executor: Executor, allocate: Callable[[int], int], free: Callable[[int], None]) -> None:
@@ -125,6 +127,8 @@ class QueueStream(DriverStream):
         self.allocator = allocate
         self._free = free
         self.error: BaseException | None = None
+        self.untold: BaseException | None = None  # of runs before that nobody waited for
+        self._followed = True
         self.clock = 0.0
         self._items: deque[Item] = deque()
         self._lock = new_lock()
@@ -210,12 +214,16 @@ class QueueStream(DriverStream):
                 item.ticket.lose(error)
         self._items.clear()
         self._state = _IDLE
-        self.error = None
+        self.error = self.untold = None
 
     # -- DriverStream -------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        self.put(BEGIN)
+        self.put(BEGIN if self._followed else BEGIN_UNFOLLOWED)
+        self._followed = False
+
+    def followed(self) -> None:
+        self._followed = True
 
     def end_run(self) -> None:
         pass

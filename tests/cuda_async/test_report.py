@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, SingleStream, Storage, Stream, Use
+from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, SingleStream, Storage, Stream, Use, unsafe
 from cuda_async.report import REPORT_BYTES, Report, ReportMemory
-from tests.cuda_async.work import Read, launch_affine, words
+from tests.cuda_async.work import Affine, Read, launch_affine, words
 
 
 class WentWrongError(Exception):
@@ -113,6 +113,29 @@ def test_what_nobody_waited_for_is_not_told_to_others(device: Device, stream: St
     for address in addresses:
         ctypes.c_uint32.from_address(address).value = 2
     Launch(words(9, count=4).sync_on(stream), 0, 0).sync_on(stream)
+
+
+def test_the_next_wait_on_a_stream_raises_what_nobody_waited_for(device: Device, stream: Stream) -> None:
+    out, other = (words(9, count=4).sync_on(stream) for _ in range(2))
+    unsafe.async_on(Launch(out, 7), stream)
+    with pytest.raises(WentWrongError, match="7"):
+        Read(other).sync_on(stream)
+    assert Read(other).sync_on(stream).tolist() == [9] * 4
+    for said in (0, 8, 0):
+        unsafe.async_on(Launch(other, said), stream)
+    with pytest.raises(WentWrongError, match="8"):
+        stream.synchronize()
+    assert Read(other).sync_on(stream).tolist() == [9] * 4
+
+
+def test_it_does_not_keep_what_is_enqueued_next_from_being_done(device: Device, stream: Stream) -> None:
+    out = words(9, count=4).sync_on(stream)
+    other = words(5, count=4).sync_on(stream)
+    unsafe.async_on(Launch(out, 7), stream)
+    unsafe.async_on(Affine(other, 2, 1), stream)
+    with pytest.raises(WentWrongError, match="7"):
+        stream.synchronize()
+    assert Read(other).sync_on(stream).tolist() == [11] * 4
 
 
 @pytest.mark.parametrize("printing", [False, True])

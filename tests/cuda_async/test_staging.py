@@ -67,3 +67,13 @@ def test_workers_are_waited_for_when_a_later_chunk_fails(number: int) -> None:
             Read(storage).sync_on(stream)
         assert driver.calls["run:call"] - moved == driver.calls["call"] - given
     wait_all_idle(device)
+
+
+def test_what_a_worker_failed_at_is_no_failure_of_later_copies() -> None:
+    driver = SimDriver(seed=2)
+    device = Device.from_driver(driver)
+    driver.fail("run:call")
+    with pytest.raises(DeviceError):
+        there_and_back(device)
+    for _ in range(2):
+        np.testing.assert_array_equal(there_and_back(device), np.arange(COUNT))
