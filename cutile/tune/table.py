@@ -71,7 +71,8 @@ def html(title: str, trials: Sequence[Trial], best: Config | None = None) -> str
     more = f"<div>and {len(rows) - SHOWN} slower ones</div>" if len(rows) > SHOWN else ""
     out = refused(trials)
     reasons = "".join(f"<div>{escape(config)}: {escape(reason)}</div>" for config, reason in out)
-    hidden = f"<details><summary>{len(out)} not used</summary>{reasons}</details>" if out else ""
+    opened = " open" if len(out) <= 3 else ""  # a few reasons are read, many would hide the table
+    hidden = f"<details{opened}><summary>{len(out)} not used</summary>{reasons}</details>" if out else ""
     return (
         f'<div style="{MONOSPACED}">'
         f'<div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'

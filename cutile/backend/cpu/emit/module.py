@@ -43,7 +43,7 @@ from cutile.backend.cpu.emit._text import (
 )
 from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.interface import Parameter, Source, Target
-from cutile.errors import IRError
+from cutile.errors import IRError, cell_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function, Op, Value
@@ -367,7 +367,8 @@ def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
 
 def _header(function: Function, kernel: Function, target: Target) -> list[str]:
     first = min(function.source, default=0)
-    place = f"  ({PurePath(function.file).name}:{first})" if function.file and not function.file.startswith("<") else ""
+    named = function.file and not function.file.startswith("<") and not cell_of(function.file)  # a cell's is temporary
+    place = f"  ({PurePath(function.file).name}:{first})" if named else ""
     lines = [f"# kernel   {function.name}{place}", f"# target   {target.backend} {target.arch}"]
     lines += [f"# {'types' if at == 0 else '     '}    {v.name}: {v.type}" for at, v in enumerate(kernel.parameters)]
     coarse = " x ".join(map(str, function.facts["coarse"]))

@@ -21,7 +21,7 @@ from cutile.backend.cuda.placement import MOST_WARPS
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16, f64
-from cutile.errors import IRError
+from cutile.errors import IRError, cell_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import Yield
 from cutile.ir.core import Block, Function, Op, Value
@@ -383,7 +383,9 @@ class Kernel:
 
     def _header(self) -> list[str]:
         function, facts = self._function, self._function.facts
-        where = f"  ({PurePath(function.file).name})" if function.file else ""
+        # A cell's file is temporary, and its number another when it runs again, which is no reason to compile.
+        named = function.file and not cell_of(function.file)
+        where = f"  ({PurePath(function.file).name})" if named else ""
         types = [f"# {'types' if not i else '':8} {v.name}: {v.type}" for i, v in enumerate(function.parameters)]
         return [
             f"# kernel   {function.name}{where}",
