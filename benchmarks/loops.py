@@ -1,0 +1,162 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch ships no types that it needs)
+"""Loops of several products beside cuDNN and cuBLAS, as torch calls them. Needs a GPU and torch.
+
+    python -m benchmarks.loops [--output docs/benchmarks/loops/nvidia_h200.json] [--pairs 20] [--cases 'attention*']
+
+Each kernel and its peer run in turn in one process, on the same random inputs, and each is timed by events around
+launches without a pause. Before that each computes once into an output of NaN, and every element is compared with
+float64. A GPU at its power limit slows down within tens of milliseconds, and who draws less slows down less: so cases
+that stand for the others are timed in turns of 50 ms and again in turns of 200 ms (`--long` names more of them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from benchmarks.loop_cases import CASES, Loop, OurArm, TorchArm
+from cuda_async import Device, device_count
+from cutile import CutileError
+from cutile.bench import LEAST_PAIRS, Arm, Budget, compare
+from kernels.paired.machine import machine, sensors
+from kernels.paired.record import write
+
+SHORT_MS, LONG_MS, WARM_S = 50, 200, 0.3
+ERROR, WORST_ROW = 6e-3, 2e-2
+"""What is allowed of the norm: some roundings to bf16, of 1.6e-3 each; and of a row's own norm, in the worst row."""
+
+
+def judge(arm: OurArm | TorchArm) -> tuple[float, str]:
+    """Compute once; return the relative error of all elements, and what is wrong with them, if anything is."""
+    arm.run(1)
+    squares, norms = (arm.out.double() - arm.exact).square_().sum(-1), arm.exact.square().sum(-1)
+    error, worst = math.sqrt(float(squares.sum() / norms.sum())), math.sqrt(float((squares / norms).max()))
+    if not error <= ERROR:
+        return error, f"{arm.name}: error {error:.2e}, {ERROR:.1e} allowed"
+    if not worst <= WORST_ROW:
+        return error, f"{arm.name}: error {worst:.2e} in the worst row, {WORST_ROW:.1e} allowed"
+    return error, ""
+
+
+def measured(case: Loop, torch: Any, pairs: int, long: bool) -> dict[str, Any]:
+    """One case beside its peers: judged, then timed."""
+    record: dict[str, Any] = {"name": case.name, "what": case.what, "flops": case.flops, "wrong": "", "peers": {}}
+    try:
+        ours, peers = case.arms(torch)
+    except CutileError as error:  # the other cases are measured all the same
+        return record | {"wrong": f"it does not run: {error}"}
+    record["error"], record["wrong"] = judge(ours)
+    for peer in peers:
+        error, wrong = judge(peer)
+        record["wrong"] = record["wrong"] or wrong
+        if record["wrong"]:
+            break
+        turns = {str(ms): beside(ours, peer, case.flops, ms, pairs) for ms in (SHORT_MS, LONG_MS)[: 1 + long]}
+        record["peers"][peer.name] = {"error": error, "turns_ms": turns, "sensors": sensors(Device(0))}
+    return record
+
+
+def beside(ours: Arm, peer: Arm, flops: int, turn_ms: int, pairs: int) -> dict[str, Any]:
+    """Both in turns of `turn_ms`."""
+    paired = compare(ours, peer, Budget(WARM_S, 2 * pairs * turn_ms / 1e3, pairs))
+    return {
+        "ours_s": paired.first_s,
+        "theirs_s": paired.second_s,
+        "ours_tflops": flops / paired.first_s / 1e12,
+        "theirs_tflops": flops / paired.second_s / 1e12,
+        "ratio": asdict(paired.ratio),
+        "repeats": list(paired.repeats),
+    }
+
+
+def lines(record: dict[str, Any]) -> Iterator[str]:
+    """A line for each peer and length of turns; a ratio above 1 is faster than the peer."""
+    for peer, found in record["peers"].items():
+        for ms, turn in found["turns_ms"].items():
+            ratio = turn["ratio"]
+            yield (
+                f"{record['name']:26} {ms:>4} ms {turn['ours_tflops']:6.0f} {peer:>18} {turn['theirs_tflops']:6.0f} "
+                f"TFLOP/s  {ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]  error {record['error']:.1e}"
+            )
+    if record["wrong"]:
+        yield f"{record['name']:26} WRONG: {record['wrong']}"
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line.
+
+    Raises:
+        SystemExit: it is wrong, with code 2.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loops", description=__doc__)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where the figures go, as JSON")
+    parser.add_argument("--pairs", type=int, default=LEAST_PAIRS, help=f"turns of each (default {LEAST_PAIRS})")
+    parser.add_argument("--cases", default="*", metavar="PATTERN", help="these alone, such as 'attention-64*'")
+    parser.add_argument(
+        "--long", metavar="PATTERN", help="these in long turns too; by default attention-128, attention-64, swiglu"
+    )
+    options = parser.parse_args(arguments)
+    if options.pairs < LEAST_PAIRS:
+        parser.error(f"--pairs {options.pairs}: expected {LEAST_PAIRS} or more; fewer give no interval to go by")
+    options.chosen = [case for case in CASES if fnmatch(case.name, options.cases)]
+    if not options.chosen:
+        parser.error(f"--cases {options.cases}: no such case; there are {', '.join(case.name for case in CASES)}")
+    return options
+
+
+def missing() -> str:
+    """Say what this machine lacks; nothing where all is there."""
+    if device_count() < 1:
+        return "a GPU is needed, and there is none"
+    if importlib.util.find_spec("torch") is None:
+        return "torch is needed, and is not installed: pip install torch"
+    torch = importlib.import_module("torch")
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU: install one built for CUDA"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, print and write; return 1 when a result was wrong, 2 when nothing can run."""
+    options = parse(arguments)
+    if reason := missing():
+        print(f"benchmarks.loops: {reason}", file=sys.stderr)
+        return 2
+    torch: Any = importlib.import_module("torch")
+    torch.seed()
+    rows: list[dict[str, Any]] = []
+    with Device(0) as device:
+        record = {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "command": f"python -m benchmarks.loops --pairs {options.pairs} --cases '{options.cases}'",
+            **machine(device),
+            "cudnn": torch.backends.cudnn.version(),
+            "cuda_of_torch": torch.version.cuda,
+            "inputs": "standard normal, drawn afresh; outputs poisoned; every element judged before it is timed",
+            "pairs": options.pairs,
+            "rows": rows,
+        }
+        print(f"{device.name} ({device.arch}); a ratio above 1 is faster than the peer")
+        for case in options.chosen:
+            rows.append(measured(case, torch, options.pairs, in_long_turns(case, options.long)))
+            print("\n".join(lines(rows[-1])), flush=True)
+            if options.output is not None:  # after each case, so that an interrupted run is not lost
+                write(options.output, record)
+    return 1 if any(row["wrong"] for row in rows) else 0
+
+
+def in_long_turns(case: Loop, pattern: str | None) -> bool:
+    """Whether a case is timed in long turns too."""
+    return case.long if pattern is None else fnmatch(case.name, pattern)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
