@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from cuda_async.errors import OwnershipError
 from cuda_async.locks import new_lock
-from cuda_async.site import Place, format_site
+from cuda_async.site import Place, format_site, kept_by_notebook
 
 __all__ = (
     "ExportLease",
@@ -368,11 +368,5 @@ def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> Owne
         f"argument {use.argument!r} would be {wanted}, but the operation made at {format_site(lease.site)} "
         f"{holds} the same memory as its argument {held.argument!r} and has not finished. Run it or wait for it "
         "(sync(), await), discard() it if it has not run, or pass a copy (dup())."
-        f"{_of_a_notebook(format_site(lease.site))}"
+        f"{kept_by_notebook(lease.site)}"
     )
-
-
-def _of_a_notebook(site: str) -> str:
-    """Where an operation is that a notebook's cell showed: nobody gave it a name, and the notebook keeps it."""
-    shown = site.startswith("Cell In[") or "<ipython-input-" in site or "ipykernel_" in site
-    return " What a cell shows is kept: Out[...] has it, if it has no name." if shown else ""

@@ -5,6 +5,7 @@ Cheap (no source is read), because every operation asks. Not a traceback: one fi
 
 from __future__ import annotations
 
+import re
 import sys
 from types import CodeType, FrameType
 from typing import Any
@@ -15,6 +16,7 @@ __all__ = (
     "cell_of",
     "format_site",
     "is_internal",
+    "kept_by_notebook",
     "register_internal_package",
     "site_at",
     "site_of",
@@ -109,3 +111,13 @@ def cell_of(file: str) -> str:
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None
     return " ".join(named) if named else ""
+
+
+def kept_by_notebook(place: Place) -> str:
+    """Where a notebook keeps what its cell showed and nobody named, as the end of a message; "" elsewhere."""
+    number = re.search(r"In\s?\[(\d+)\]", cell_of(site_at(place)[0]))
+    if number is None:
+        return ""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shown = f"Out[{number[1]}]" if int(number[1]) in shell.user_ns.get("Out", {}) else "Out[...]"
+    return f" What a cell shows is kept: {shown} has it, if it has no name."

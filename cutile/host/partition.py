@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from cuda_async import OwnershipError, Storage, Use
 from cuda_async.lease import refuse_conflicts
-from cuda_async.site import Site, format_site, user_site
+from cuda_async.site import Site, format_site, kept_by_notebook, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError
@@ -227,7 +227,11 @@ class Partition(OldPartitionMethods, _TiledTensor):
 
     def remedy(self) -> str:
         """How to get the tensor back."""
-        return "Call unpartition() on it first, or partition with tensor.mut.partition(...), which only borrows."
+        return "Call unpartition() on it first; made by tensor.mut.partition(...) it would only borrow."
+
+    def kept(self) -> str:
+        """Where a notebook may keep it, or the operation that has it."""
+        return kept_by_notebook(self._site)
 
     def dissolve(self) -> None:
         """Cease to hold the tensor; what `tensor.reclaim()` does."""

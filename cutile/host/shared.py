@@ -13,7 +13,7 @@ from typing import NoReturn, SupportsIndex
 
 from cuda_async import OwnershipError
 from cuda_async.locks import new_lock
-from cuda_async.site import Site, format_site, user_site
+from cuda_async.site import Site, format_site, kept_by_notebook, user_site
 from cutile.host.checks import DTypeSpec
 from cutile.host.looks import reinterpreted, reshaped
 from cutile.host.partition import Partition, as_tile
@@ -42,6 +42,10 @@ class SharedGroup:
     def remedy(self) -> str:
         """How to get the tensor back."""
         return "Read the handle itself, or drop() all of them, or unwrap_arc() the last one."
+
+    def kept(self) -> str:
+        """Where a notebook may keep a handle."""
+        return kept_by_notebook(self._site)
 
     def dissolve(self) -> None:
         """End all handles; the tensor is usable again."""

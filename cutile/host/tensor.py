@@ -61,6 +61,10 @@ class Holder(Protocol):
         """How to get the tensor back, as a sentence."""
         ...
 
+    def kept(self) -> str:
+        """Where a notebook may keep it, as the end of a message."""
+        ...
+
     def dissolve(self) -> None:
         """Cease to hold it. Raises OwnershipError where an operation in flight writes it."""
         ...
@@ -187,7 +191,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
                 view = self._view
                 raise OwnershipError(
                     f"{use}: the tensor ({view.dtype.name}, shape {view.shape}) is held by {holder.describe()}. "
-                    f"{holder.remedy()} If that is out of reach, tensor.reclaim() ends it."
+                    f"{holder.remedy()} If that is out of reach, tensor.reclaim() ends it.{holder.kept()}"
                 )
             self._hold = None
         return self._view

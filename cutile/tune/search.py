@@ -163,14 +163,16 @@ class Search:
 
     def _why_nothing(self) -> str:
         invalid = [each for each in self.trials.values() if isinstance(each.outcome, Invalid)]
-        lines = [f"{self.name}: no configuration could be measured"]
+        lines, said = [f"{self.name}: no configuration could be measured"], ""
         if self.out_of_time:
             lines[0] += f"; the budget of {self.budget_s:g} s ended the search"
         if not invalid and not self.out_of_time:
             lines[0] += ": none is left after pruning"
         for each in invalid[:5]:
             assert isinstance(each.outcome, Invalid)
-            lines.append(f"  {each.config.id} ({each.outcome.stage}): {each.outcome.reason}")
+            why = f"({each.outcome.stage}): {each.outcome.reason}"
+            lines.append(f"  {each.config.id} {'for the same reason' if said == why else why}")
+            said = why
         if len(invalid) > 5:
             lines.append(f"  and {len(invalid) - 5} more")
         return "\n".join(lines)

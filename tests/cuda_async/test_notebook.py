@@ -61,7 +61,7 @@ assert cell("await value(7)") == 7
 shell.run_cell("Affine(x, 3, 1)", store_history=True)
 refused = shell.run_cell("Affine(x, 3, 1)", store_history=False).error_in_exec
 assert "Run it or wait for it (sync(), await), discard() it" in str(refused)
-assert "Out[...] has it, if it has no name" in str(refused)
+assert f"Out[{max(shell.user_ns['Out'])}] has it, if it has no name" in str(refused)
 assert "the operation made at Cell In[" in str(refused), refused
 shown = refused._render_traceback_()
 assert len(shown) <= 15, shown
@@ -88,6 +88,13 @@ assert "[1., 1., 1., 1.]" in formats["text/plain"] and "[1., 1., 1., 1.]" in for
 formats, _ = shell.display_formatter.format(shell.user_ns["add"])
 assert formats["text/plain"].startswith("add(y: ct.Mut, x: ct.Tensor)"), formats
 assert "y += x" in formats["text/html"], formats
+
+# A partition within an operation that a cell showed.
+shell.run_cell("launch = add(a.partition((2,)), b)", store_history=True)
+refused = shell.run_cell("a.mut", store_history=False).error_in_exec
+assert "is held by the partition made at Cell In[" in str(refused), refused
+assert str(refused).endswith("Out[...] has it, if it has no name."), refused
+cell("launch.discard()")
 
 # What is long breaks between words, and code does not; a lambda of the line that failed is not told twice.
 failed = shell.run_cell("await ct.api.ones((4,)).then(lambda t: t.to_numpy()).map(lambda t: t.sum())").error_in_exec

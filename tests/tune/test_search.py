@@ -167,6 +167,17 @@ def test_a_search_in_which_nothing_is_valid_says_why() -> None:
     )
 
 
+def test_one_reason_of_many_configurations_is_said_once() -> None:
+    reason = Invalid("the tensor is held", "build")
+    with pytest.raises(TuningError) as caught:
+        tuner((1, 2, 3)).run_with(FakeOracle(by_n, {"n=1": reason, "n=2": reason, "n=3": Invalid("no shape", "build")}))
+    assert str(caught.value).splitlines()[1:] == [
+        "  n=1 (build): the tensor is held",
+        "  n=2 for the same reason",
+        "  n=3 (build): no shape",
+    ]
+
+
 def test_a_lost_device_ends_the_search_and_its_configuration_is_not_tried_again(tmp_path: Path) -> None:
     oracle = FakeOracle(by_n, {"n=3": Invalid("illegal address", "lost")})
     again = tuner().log(tmp_path / "log")
