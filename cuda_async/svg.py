@@ -1,15 +1,20 @@
-"""A `Picture` as inline SVG, for notebooks: boxes and arrows from top to bottom, in the page's own colours.
+"""A `Picture` as SVG, for notebooks: boxes and arrows from top to bottom.
 
-No script, no style sheet, nothing loaded: it is the same in a saved notebook and on a page that forbids scripts.
+No script, no style sheet, nothing loaded. It is the source of an image: of a notebook that somebody else has run, pages
+show images, and take SVG that stands in the text away but for its words.
 """
 
 from __future__ import annotations
 
+import base64
 from html import escape
 
 from cuda_async.picture import Node, Picture
 
-__all__ = ("MONOSPACED", "html_of")
+__all__ = ("INK", "MONOSPACED", "html_of", "image")
+
+INK = "#767676"
+"""The colour of lines and letters in an image, which does not know the page's: 4.5 to 1 on white, as much on black."""
 
 MONOSPACED = "font:12px/1.35 ui-monospace,Menlo,Consolas,monospace"
 """The font of what notebooks are shown. Each element says it: pages have other ones for `pre` and for tables."""
@@ -32,11 +37,20 @@ def html_of(picture: Picture) -> str:
     for place, node in zip(places, picture.nodes, strict=True):
         parts.append(_box(place, node))
     drawing = "".join(parts)
-    return (
-        f'<div style="{_STYLE}"><div style="padding:2px 0 6px">{escape(picture.title)}</div>'
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(picture.title)}" '
-        f'width="{right + _MARGIN:.0f}" height="{height:.0f}" style="max-width:100%;{_STYLE}">{drawing}</svg></div>'
+    width = right + _MARGIN
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'style="{MONOSPACED}">{drawing}</svg>'
     )
+    title = f'<div style="padding:2px 0 6px">{escape(picture.title)}</div>'
+    return f'<div style="{_STYLE}">{title}{image(svg, picture.title)}</div>'
+
+
+def image(svg: str, label: str) -> str:
+    """The SVG as an element that pages show which trust nothing else; `label` is its text, for who does not see."""
+    source = base64.b64encode(svg.encode()).decode()
+    return f'<img alt="{escape(label)}" style="max-width:100%" src="data:image/svg+xml;base64,{source}">'
 
 
 def _cut(text: str) -> str:
@@ -78,8 +92,8 @@ def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
     middle = (y + v) / 2
     return (
         f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} {u:.1f} {v - 5:.1f}" fill="none" '
-        f'stroke="currentColor" stroke-opacity=".55"/>'
-        f'<path d="M{u - 4:.1f} {v - 7:.1f}L{u:.1f} {v:.1f}L{u + 4:.1f} {v - 7:.1f}z" fill="currentColor" '
+        f'stroke="{INK}" stroke-opacity=".55"/>'
+        f'<path d="M{u - 4:.1f} {v - 7:.1f}L{u:.1f} {v:.1f}L{u + 4:.1f} {v - 7:.1f}z" fill="{INK}" '
         f'fill-opacity=".55"/>'
     )
 
@@ -87,16 +101,16 @@ def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
 def _box(place: tuple[float, float], node: Node) -> str:
     x, y = place
     width = _width(node)
-    fill = "#4c8bf5" if node.has_effects else "currentColor"
+    fill = "#4c8bf5" if node.has_effects else INK
     opacity = ".22" if node.has_effects else ".06"
     return (
         f"<g><title>{escape(node.caption)} {escape(node.site)}</title>"
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_HEIGHT:.0f}" rx="6" '
-        f'fill="{fill}" fill-opacity="{opacity}" stroke="currentColor" stroke-opacity=".5"/>'
-        f'<text x="{x:.1f}" y="{y + (16 if node.site else 24):.1f}" text-anchor="middle" fill="currentColor">'
+        f'fill="{fill}" fill-opacity="{opacity}" stroke="{INK}" stroke-opacity=".5"/>'
+        f'<text x="{x:.1f}" y="{y + (16 if node.site else 24):.1f}" text-anchor="middle" fill="{INK}">'
         f"{escape(_cut(node.caption))}</text>"
         + (
-            f'<text x="{x:.1f}" y="{y + 31:.1f}" text-anchor="middle" fill="currentColor" fill-opacity=".6" '
+            f'<text x="{x:.1f}" y="{y + 31:.1f}" text-anchor="middle" fill="{INK}" fill-opacity=".85" '
             f'font-size="10">{escape(_cut(node.site))}</text>'
             if node.site
             else ""

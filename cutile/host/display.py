@@ -1,6 +1,6 @@
 """What a notebook shows of a tensor and of a partition: its facts, and its last two axes with the tiles, to scale.
 
-Below a tensor's are its values, which `values.py` reads. Plain HTML and inline SVG; nothing is loaded.
+Below a tensor's are its values, which `values.py` reads. Plain HTML and images of SVG; nothing is loaded.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from cuda_async.svg import MONOSPACED
+from cuda_async.svg import INK, MONOSPACED, image
 
 __all__ = ("card", "drawing")
 
@@ -17,7 +17,7 @@ _MOST_LINES = 64  # more tiles than this along an axis are a shade, not lines
 
 
 def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str = "") -> str:
-    """A title, rows of (name, value), a drawing beside them, text below. All but the drawing is escaped."""
+    """A title, rows of (name, value), a drawing beside them, text below. `picture` is SVG or ""."""
     cell = "text-align:left;vertical-align:top;border:0;background:none;padding:0"  # notebooks have styles of their own
     rows = "".join(
         f'<tr style="background:none"><td style="opacity:.6;{cell} 10px 0 0">{escape(name)}</td>'
@@ -25,10 +25,11 @@ def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str 
         for name, value in facts
     )
     text = f'<pre style="margin:6px 0 0;{MONOSPACED}">{escape(below)}</pre>' if below else ""
+    shown = image(picture, "") if picture else ""
     return (
         f'<div style="display:flex;gap:16px;align-items:center;{MONOSPACED}">'
         f'<div><div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'
-        f'<table style="border-collapse:collapse;text-align:left">{rows}</table></div>{picture}</div>{text}'
+        f'<table style="border-collapse:collapse;text-align:left">{rows}</table></div>{shown}</div>{text}'
     )
 
 
@@ -57,11 +58,11 @@ def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
         parts += [f"M0 {y:.1f}H{width:.1f}" for y in _lines(y_step, height)]
     lines = "".join(part for part in parts if part.startswith("M"))
     boxes = "".join(part for part in parts if not part.startswith("M"))
-    grid = f'<path d="{lines}" fill="none" stroke="currentColor" stroke-opacity=".45"/>' if lines else ""
+    grid = f'<path d="{lines}" fill="none" stroke="{INK}" stroke-opacity=".45"/>' if lines else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 2:.0f}" height="{height + 2:.0f}" '
         f'viewBox="-1 -1 {width + 2:.1f} {height + 2:.1f}">{boxes}{grid}'
-        f'<rect width="{width:.1f}" height="{height:.1f}" fill="none" stroke="currentColor"/></svg>'
+        f'<rect width="{width:.1f}" height="{height:.1f}" fill="none" stroke="{INK}"/></svg>'
     )
 
 

@@ -43,7 +43,7 @@ assert cell("import asyncio; await asyncio.gather(*(zip(value(n), value(1)) for 
 # A drawing is what a cell shows of an operation that was not run.
 op = cell("value(1).map(lambda n: n + 1)")
 formats, _ = shell.display_formatter.format(op)
-assert "<svg" in formats["text/html"], formats
+assert "data:image/svg+xml" in formats["text/html"], formats
 assert "map(value)" in formats["text/plain"], formats
 op = shell.run_cell("value(2).map(lambda n: n + 1)", store_history=True).result
 assert "made at Cell In[" in op._repr_html_() and "ipython-input" not in op._repr_html_(), op._repr_html_()

@@ -11,6 +11,7 @@ from cuda_async import CudaGraph, Device, DeviceOp, value, zip
 from cuda_async.picture import LIMIT, Node, Picture, picture_of_op
 from cuda_async.svg import html_of
 from tests.cuda_async.work import Affine, CopyTo, words
+from tests.support.pictures import svg_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -25,7 +26,7 @@ def shown(item: Any) -> str:
 
 
 def drawing(html: str) -> ElementTree.Element:
-    return ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+    return ElementTree.fromstring(svg_of(html))
 
 
 def texts(html: str) -> list[str]:
@@ -151,5 +152,5 @@ def test_a_recorded_failure_leaves_no_step_open(sim_device: Device) -> None:
 
 def test_an_empty_picture_is_drawn() -> None:
     assert Picture("nothing", ()).text() == "nothing"
-    assert "<svg" in html_of(Picture("nothing", ()))
+    assert "<svg" in svg_of(html_of(Picture("nothing", ())))
     assert html_of(Picture("<one>", (Node("a", "", "", ()),))).startswith("<div")

@@ -55,6 +55,7 @@ def test_a_notebook_is_complete(path: Path) -> None:
     assert len({cell["id"] for cell in cells}) == len(cells)
     assert [cell["id"] for cell in runs if tags(cell) and not cell["outputs"]] == []
     assert any("raises-exception" in tags(cell) for cell in runs)
+    assert "<svg" not in path.read_text(encoding="utf-8")  # pages take it away from a notebook that others have run
     assert sum(len(answers(cell)) for cell in cells) >= 2
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cutile import api, f32
 from cutile.host.display import card, drawing
+from tests.support.pictures import svg_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -18,7 +19,7 @@ def shown(item: Any) -> str:
 
 
 def picture(html: str) -> ElementTree.Element:
-    return ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+    return ElementTree.fromstring(html if html.startswith("<svg") else svg_of(html))
 
 
 def lines(html: str) -> int:
