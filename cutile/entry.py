@@ -57,7 +57,8 @@ class Kernel:
         form = self._form = Form(cache, _result(cache.source.name, cache.signature.names))
         return form
 
-    def _current(self) -> Form:
+    @property
+    def form(self) -> Form:
         """What launches have in common; read again where somebody has replaced the function's code or defaults."""
         form, function = self._form, self._function
         if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:
@@ -67,7 +68,7 @@ class Kernel:
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
         """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
         form, function = self._form, self._function
-        if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:  # `_current`, in place
+        if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:  # `form`, in place
             form = self._renew()
         if len(arguments) == form.arity and not named:
             return KernelOp(form, arguments, _NO_GENERICS, self._options)
@@ -182,14 +183,14 @@ class Kernel:
             >>> "mul(" in double.inspect(y.partition((64,)), stage="ir")
             True
         """
-        form = self._current()
+        form = self.form
         given, generics = self._taken(form, arguments, named)
         return Listing(inspected(form, given, generics, self._options, stage, arch))
 
     @property
     def cache(self) -> KernelCache:
         """Its source, its signature, and what was compiled of it."""
-        return self._current().kernel
+        return self.form.kernel
 
     @property
     def specializations(self) -> int:

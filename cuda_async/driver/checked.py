@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
 
@@ -246,6 +247,9 @@ class CheckedDriver(Driver):
 
     def trim(self, keep_bytes: int = 0) -> None:
         self.inner.trim(keep_bytes)
+
+    def unrestricted(self) -> AbstractContextManager[None]:
+        return self.inner.unrestricted()
 
     def check(self) -> None:
         self.inner.check()

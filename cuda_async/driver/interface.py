@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -466,6 +467,13 @@ class Driver(ABC):
     @abstractmethod
     def trim(self, keep_bytes: int = 0) -> None:
         """Give cached free memory back to the system, down to `keep_bytes`."""
+
+    def unrestricted(self) -> AbstractContextManager[None]:
+        """Calls of this thread are allowed in the block though another library captures: allocating, loading, asking.
+
+        What is enqueued on the stream that captures is captured as before.
+        """
+        return nullcontext()
 
     @abstractmethod
     def check(self) -> None:

@@ -21,7 +21,7 @@ from cutile.host.memory import Array
 from cutile.host.shapes import as_shape, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("foreign_view", "from_dlpack_view", "is_foreign", "refuse_without_values")
+__all__ = ("foreign_view", "from_dlpack_view", "is_foreign", "refuse_without_values", "torch_dtype")
 
 _IMMUTABLE = frozenset({"jax", "jaxlib"})
 _NUMBA = frozenset({"numba", "numba_cuda"})
@@ -175,7 +175,8 @@ _torch_dtypes: dict[Any, DTypeLike | None] = {}
 _torch_streams: dict[int, Callable[[], int]] = {}
 
 
-def _torch_dtype(torch: Any, dtype: Any) -> DTypeLike | None:
+def torch_dtype(dtype: Any) -> DTypeLike | None:
+    """The element type for one of PyTorch's; None where there is none."""
     found = _torch_dtypes.get(dtype, False)
     if found is False:
         name = str(dtype).removeprefix("torch.")
@@ -196,7 +197,7 @@ def _torch_view(value: Any, function: str) -> View | None:
     kind = value.device.type
     if kind not in ("cpu", "cuda") or value.is_conj() or value.is_neg():
         return None
-    dtype = _torch_dtype(torch, value.dtype)
+    dtype = torch_dtype(value.dtype)
     if dtype is None:
         raise ArgumentTypeError(f"{function}: no element type for {value.dtype}")
     if value.requires_grad:

@@ -40,9 +40,10 @@ class Form:
         yields: makes the named tuple that a launch yields, of all its arguments.
         recognize: the short cut (see `recognizer`); None where the kernel has generics that the call has to
             settle, or raw pointers.
+        memo: what others work out once of it, by their names.
     """
 
-    __slots__ = ("_outputs", "_tensors", "arity", "code", "defaults", "kernel", "name", "recognize", "yields")
+    __slots__ = ("_outputs", "_tensors", "arity", "code", "defaults", "kernel", "memo", "name", "recognize", "yields")
 
     def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
         signature = kernel.signature
@@ -53,6 +54,7 @@ class Form:
         self.arity = len(named)
         self.yields = _maker(result, mapped=any(each.mapped for each in signature.parameters))
         pointers = any(kind == "pointer" for _, kind in named)
+        self.memo: dict[str, Any] = {}
         self.recognize = None if signature.generic_scalars or pointers else recognizer(kernel)
         self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut"))
         self._outputs = tuple(each for each, kind in named if kind == "mut")

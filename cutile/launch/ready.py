@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cuda_async import ContextError
 from cutile.launch.checks import condition_of, verify
 from cutile.launch.division import Division, division_of
-from cutile.launch.numbers import expression, numbers_of
+from cutile.launch.numbers import expression, number_of, numbers_of
 from cutile.launch.target import target_of
 from cutile.launch.variables import use_variables
 
@@ -34,8 +34,8 @@ class Ready:
     """
 
     __slots__ = (
-        "_compiled", "_condition", "_divided", "_division", "_kernel", "_loaded", "_numbers", "_variables", "enqueue",
-        "unchanged",
+        "_compiled", "_condition", "_divided", "_division", "_kernel", "_loaded", "_numbers", "_packed", "_variables",
+        "enqueue", "unchanged",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
@@ -46,7 +46,7 @@ class Ready:
         self._variables = compiled.program.variables
         self._numbers = numbers_of(compiled)
         self._loaded = compiled.loaded
-        packed = None if self._variables else self._loaded.packed(stream)
+        packed = self._packed = None if self._variables else self._loaded.packed(stream)
         self.enqueue: Enqueue = self._enqueue if packed is None else self._straight(packed, stream.device)
         self._divided: dict[int, Ready] = {}
         self._division = division_of(compiled)
@@ -65,6 +65,50 @@ class Ready:
         pieces = division.pieces(checked, grid)
         divided = self._divided.get(pieces)
         return pieces == 1 or (divided is not None and divided.unchanged())
+
+    def repeated(self, checked: Sequence[Checked], grid: Grid) -> Callable[..., None] | None:
+        """Make what launches with these arguments again, but at other addresses and with other numbers: for saxpy
+
+            def again(stream, v0, v1, v2):
+                try:
+                    memory, where = local.memory
+                except AttributeError:
+                    memory, where = local.memory = make_memory()
+                pack(memory, 0, v0, 1024, v1, v2, 1024, 4, 1, 1)
+                launch(stream.driver, blocks, where)
+                stream.sequence += 1
+                if key not in stream.held:
+                    stream.hold(code)
+
+        It takes the addresses of tensors and the plain numbers of scalars, and orders nothing: whoever calls it knows
+        that the memory is on this device, and that the stream is the one that its users share. None where a launch is
+        more than these numbers, or where others of them have to be verified.
+        """
+        packed, blocks = self._packed, grid[0] * grid[1] * grid[2]
+        if packed is None or blocks > packed.most:
+            return None
+        scalars = any(each.kind not in _VIEWS for each in self._kernel.signature.parameters)
+        if scalars and not (self._condition is None and self._division is None):
+            return None
+        if self._division is not None and self._division.pieces(checked, grid) != 1:
+            return None
+        values = [f"v{i}" for i in range(len(checked))]
+        fixed = [
+            f"v{each.argument}" if each.kind in ("pointer", "scalar") else repr(number_of(each)(checked, grid))
+            for each in self._compiled.executable.parameters
+        ]
+        lines = [
+            f"def again({', '.join(['stream', *values])}):",
+            "try: memory, where = local.memory",
+            "except AttributeError: memory, where = local.memory = make_memory()",
+            f"pack(memory, 0, {', '.join(fixed)})",
+            f"launch(stream.driver, {blocks}, where)",
+            "stream.sequence += 1",
+            "if key not in stream.held: stream.hold(code)",
+        ]
+        scope = _scope(packed)
+        exec("\n    ".join(lines), scope)
+        return scope["again"]
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
         """Enqueue a launch of any kernel."""
@@ -135,16 +179,23 @@ class Ready:
             "device": device,
             "check_devices": check_devices,
             "name": signature.name,
-            "local": threading.local(),
-            "make_memory": packed.memory,
-            "code": packed.code,
-            "key": id(packed.code),
-            "pack": packed.pack,
-            "launch": packed.launch,
             "most": packed.most,
+            **_scope(packed),
         }
         exec("\n    ".join(lines), scope)
         return scope["enqueue"]
+
+
+def _scope(packed: Packed) -> dict[str, Any]:
+    """What functions that launch a packed kernel have at hand."""
+    return {
+        "local": threading.local(),
+        "make_memory": packed.memory,
+        "code": packed.code,
+        "key": id(packed.code),
+        "pack": packed.pack,
+        "launch": packed.launch,
+    }
 
 
 def _whole_or_divided(

@@ -17,6 +17,7 @@ EVALUATES = {
     "cutile/launch/form.py": "a function made of a signature",
     "cutile/launch/numbers.py": "positions and axes, which are numbers",
     "cutile/launch/ready.py": "the same",
+    "cutile/torch/launches.py": "a function made of a signature",
 }
 """Where that happens, and what is evaluated there."""
 

@@ -49,6 +49,7 @@ ALLOWED = [
     ("cutile/compile/cache.py", "from cuda.core import utils"),
     ("cutile/launch/kernel_op.py", "from cuda_async import DeviceOp\nfrom ..backend.interface import Target"),
     ("cuda_async/driver/cuda.py", "from cuda.bindings import driver\nfrom .interface import Driver"),
+    ("cutile/torch/launches.py", "import torch\nfrom cutile.entry import Kernel"),
     ("kernels/saxpy.py", "import cutile as ct\nfrom cutile import api\nfrom cuda_async import Device"),
 ]
 
@@ -68,6 +69,7 @@ FORBIDDEN: list[Row] = [
     (one_way, "cutile/launch/op.py", "from ..backend.cpu import x", "launch must not import backend"),
     (one_way, "cuda_async/op.py", "from cutile.errors import X", "cuda_async must not import errors"),
     (one_way, "cuda_async/op.py", "import cutile", "cuda_async must not import cutile"),
+    (one_way, "cutile/host/api.py", "import cutile.torch", "host must not import torch"),
     (one_way, "cutile/tuner.py", "", "tuner has no row in MAY_IMPORT"),
     (no_siblings, "cutile/backend/cpu/load.py", "from ..cuda import x", "cpu must not import its sibling"),
     (no_siblings, "cutile/backend/common/w.py", "import cutile.backend.cpu.x", "common must not"),

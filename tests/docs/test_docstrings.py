@@ -17,6 +17,8 @@ WITH_EXAMPLES = [
 def test_the_examples_of_a_module(module: Module) -> None:
     if module.name.startswith("cutile.backend.cuda"):
         pytest.importorskip("numba_cuda", reason="needs the extra cuda")
+    if module.name.startswith("cutile.torch"):
+        pytest.importorskip("torch", reason="needs PyTorch")
     import cutile as ct
     from tests.docs.examples import run
 

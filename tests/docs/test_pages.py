@@ -31,6 +31,7 @@ def test_every_test_that_a_page_names_is_seen(name: str) -> None:
     ("text", "found"),
     [
         ("`cutile.nothing`", ["1: there is no cutile.nothing"]),
+        ("`cutile.torch` `cutile.torch.register` `cutile.torch.nothing`", ["1: there is no cutile.torch.nothing"]),
         ("`cutile.nothing(x=1)`", ["1: there is no cutile.nothing"]),
         ("`cuda_async.Device.nothing` `cutile.api.zeros`", ["1: there is no cuda_async.Device.nothing"]),
         ("`tests/nothing.py`", ["1: there is no tests/nothing.py"]),

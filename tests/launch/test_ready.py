@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -107,6 +107,33 @@ def test_the_numbers_are_those_of_the_general_way(device: Device) -> None:
     assert 3.0 in expected
     assert stream.sequence == sequence + 1
     assert made.gpu in stream.held.values()
+
+
+def test_a_repeated_launch_has_the_same_numbers_but_its_own_addresses(device: Device) -> None:
+    made, *_, stream = make(device)
+    made.launch(stream)
+    op: Any = made.op
+    again = made.ready.repeated(op._checked, op._grid)
+    assert again is not None
+    y, _, x = op._checked
+    again(stream, y.address, 3.0, x.address)
+    again(stream, 64, 4.0, 128)
+    first, second, third = (numbers for _, _, numbers in made.gpu.launches)
+    assert second == first
+    assert third == [{y.address: 64, x.address: 128, 3.0: 4.0}.get(each, each) for each in first]
+    assert [blocks for _, blocks, _ in made.gpu.launches] == [4] * 3
+    assert stream.sequence >= 3
+
+
+def test_what_is_more_than_numbers_is_not_repeated(device: Device) -> None:
+    made, *_ = make(device, most=3)  # fewer than its four tile blocks
+    op: Any = made.op
+    assert made.ready.repeated(op._checked, op._grid) is None
+
+    made, *_ = make(device)
+    op, ready = made.op, cast("Any", made.ready)
+    ready._condition = print  # which may be about the scalar
+    assert made.ready.repeated(op._checked, op._grid) is None
 
 
 def test_it_is_ordered_behind_other_streams(device: Device) -> None:

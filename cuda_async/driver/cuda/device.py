@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from cuda_async.config import config
@@ -202,6 +203,17 @@ class CudaDriver(Driver):
         self._pinned.trim(keep_bytes)
         self.context.call(cu.cuCtxSynchronize)  # polled events do not tell the pool that what was freed is free
         self.context.call(cu.cuMemPoolTrimTo, self.pool, keep_bytes)
+
+    @contextmanager
+    def unrestricted(self) -> Generator[None]:
+        # A capture in the modes "global" and "thread local" fails where this thread allocates or asks, unless it says
+        # that it knows what it does.
+        relaxed = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self.context.call(cu.cuThreadExchangeStreamCaptureMode, relaxed)
+        try:
+            yield
+        finally:
+            self.context.call(cu.cuThreadExchangeStreamCaptureMode, cu.CUstreamCaptureMode(before))
 
     def check(self) -> None:
         self.context.check()

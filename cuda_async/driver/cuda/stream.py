@@ -373,7 +373,7 @@ class CudaStream(DriverStream):
         i, j, k = block
 
         def launch(stream: Any, blocks: int, parameters: int) -> None:
-            if context.usable and not stream.ambient:
+            if context.usable and (not stream.ambient or context.is_current()):
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
                     arguments = (handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)

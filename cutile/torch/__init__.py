@@ -1,0 +1,29 @@
+"""Kernels inside PyTorch: launched on its current stream, over its tensors, and as operators of its dispatcher.
+
+    import torch
+    import cutile.torch as ctt
+
+    @ctt.register("mylib::silu(Tensor x) -> Tensor", fake=torch.empty_like)
+    def silu(x):
+        y = torch.empty_like(x)
+        ctt.launch(silu_kernel, ctt.partition(y, (1024,)), x)
+        return y
+
+Nothing else in `cutile` imports this, and this imports `torch`. Tensors that go into kernels called in the usual way
+need none of it: see `cutile.host.foreign`.
+"""
+
+try:
+    import torch  # pyright: ignore  # noqa: F401 - so that what is missing is said here
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "cutile.torch needs PyTorch, which is not installed: see https://pytorch.org/get-started for the command",
+        name=error.name,
+    ) from None
+
+from cutile.torch.arguments import Partition, partition
+from cutile.torch.launches import launch
+from cutile.torch.operators import register
+from cutile.torch.streams import synchronize
+
+__all__ = ("Partition", "launch", "partition", "register", "synchronize")

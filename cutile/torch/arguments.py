@@ -1,0 +1,162 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch is not among what the tests install)
+"""PyTorch's tensors as arguments of a launch: what they are, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.foreign import torch_dtype
+from cutile.host.shapes import as_shape
+from cutile.host.tensor import Tensor
+from cutile.launch.views import TiledView, View
+from cutile.torch.streams import TorchMemory
+
+__all__ = (
+    "PLAIN_TENSORS",
+    "Partition",
+    "Placed",
+    "Read",
+    "Written",
+    "check_tensor",
+    "cut_tensor",
+    "partition",
+    "view_of",
+)
+
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+"""The types of tensors that have memory of their own: subclasses stand for something else."""
+
+
+class Partition:
+    """A tensor of PyTorch's that a kernel writes, cut into tiles. Made by `partition`.
+
+    Attributes:
+        tensor: the tensor.
+        cut: the tile's shape; with what `map` and `prefix` say, where they were called.
+    """
+
+    __slots__ = ("cut", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, tile: Sequence[int] | int | tuple[Any, ...]) -> None:
+        self.tensor = tensor
+        self.cut: tuple[Any, ...] = tile if type(tile) is tuple else _as_tuple(tile)
+
+    def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> Partition:
+        """Share the tiles among `num_tile_blocks` tile blocks, as `cutile.Partition.map` does."""
+        shape = map_shape if isinstance(map_shape, int) else tuple(map_shape)
+        return Partition(self.tensor, ("map", self.cut, shape, num_tile_blocks))
+
+    def prefix(self) -> Partition:
+        """Let a launch cover the first tiles along each axis alone, as `cutile.Partition.prefix` does."""
+        return Partition(self.tensor, ("prefix", self.cut))
+
+    def __repr__(self) -> str:
+        return f"<partition of {tuple(self.tensor.shape)} {self.tensor.dtype} by {self.cut}>"
+
+
+def _as_tuple(tile: Any) -> tuple[Any, ...]:
+    return tuple(tile) if isinstance(tile, Sequence) else (tile,)
+
+
+partition = Partition
+"""Cut a tensor of PyTorch's into tiles, which a kernel writes: for `launch`. It stays usable.
+
+`partition(tensor, (1, 1024))`; it costs next to nothing, and nothing is checked before the launch.
+"""
+
+
+def cut_tensor(tensor: Tensor, cut: Any) -> Any:
+    """One of our partitions, by what a `Partition` says."""
+    if isinstance(cut, tuple) and cut and cut[0] == "map":
+        return cut_tensor(tensor, cut[1]).map(cut[2], cut[3])
+    if isinstance(cut, tuple) and cut and cut[0] == "prefix":
+        return cut_tensor(tensor, cut[1]).prefix()
+    return tensor.mut.partition(cut)
+
+
+class Read:
+    """What a `Tensor` parameter is given."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __kernel_input__(self) -> View:
+        return self._view
+
+
+class Written:
+    """What a `Mut` parameter is given."""
+
+    def __init__(self, view: View, cut: Any) -> None:
+        self._tiled: TiledView = cut_tensor(Tensor(view), cut).__kernel_output__()
+
+    def __kernel_output__(self) -> TiledView:
+        return self._tiled
+
+
+class Placed:
+    """The elements of one launch's argument: those of a tensor seen before, at another address."""
+
+    __slots__ = ("address", "shape", "storage", "strides")
+
+    def __init__(self, address: int, seen: View | TiledView) -> None:
+        self.address = address
+        self.shape = seen.shape
+        self.strides = seen.strides
+        self.storage = seen.storage
+
+
+def check_tensor(tensor: Any, what: str) -> None:
+    """Refuse what a launch cannot take as it is.
+
+    Raises:
+        ArgumentTypeError: it is no tensor, or one that stands for something else, such as one of a trace.
+        ArgumentError: it is on a device that kernels do not run on, it wants a gradient, or is not dense.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentTypeError(f"{what} must be a tensor of PyTorch's, got {type(tensor).__name__}{_remedy(tensor)}")
+    if type(tensor) not in PLAIN_TENSORS or torch._is_functional_tensor(tensor):
+        name = type(tensor).__name__
+        raise ArgumentTypeError(
+            f"{what} is a {name}, which has no memory of its own. Under torch.compile and other transformations, "
+            "launch inside an operator (cutile.torch.register), its backward included; of a wrapper, pass what it wraps"
+        )
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"{what} is on the device {tensor.device}; kernels run on cpu and cuda")
+    if tensor.layout is not torch.strided:
+        raise ArgumentError(f"{what} has the layout {tensor.layout}; pass tensor.to_dense()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentError(f"{what} is a view that is negated when it is read; pass tensor.resolve_neg()")
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        raise ArgumentError(
+            f"{what} requires a gradient, and a launch records none: register an operator with backward=..., launch "
+            "inside a torch.autograd.Function, or pass tensor.detach()"
+        )
+
+
+def _remedy(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return "; one of ours is torch.from_dlpack(tensor)"
+    return "; torch.from_numpy(array) takes an array" if type(value).__module__ == "numpy" else ""
+
+
+def view_of(tensor: torch.Tensor, memory: TorchMemory, what: str) -> View:
+    """The elements of a tensor.
+
+    Raises:
+        ArgumentTypeError: there is no such element type here.
+        ArgumentError: it has no elements.
+    """
+    dtype = torch_dtype(tensor.dtype)
+    if dtype is None:
+        raise ArgumentTypeError(f"{what}: no element type for {tensor.dtype}")
+    shape = tuple(tensor.shape)
+    if 0 in shape:
+        raise ArgumentError(f"{what} has no elements (shape {shape}), and what the kernel writes has")
+    as_shape(shape)
+    return View(memory, tensor.data_ptr(), dtype, shape, tuple(tensor.stride()))

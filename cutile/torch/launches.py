@@ -1,0 +1,423 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch is not among what the tests install)
+"""`launch`: a kernel over PyTorch's tensors, on its current stream, at little cost.
+
+The first launch with tensors of some shapes, strides and dtypes checks everything, as a call of the kernel does, and
+keeps what it found. The next one looks that up, puts the addresses and the numbers in their places, and launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from cuda_async import OwnershipError, Stream, instrument
+from cuda_async.unsafe import async_on
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.entry import Kernel
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.exchange import from_foreign
+from cutile.launch.arguments import check_argument
+from cutile.launch.bound import kernel_uses, refuse_shared
+from cutile.launch.form import Form, ViewUse
+from cutile.launch.ready import Ready
+from cutile.launch.scalars import EVERY_FLOAT, plain_scalar, raw_scalar
+from cutile.launch.target import chosen_backend
+from cutile.launch.views import Grid, TiledView, View
+from cutile.torch.arguments import Partition, Placed, Read, Written, check_tensor, cut_tensor, view_of
+from cutile.torch.streams import Place, capturing, place_of
+
+__all__ = ("launch",)
+
+MOST_KNOWN = 1024
+"""Layouts that are kept of a kernel. More are rarely in use at once; what goes is found out again."""
+
+Scalar = Callable[[Any], Any]
+
+
+class _Known:
+    """What a launch of a kernel with some layouts takes.
+
+    Attributes:
+        place: the device.
+        ready: what enqueues it.
+        grid: its grid.
+        views: what each tensor argument was, and how each scalar becomes a number.
+        uses: what is done to the memory.
+        again: launches by addresses and numbers alone; see `Ready.repeated`.
+        unchanged: whether the names that were compiled in still mean the same.
+    """
+
+    __slots__ = ("again", "grid", "place", "ready", "unchanged", "uses", "views")
+
+    def __init__(
+        self,
+        place: Place,
+        ready: Ready,
+        grid: Grid,
+        views: Sequence[_Seen | Scalar],
+        uses: list[ViewUse],
+        again: Callable[..., None] | None,
+    ) -> None:
+        self.place = place
+        self.ready = ready
+        self.unchanged = ready.unchanged
+        self.again = again
+        self.grid = grid
+        self.views = views
+        self.uses = uses
+
+
+Shortcut = Callable[[tuple[Any, ...], Any], bool]
+
+
+class _Launches:
+    """The launches of one kernel. `quick` makes those whose layouts are known, and says whether it did."""
+
+    __slots__ = ("form", "key", "known", "quick")
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.known: dict[Any, _Known] = {}
+        self.key, self.quick = _compile(form, self.known)
+
+
+def _compile(form: Form, known: dict[Any, _Known]) -> tuple[Callable[..., Any], Shortcut]:
+    """Make the key of a kernel's launches and the short cut: for saxpy
+
+        def quick(arguments, more):
+            a0, a1, a2, = arguments
+            try:
+                t0 = a0.tensor
+                t2 = a2
+                p0 = t0.data_ptr()
+                p2 = t2.data_ptr()
+                found = known.get((more, type(t0), t0.shape, t0.stride(), t0.dtype, t0.device, t0.is_neg(), p0 & 15,
+                                   a0.cut, type(a1), type(t2), ...))
+            except (AttributeError, TypeError, RuntimeError):
+                return False
+            if found is None or not found.unchanged():
+                return False
+            if is_grad_enabled() and (t0.requires_grad or t2.requires_grad):
+                return False
+            v0, v1, v2, = found.views
+            if p0 + v0.stop > p2 + v2.start and ...:    # shared memory
+                return False
+            c1 = a1 if type(a1) is float and -65504.0 <= a1 <= 65504.0 else v1(a1)
+            stream = found.place.stream()
+            if found.again is not None:
+                found.again(stream, p0, c1, p2)
+                return True
+            found.ready.enqueue((Placed(p0, v0), c1, Placed(p2, v2)), found.uses, found.grid, stream)
+            return True
+
+    Where it answers False, the long way finds out, which also says what is wrong. What was seen is at address 0, so
+    that its `start` and `stop` count from the address.
+    """
+    parameters = list(enumerate(form.kernel.signature.parameters))
+    tensors = [(i, each) for i, each in parameters if each.kind in ("tensor", "mut")]
+    parts = []
+    for i, each in parameters:
+        if each.kind == "scalar":
+            parts.append(f"type(a{i})")
+            continue
+        parts.append(
+            f"type(t{i}), t{i}.shape, t{i}.stride(), t{i}.dtype, t{i}.device, t{i}.is_neg(), p{i} & 15"
+            + (f", a{i}.cut" if each.kind == "mut" else "")
+        )
+    numbers = []
+    for i, each in parameters:
+        if each.kind == "scalar":
+            as_it_is = f"type(a{i}) is float and {-EVERY_FLOAT} <= a{i} <= {EVERY_FLOAT}"
+            is_float = getattr(each.dtype, "kind", None) == "float"
+            numbers.append(f"c{i} = " + (f"a{i} if {as_it_is} else v{i}(a{i})" if is_float else f"v{i}(a{i})"))
+    plain = [f"c{i}" if each.kind == "scalar" else f"p{i}" for i, each in parameters]
+    checked = [f"c{i}" if each.kind == "scalar" else f"Placed(p{i}, v{i})" for i, each in parameters]
+    shared = [
+        f"p{i} + v{i}.stop > p{j} + v{j}.start and p{j} + v{j}.stop > p{i} + v{i}.start"
+        for i, each in tensors
+        for j, other in tensors
+        if each.kind == "mut" and j != i and not (other.kind == "mut" and j < i)
+    ]
+    names = "".join(f"a{i}, " for i, _ in parameters)
+    unpacked = [
+        *([f"{names}= arguments"] if parameters else []),
+        *(f"t{i} = a{i}.tensor" if each.kind == "mut" else f"t{i} = a{i}" for i, each in tensors),
+        *(f"p{i} = t{i}.data_ptr()" for i, _ in tensors),
+    ]
+    key = f"(more, {''.join(f'{each}, ' for each in parts)})"
+    gradients = " or ".join(f"t{i}.requires_grad" for i, _ in tensors) or "False"
+    lines = [
+        "def key(arguments, more):",
+        *(f"    {line}" for line in unpacked),
+        f"    return {key}",
+        "def quick(arguments, more):",
+        "    try:",
+        *(f"        {line}" for line in unpacked),
+        f"        found = known.get({key})",
+        "    except (AttributeError, TypeError, RuntimeError):",
+        "        return False",
+        f"    if found is None or not found.unchanged() or (is_grad_enabled() and ({gradients})):",
+        "        return False",
+        *([f"    {''.join(f'v{i}, ' for i, _ in parameters)}= found.views"] if parameters else []),
+        *([f"    if {' or '.join(f'({each})' for each in shared)}:", "        return False"] if shared else []),
+        *(f"    {each}" for each in numbers),
+        "    place = found.place",
+        "    stream = place.stream()",
+        "    again = found.again",
+        "    if again is not None:",
+        f"        again({', '.join(['stream', *plain])})",
+        "        return True",
+        f"    checked = ({''.join(f'{each}, ' for each in checked)})",
+        "    if place.on_gpu:",
+        "        found.ready.enqueue(checked, found.uses, found.grid, stream)",
+        "    else:",
+        "        run_on_host(found.ready, checked, found.uses, found.grid, stream)",
+        "    return True",
+    ]
+    scope: dict[str, Any] = {
+        "known": known,
+        "Placed": Placed,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "run_on_host": _run_on_host,
+    }
+    exec("\n".join(lines), scope)
+    return scope["key"], scope["quick"]
+
+
+def _run_on_host(ready: Ready, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream) -> None:
+    """Enqueue a launch and wait for it. Raises what it raises."""
+    stream.begin_alone()  # so that an earlier failure is not this launch's
+    ready.enqueue(checked, uses, grid, stream)
+    stream.synchronize()
+
+
+def launch(
+    kernel: Kernel,
+    *arguments: Any,
+    grid: tuple[int, int, int] | None = None,
+    options: CompileOptions | None = None,
+    **generics: Any,
+) -> None:
+    """Launch a kernel over PyTorch's tensors, on its current stream; on the CPU, return when it is done.
+
+    It costs little more than the driver's call once it has seen tensors of these shapes, strides and dtypes. PyTorch's
+    rules hold: work is in the order of the current stream, a CUDA graph that PyTorch captures records it (the first
+    launch, which compiles, belongs before the capture), a tensor of another stream wants `record_stream`. Nothing is
+    lent: use `kernel(...)` where ownership is to be checked. Where all that would be written has no elements, nothing
+    happens.
+
+    Args:
+        kernel: made by `cutile.entry`.
+        arguments: what the kernel takes, in order: `partition(tensor, tile)` for `Mut`, a tensor for `Tensor`, numbers.
+        grid: the launch's grid, where no partition tells it.
+        options: hints for the compiler.
+        generics: those that are given by name.
+
+    Raises:
+        ArgumentTypeError, ArgumentError: an argument is not what the kernel takes, is on another device than the
+            first, requires a gradient while gradients are recorded, or shares memory with one that is written.
+        LaunchError, GenericsError, KernelError: as a call of the kernel.
+
+    Example:
+        >>> import torch, cutile.torch as ctt
+        >>> @ct.entry
+        ... def double(y: ct.Mut, x: ct.Tensor):
+        ...     y.store(2 * ct.load_tile_like(x, y))
+        >>> x = torch.arange(4.0)
+        >>> y = torch.empty_like(x)
+        >>> ctt.launch(double, ctt.partition(y, (4,)), x)
+        >>> y
+        tensor([0., 2., 4., 6.])
+    """
+    try:
+        form = kernel.form
+        launches: _Launches = form.memo["torch"]
+    except (AttributeError, KeyError):
+        launches = _launches_of(kernel)
+        form = launches.form
+    more = (grid, options, tuple(generics.items())) if grid is not None or generics or options is not None else None
+    plain = chosen_backend() is None and not instrument.registered
+    if plain and len(arguments) == form.arity and launches.quick(arguments, more):
+        return
+    _launch_at_length(kernel, launches, arguments, more, grid, options or DEFAULT_OPTIONS, generics, plain=plain)
+
+
+def _launches_of(kernel: Any) -> _Launches:
+    if not isinstance(kernel, Kernel):
+        raise ArgumentTypeError(
+            f"launch: expected a kernel, made by @cutile.entry, got {type(kernel).__name__}; the arguments follow it: "
+            "launch(kernel, partition(y, tile), x)"
+        )
+    form = kernel.form
+    if any(each.kind == "pointer" for each in form.kernel.signature.parameters):
+        raise ArgumentTypeError(
+            f"{form.name} takes raw pointers, which launch cannot order; call the kernel, and run the op on "
+            "Stream.borrow_raw(device, torch.cuda.current_stream().cuda_stream)"
+        )
+    launches = form.memo["torch"] = _Launches(form)
+    return launches
+
+
+def _checked_tensors(form: Form, arguments: tuple[Any, ...]) -> dict[int, torch.Tensor]:
+    """The tensors among the arguments. Raises what `launch` does of them."""
+    parameters = form.kernel.signature.parameters
+    if len(arguments) != len(parameters):
+        names = ", ".join(form.kernel.signature.names)
+        raise ArgumentError(
+            f"{form.name} takes {len(parameters)} arguments ({names}), got {len(arguments)}; give them in this order, "
+            "and generics by name"
+        )
+    tensors: dict[int, torch.Tensor] = {}
+    for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
+        what = f"{form.name}: argument {parameter.name!r}"
+        if parameter.kind == "scalar":
+            continue
+        if parameter.kind == "mut" and not isinstance(argument, Partition):
+            raise ArgumentTypeError(
+                f"{what} is written, so it must be a partition, got {type(argument).__name__}; write "
+                f"cutile.torch.partition({parameter.name}, tile)"
+            )
+        if parameter.kind == "tensor" and isinstance(argument, Partition):
+            raise ArgumentTypeError(f"{what} is read, so it must be a tensor, not a partition; pass the tensor itself")
+        tensor = argument.tensor if isinstance(argument, Partition) else argument
+        check_tensor(tensor, what)
+        tensors[position] = tensor
+    first = next(iter(tensors), None)
+    if first is None:
+        raise ArgumentError(f"{form.name} has no tensor among its arguments, which tells the device; call the kernel")
+    for position, tensor in tensors.items():
+        if tensor.device != tensors[first].device:
+            raise ArgumentError(
+                f"{form.name}: argument {parameters[position].name!r} is on {tensor.device}, and "
+                f"{parameters[first].name!r} on {tensors[first].device}; move one with .to(device)"
+            )
+    return tensors
+
+
+def _launch_at_length(
+    kernel: Kernel,
+    launches: _Launches,
+    arguments: tuple[Any, ...],
+    more: Any,
+    grid: tuple[int, int, int] | None,
+    options: CompileOptions,
+    generics: Mapping[str, Any],
+    *,
+    plain: bool,
+) -> None:
+    """Check everything, compile if need be, launch, and keep what was found for the next time."""
+    form = launches.form
+    signature = form.kernel.signature
+    tensors = _checked_tensors(form, arguments)
+    written = [each for i, each in tensors.items() if signature.parameters[i].kind == "mut"]
+    if written and all(each.numel() == 0 for each in written):
+        return
+    place = place_of(next(iter(tensors.values())).device)
+    with place.unrestricted():
+        if not place.on_gpu or not capturing():
+            place.device.collect()
+        if not plain:
+            return _launch_as_op(kernel, tensors, arguments, grid, options, generics, place)
+        found = _found_out(form, tensors, arguments, grid, options, generics, place)
+        checked, known = found
+        stream = place.stream()
+        if place.on_gpu:
+            known.ready.enqueue(checked, known.uses, known.grid, stream)
+        else:
+            _run_on_host(known.ready, checked, known.uses, known.grid, stream)
+    if len(launches.known) >= MOST_KNOWN:
+        launches.known.clear()
+    launches.known[launches.key(arguments, more)] = known
+
+
+def _found_out(
+    form: Form,
+    tensors: Mapping[int, torch.Tensor],
+    arguments: tuple[Any, ...],
+    grid: tuple[int, int, int] | None,
+    options: CompileOptions,
+    generics: Mapping[str, Any],
+    place: Place,
+) -> tuple[list[Any], _Known]:
+    """The checked arguments of a launch, and what the next one of the same layouts takes."""
+    name, parameters = form.name, form.kernel.signature.parameters
+    checked: list[Any] = []
+    for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
+        if position in tensors:
+            what = f"{name}: argument {parameter.name!r}"
+            view = view_of(tensors[position], place.memory, what)
+            try:
+                argument = Written(view, argument.cut) if parameter.kind == "mut" else Read(view)
+            except OwnershipError:
+                raise ArgumentError(
+                    f"{what} is written, and indices of it name the same element (shape {view.shape}, strides "
+                    f"{view.strides}); write to a tensor of its own, such as torch.empty({view.shape})"
+                ) from None
+        checked.append(form.check(position, argument))
+    refuse_shared(name, kernel_uses(form.kernel.signature.names, checked))
+    plan = form.plan(checked, form.kernel.generics(None, dict(generics)), options)
+    blocks = form.grid(checked, grid)
+    ready = plan.memo.get(place.device)
+    if ready is None or not ready.unchanged():
+        ready = plan.memo[place.device] = Ready(plan, form.kernel, place.stream(), None)
+    views = [
+        _from_address(checked[i]) if i in tensors else _scalar(form, i, plan.specialization.generics)
+        for i in range(len(parameters))
+    ]
+    return checked, _Known(place, ready, blocks, views, form.uses(checked), ready.repeated(checked, blocks))
+
+
+def _from_address(view: View | TiledView) -> Any:
+    """The same elements, their bytes counted from the first one's address."""
+    return _Seen(view.shape, view.strides, view.storage, view.start - view.address, view.stop - view.address)
+
+
+class _Seen:
+    """The elements of an argument of a layout that was seen before, wherever they are."""
+
+    __slots__ = ("shape", "start", "stop", "storage", "strides")
+
+    def __init__(self, shape: Any, strides: Any, storage: Any, start: int, stop: int) -> None:
+        self.shape, self.strides, self.storage = shape, strides, storage
+        self.start, self.stop = start, stop
+
+
+def _scalar(form: Form, position: int, generics: Mapping[str, Any]) -> Scalar:
+    """What makes the number of a scalar argument."""
+    name, parameter = form.name, form.kernel.signature.parameters[position]
+    if position in form.kernel.signature.generic_scalars:
+        dtype = generics[str(parameter.dtype)]
+        return lambda value: plain_scalar(raw_scalar(value, name, parameter.name), dtype, name, parameter.name)
+    return lambda value: check_argument(name, parameter, value)
+
+
+def _launch_as_op(
+    kernel: Kernel,
+    tensors: Mapping[int, torch.Tensor],
+    arguments: tuple[Any, ...],
+    grid: tuple[int, int, int] | None,
+    options: CompileOptions,
+    generics: Mapping[str, Any],
+    place: Place,
+) -> None:
+    """Launch as a call of the kernel does: where another backend was chosen, or somebody is told of launches."""
+    ours = [
+        each
+        if i not in tensors
+        else cut_tensor(from_foreign(tensors[i].detach()), each.cut)
+        if isinstance(each, Partition)
+        else from_foreign(tensors[i].detach())
+        for i, each in enumerate(arguments)
+    ]
+    op = kernel(*ours, **generics)
+    if options is not DEFAULT_OPTIONS:
+        op = op.compile_options(options)
+    if grid is not None:
+        op = op.grid(grid)
+    if place.on_gpu:
+        async_on(op, place.stream())
+    else:
+        op.sync_on(place.stream())

@@ -1,0 +1,165 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch is not among what the tests install)
+"""PyTorch's current stream as one of ours, and its memory: what its allocator and its stream order, we need not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from cuda_async import Device, Storage, Stream
+from cuda_async.borrow import BorrowedStream
+from cuda_async.foreign import LEGACY_STREAM
+from cuda_async.report import Report
+
+__all__ = ("Place", "TorchMemory", "TorchStream", "capturing", "current_raw", "place_of", "synchronize")
+
+_WHOLE_MEMORY = 1 << 64
+
+current_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 0)
+"""The handle of the current stream of a GPU. A build of PyTorch without CUDA has none, and no tensors that ask."""
+
+
+def capturing() -> bool:
+    """Whether PyTorch captures a CUDA graph on the current stream. For where there is a GPU."""
+    return torch.cuda.is_current_stream_capturing()
+
+
+class TorchMemory(Storage):
+    """All memory that PyTorch has on a device: its addresses, in the order of its current stream.
+
+    PyTorch's rule holds for kernels as for its own operators: memory is used on the stream that it was allocated for,
+    and whoever uses it on another one says `tensor.record_stream(...)`. So there is nothing to wait for, and nothing
+    to hold: what is freed behind a launch is reused behind it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream, 0, _WHOLE_MEMORY, owned=False)
+
+    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
+        """Nothing: the stream is the one that PyTorch uses."""
+
+    def order(self, stream: Stream, write: bool) -> None:
+        """Nothing: the stream is the one that PyTorch uses."""
+
+
+class _TorchWorkspace:
+    """A workspace within a graph that PyTorch captures: memory of that graph, cleared by each of its launches."""
+
+    def __init__(self, nbytes: int, ordinal: int) -> None:
+        self.tensor = torch.zeros(nbytes, dtype=torch.uint8, device=f"cuda:{ordinal}")
+        self.address = self.tensor.data_ptr()
+        self.nbytes = nbytes
+
+
+class _Unwatched:
+    """Where reports are expected that nobody waits for: they are looked at by `TorchStream.raise_failures`."""
+
+    def check_behind(self, check: Callable[[], None]) -> None:
+        """Nothing."""
+
+
+class TorchStream(BorrowedStream):
+    """A stream of PyTorch's, which may be capturing at any time, and whose end nobody here waits for."""
+
+    __slots__ = ("_torch_reports",)
+
+    def __init__(self, device: Device, raw: int) -> None:
+        super().__init__(device, raw or LEGACY_STREAM, None)
+        self._torch_reports: dict[Callable[[bytes], BaseException], Report] = {}
+
+    def workspace(self, nbytes: int) -> Any:
+        """As of any stream; within a capture, PyTorch's memory, which belongs to the graph."""
+        if capturing():
+            return _TorchWorkspace(nbytes, self.device.ordinal)
+        return super().workspace(nbytes)
+
+    def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
+        """One report for all launches of a kernel. Raises what an earlier one has written."""
+        found = self._torch_reports.get(read)
+        if found is None:
+            with self.device.driver.unrestricted():
+                watcher: Any = _Unwatched()
+                found = self._torch_reports[read] = Report(self.device.reports, watcher, read, lasting=True)
+        found.check()
+        return found
+
+    def raise_failures(self) -> None:
+        """Raise what kernels have reported here so far."""
+        for report in list(self._torch_reports.values()):
+            report.check()
+
+
+class Place:
+    """Where launches on a device go.
+
+    Attributes:
+        device: the device.
+        memory: PyTorch's memory on it.
+        streams: the streams that PyTorch has used, by handle.
+        unrestricted: allows what a capture forbids, for a `with` block.
+    """
+
+    __slots__ = ("_local", "device", "memory", "on_gpu", "streams", "unrestricted")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.on_gpu = device.kind == "cuda"
+        self.streams: dict[int, Stream] = {}
+        self.unrestricted = device.driver.unrestricted if self.on_gpu else nullcontext
+        self._local = threading.local()
+        self.memory = TorchMemory(self.stream())
+
+    def stream(self) -> Stream:
+        """PyTorch's current stream; on the CPU, one of this thread's, since its operators return when they are done."""
+        if not self.on_gpu:
+            try:
+                return self._local.stream
+            except AttributeError:
+                stream = self._local.stream = self.device.new_stream()
+                return stream
+        raw = current_raw(self.device.ordinal)
+        stream = self.streams.get(raw)
+        if stream is None:
+            with self.unrestricted():
+                stream = self.streams.setdefault(raw, TorchStream(self.device, raw))
+        return stream
+
+
+_places: dict[torch.device, Place] = {}
+
+
+def place_of(device: torch.device) -> Place:
+    """Where launches over tensors on `device` go. It is the CPU's or a GPU's, with its number."""
+    found = _places.get(device)
+    if found is None:
+        ours = Device.host() if device.type == "cpu" else Device(device.index or 0)
+        found = _places.setdefault(device, Place(ours))
+    return found
+
+
+def synchronize() -> None:
+    """Wait for PyTorch's current stream on each device, and raise what kernels have reported.
+
+    A kernel that fails on a GPU (an `assert`, an index outside of its tensor) is noticed when that kernel is launched
+    on the same stream again, or here. On the CPU it fails at once.
+
+    Raises:
+        KernelAssertionError: what failed, with its line.
+
+    Example:
+        >>> import cutile.torch as ctt
+        >>> ctt.synchronize()
+    """
+    for place in list(_places.values()):
+        if place.on_gpu:
+            torch.cuda.current_stream(place.device.ordinal).synchronize()
+            for stream in list(place.streams.values()):
+                if isinstance(stream, TorchStream):
+                    stream.raise_failures()
