@@ -1,6 +1,6 @@
-"""The picture of the README, docs/benchmarks/speed.svg, and a page, drawn from the kept figures and from nothing else.
+"""The picture of the README, docs/benchmarks/speed.svg, and two pages: the kept figures and nothing else.
 
-    python -m benchmarks.front_page          # writes both; a test compares them with the figures
+    python -m benchmarks.front_page          # writes them; a test compares them with the figures
 
 A ratio above 1 means faster than the peer. Bars grow from 1 to both sides by the logarithm, so that half as fast is as
 long as twice as fast.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -33,10 +33,17 @@ PRODUCTS = (
     ("tf32-8192", "8192 cubed tf32", "nvidia_h200_long_turns"),
     ("f32-8192", "8192 cubed f32", "nvidia_h200"),
 )
+LOOPS = (
+    # the case, its label, its peer and the peer's name: in long turns where that case was run with them
+    ("attention-128", "attention d128", "cudnn", "cuDNN"),
+    ("attention-128-causal", "attention d128, causal", "cudnn", "cuDNN"),
+    ("attention-64", "attention d64", "cudnn", "cuDNN"),
+    ("attention-64-causal", "attention d64, causal", "cudnn", "cuDNN"),
+    ("swiglu", "SwiGLU", "torch", "torch"),
+    ("lora", "LoRA", "cublas", "cuBLAS"),
+    ("taps", "loop in a loop", "cublas", "cuBLAS"),
+)
 SLOW = (
-    ("attention bf16, d128", "128 heads x 4096", "attention d128"),
-    ("attention bf16, d64", "128 heads x 4096", "attention d64"),
-    ("SwiGLU: two products in one loop", "4096", "SwiGLU"),
     ("weights of int8, a scale per 64 of K", "4096", "int8 weights"),
     ("mixture of 8 experts, rows by a list", "4096", "mixture of experts"),
     ("histogram of u8, 256 bins", "2^28", "histogram"),
@@ -118,6 +125,17 @@ def rows(folder: Path, device: str, peer: str, title: str, where: str) -> Panel:
     return Panel(title, f"{where}, {record['date']}", tuple(newest.values()))
 
 
+def loops(folder: Path = FOLDER) -> Panel:
+    """Loops of several products beside cuDNN and cuBLAS."""
+    record = _read(folder / "loops" / "nvidia_h200.json")
+    known = {row["name"]: row["peers"] for row in record["rows"]}
+    bars: list[Bar] = []
+    for case, label, peer, name in LOOPS:
+        turns = known[case][peer]["turns_ms"]
+        bars.append(Bar(label, turns[max(turns, key=int)]["ratio"]["median"], name))
+    return Panel("Loops of several products", f"NVIDIA H200, {record['date']}, bf16, beside", tuple(bars))
+
+
 def slow(folder: Path = FOLDER) -> Panel:
     """What is slow, beside the best peer."""
     record = _read(folder / "other_kernels" / "nvidia_h200.json")
@@ -140,7 +158,7 @@ def _dates(*records: dict[str, Any]) -> str:
 def picture(folder: Path = FOLDER) -> str:
     """The SVG."""
     columns = (
-        (products(folder), launches(folder)),
+        (products(folder), loops(folder), launches(folder)),
         (
             rows(folder, "nvidia_h200", "torch", "The library's f32 kernels beside torch", "NVIDIA H200"),
             rows(folder, "amd_epyc", "numpy", "The same kernels beside NumPy", "2 cores of an AMD EPYC"),
@@ -150,7 +168,7 @@ def picture(folder: Path = FOLDER) -> str:
     height = 34 + max(sum(panel.height for panel in column) for column in columns)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'role="img" aria-label="Speed beside cuBLAS, torch, NumPy and Triton; the figures are in docs/benchmarks">',
+        'role="img" aria-label="Speed beside cuBLAS, cuDNN, torch, NumPy, Triton; figures are in docs/benchmarks">',
         f"<style>{STYLE}</style>",
         '<text class="note" x="8" y="18">Bars of ratios: right of the line is faster than the peer, left is slower; '
         "lengths are logarithmic.</text>",
@@ -198,15 +216,65 @@ def page(folder: Path = OTHER) -> str:
     for path in sorted(folder.glob("*.json")):
         record = _read(path)
         lines += ["", f"## {record['device']}", "", f"{record['date']}. {record['what']}", ""]
-        lines += ["| kernel | size | ours | peer | peer's | ratio |", "| --- | --- | --- | --- | --- | --- |"]
-        for row in record["rows"]:
-            cells = (row["kernel"], row["size"], row["ours"], row["peer"], row["peer_rate"], f"{row['ratio']:.3g}")
-            lines.append(f"| {' | '.join(cell or '–' for cell in cells)} |")
+        lines += _table(row for row in record["rows"] if "now" not in row)
+        before = [row for row in record["rows"] if "now" in row]
+        if before:
+            lines += [
+                "",
+                "The same run, of what the compiler has another plan for since ([loops](../loops/README.md)):",
+            ]
+            lines += ["", *_table(before)]
     return "\n".join([*lines, ""])
 
 
+def _table(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    yield "| kernel | size | ours | peer | peer's | ratio |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in rows:
+        cells = (row["kernel"], row["size"], row["ours"], row["peer"], row["peer_rate"], f"{row['ratio']:.3g}")
+        yield f"| {' | '.join(cell or '–' for cell in cells)} |"
+
+
+def loops_page(folder: Path = FOLDER / "loops") -> str:
+    """The page of loops of several products."""
+    lines = [
+        "# Loops of several products",
+        "",
+        "Written by `python -m benchmarks.front_page` from the JSON files in this folder, and these by",
+        "`python -m benchmarks.loops --output docs/benchmarks/loops/nvidia_h200.json`. Ours and the peer run in turn",
+        "in one process, on the same random inputs, with outputs poisoned; every element of both is compared with",
+        "float64 before it is timed. Ratios are medians with their 95 % interval; above 1 means faster than the peer.",
+        "Of the peers, `cudnn` is torch's attention with that backend; `torch` is `silu(x @ gate) * (x @ up)`, four",
+        "kernels; `cublas` is one plain product of as much arithmetic, on operands that were joined before; and",
+        "`our plain product` is ours of x by gate and up side by side.",
+    ]
+    for path in sorted(folder.glob("*.json")):
+        record = _read(path)
+        versions, device = record["versions"], record["device"]
+        lines += ["", f"## {device['name']}", ""]
+        lines += [f"{record['date']}, torch {versions['torch']}, cuDNN {record['cudnn']}, {record['pairs']} pairs."]
+        lines += ["", "| case | peer | turns | ours, TFLOP/s | peer's | ratio | error | peer's |"]
+        lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
+        for row in record["rows"]:
+            lines += _loop_lines(row)
+    return "\n".join([*lines, ""])
+
+
+def _loop_lines(row: dict[str, Any]) -> Iterator[str]:
+    """A line for each peer of a case, and each length of turns."""
+    for name, peer in row["peers"].items():
+        for ms, turn in peer["turns_ms"].items():
+            ratio = turn["ratio"]
+            yield (
+                f"| {row['what'].removesuffix(', bf16')} | {name} | {ms} ms | {turn['ours_tflops']:.0f} | "
+                f"{turn['theirs_tflops']:.0f} | {ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] | "
+                f"{row['error']:.1e} | {peer['error']:.1e} |"
+            )
+
+
 def main() -> None:
-    """Write the picture and the page."""
+    """Write the picture and the pages."""
+    (FOLDER / "loops" / "README.md").write_text(loops_page(), encoding="utf-8")
     (FOLDER / "speed.svg").write_text(picture(), encoding="utf-8")
     (OTHER / "README.md").write_text(page(), encoding="utf-8")
 

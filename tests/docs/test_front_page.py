@@ -8,7 +8,7 @@ import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from benchmarks.front_page import FOLDER, page, picture
+from benchmarks.front_page import FOLDER, loops_page, page, picture
 
 SHOWN = re.compile(r">(\d+\.\d\d)\D")
 
@@ -21,12 +21,16 @@ def test_the_page_is_what_the_figures_say() -> None:
     assert (FOLDER / "other_kernels" / "README.md").read_text(encoding="utf-8") == page()
 
 
+def test_the_page_of_loops_is_what_the_figures_say() -> None:
+    assert (FOLDER / "loops" / "README.md").read_text(encoding="utf-8") == loops_page()
+
+
 def test_another_figure_is_another_picture(tmp_path: Path) -> None:
     folder = tmp_path / "benchmarks"
     shutil.copytree(FOLDER, folder)
     path = folder / "other_kernels" / "nvidia_h200.json"
     record = json.loads(path.read_text(encoding="utf-8"))
-    next(row for row in record["rows"] if row["kernel"] == "attention bf16, d128")["ratio"] = 0.77
+    next(row for row in record["rows"] if row["kernel"] == "weights of int8, a scale per 64 of K")["ratio"] = 0.77
     path.write_text(json.dumps(record), encoding="utf-8")
     before, after = SHOWN.findall(picture()), SHOWN.findall(picture(folder))
     assert [(old, new) for old, new in zip(before, after, strict=True) if old != new] == [("0.17", "0.77")]
