@@ -58,7 +58,7 @@ def test_a_residual_is_loaded_in_wide_accesses(tmp_path: Path) -> None:
     made = machine_code(Kind("matmul", bf16, residual=True).request(described("sm_90a"), (4096, 4096, 4096)))
     assert not faults(made), made.log
     found = instructions(made, tmp_path)
-    assert found["LDG.E.128.CONSTANT"] == 4 * 4  # of four pieces, 32 elements to a thread
+    assert found["LDG.E.128"] == 4 * 4  # of four pieces, 32 elements to a thread
     assert sum(count for name, count in found.items() if name.startswith("SHFL.BFLY")) == 4 * 16
 
 
