@@ -2,7 +2,7 @@
 # (PyTorch is not among what the tests install)
 """What an operator of ours costs beside PyTorch's own, per call, and a compiled model of our operators. Needs a GPU.
 
-    python -m benchmarks.torch_operators [--output docs/benchmarks/torch_operators.json]
+    python -m benchmarks.torch_operators [--output docs/benchmarks/torch_operators/nvidia_h200.json]
 
 Each figure is the median over rounds of the time per call of a batch on a small tensor, so that the device is never
 what is waited for; it is drained between rounds, and what is compared takes turns round by round. Under CUDA graphs it
