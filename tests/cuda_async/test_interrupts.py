@@ -82,7 +82,7 @@ SCENES: list[Scene] = [short_way, by_a_run, together, unfollowed, awaited, futur
     + [(scene, "host", 3) for scene in SCENES if scene not in (short_way, future, unfollowed)],
 )
 def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
-    """Every place of the short scenes, every third of the others; `python -m tests.soak interrupts` takes all."""
+    """Every place of the short scenes, every third of the others."""
     device = of_kind(kind, seed=1)
     with device:
         storage = words(1, count=64).sync()

@@ -347,7 +347,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     readers = roles.groups * (WARPS if by_warps else 1)
     handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)
     if len(pipelines) > 1:
-        _check_together({op.result: kind.stages for op, kind in zip(pipelines, kinds, strict=True)}, loads, every)
+        check_together({op.result: kind.stages for op, kind in zip(pipelines, kinds, strict=True)}, loads, every)
     found: list[Protocol] = []
     for op, kind in zip(pipelines, kinds, strict=True):
         own = _seen(loads, op.result)
@@ -359,7 +359,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     return found
 
 
-def _check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
+def check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
     """Check that pipelines do not wait for each other for ever: one thread fills all of them, in its order.
 
     Raises:
