@@ -39,9 +39,26 @@ def work() -> None:
     warnings.simplefilter("ignore", UnrunOperationWarning)
     storage = words(1, count=64).sync_on(Device.host().new_stream())
 
+    started = False
+
     async def wait() -> None:
+        nonlocal started
+        started = True
         await asyncio.gather(*(value(n).map(lambda n: n + 1).into_future() for n in range(3)))
         await Affine(storage, 2, 1)
+
+    def run_wait() -> None:
+        nonlocal started
+        started = False
+        try:
+            asyncio.run(wait())
+        except asyncio.CancelledError:
+            # asyncio.run() installs its handler and then sets its count of interrupts to zero. An interrupt between
+            # these two lines cancels the task before its first step and is not counted: nobody raises
+            # KeyboardInterrupt. A task that has begun is never in this state.
+            if started:
+                raise
+            raise KeyboardInterrupt from None
 
     def loop() -> None:
         while True:
@@ -49,7 +66,7 @@ def work() -> None:
                 Affine(storage, 2, 1).sync()
             zip(Affine(storage, 1, 1), value(1)).sync()
             Affine(storage, 1, 1).then(Read).sync()
-            asyncio.run(wait())
+            run_wait()
             stream = Device.host().new_stream()
             with Affine(storage, 2, 1).graph_on(stream) as graph:
                 graph.launch().sync_on(stream)
