@@ -1,7 +1,8 @@
-"""What a backend is: five verbs, and the data that passes between them.
+"""What a backend is: six verbs, and the data that passes between them.
 
 lower(function, target, options) -> function      pure: this target's passes; every decision is in the result
 emit(function, target, options) -> Source         pure: readable Python text
+explain(facts, target) -> rows                    pure: the plan in words, of a source or an executable
 build(source, target) -> Executable               Numba: text to machine code; needs no device
 load(executable) -> Loaded                        machine code to something launchable; needs no Numba
 Loaded.launch(grid, arguments, stream)            enqueue; never wait
@@ -9,15 +10,18 @@ Loaded.launch(grid, arguments, stream)            enqueue; never wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cutile.dtypes import DTypeLike
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.ir.core import Function
 
 Grid = tuple[int, int, int]
+
+Row = tuple[str, str]
+"""A line of a kernel's plan: its heading, and what is so."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,23 @@ class Target:
     units: int = 0
 
 
+OPTIONS_ELSEWHERE: dict[str, str] = {
+    "enable_fp_fusion": 'write fast_math=("contract",)',
+    "fastmath": "write fast_math=True",
+    "maxnreg": "occupancy=... limits registers by how many tile blocks are to fit",
+    "num_ctas": "write num_cta_in_cga=...",
+    "num_stages": "how far loads run ahead the compiler decides, or part.load_pipelined(index, latency=...)",
+    "num_warps": "write num_worker_warps=...",
+}
+"""What to write in place of other compilers' options."""
+
+FAST_MATH = ("contract", "div", "exp", "ftz", "sqrt")
+"""The parts of `CompileOptions.fast_math`."""
+
+
 @dataclass(frozen=True)
 class CompileOptions:
-    """Hints for the compiler; none changes what a kernel means. They are part of the cache key.
+    """Hints for the compiler; none but `fast_math` changes what a kernel means. They are part of the cache key.
 
     Attributes:
         occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.
@@ -52,6 +70,11 @@ class CompileOptions:
             whether it is divided: up to 8 pieces are a cluster, all of which take part or one alone; of more as many do
             as the GPU has room for. Where steps are divided is decided by the extents and the device, so that equal
             launches have equal results.
+        fast_math: how the kernel's own arithmetic may be less exact: not at all by default; `True` for all of these, or
+            some, as in `("contract", "div")`. "contract": `x * y + z` with one rounding, where nothing else uses the
+            product. "div", "sqrt": of f32, within 2 ulp. "exp": of f32, within 2 + 1.25 |x| ulp. "ftz": f32 numbers
+            below 2**-126 may count as zeros in quotients, square roots, `exp2` and `rsqrt`. Each target takes what it
+            gains by: a GPU all, a CPU "contract" of f32 and f64, the reference backend and the interpreter none.
         limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
             two seconds. For debugging: products then wait for each other.
 
@@ -65,9 +88,20 @@ class CompileOptions:
     max_divisibility: int = 16
     num_worker_warps: int | None = None
     num_pieces: int | None = None
+    fast_math: bool | Collection[str] = ()
     limit_waits: bool = False
 
+    def __new__(cls, *_: Any, **named: Any) -> CompileOptions:
+        """Refuse a name that is none, with what stands for it here."""
+        for name in named:
+            if name not in cls.__dataclass_fields__:
+                remedy = OPTIONS_ELSEWHERE.get(name, f"there are {', '.join(cls.__dataclass_fields__)}")
+                raise ArgumentTypeError(f"CompileOptions has no {name!r}; {remedy}")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
+        # One form for what means the same: options are compared, hashed and printed into the cache key.
+        object.__setattr__(self, "fast_math", _parts_of(self.fast_math))
         for name in ("occupancy", "num_cta_in_cga", "num_worker_warps", "num_pieces"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -76,6 +110,21 @@ class CompileOptions:
             raise ArgumentError(
                 f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16"
             )
+
+    @property
+    def fast_math_parts(self) -> tuple[str, ...]:
+        """The parts of `fast_math`, in order."""
+        return _parts_of(self.fast_math)
+
+
+def _parts_of(given: object) -> tuple[str, ...]:
+    """The parts that a value of `fast_math` names, in order."""
+    parts: object = FAST_MATH if given is True else () if given is False else given
+    if not isinstance(parts, str) and isinstance(parts, Collection):
+        named = sorted({str(each) for each in parts})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if set(named) <= set(FAST_MATH):
+            return tuple(named)
+    raise ArgumentError(f"CompileOptions(fast_math={given!r}): expected True, or some of {', '.join(FAST_MATH)}")
 
 
 DEFAULT_OPTIONS = CompileOptions()
@@ -157,7 +206,7 @@ class Source:
         entry: the name of the function in it.
         parameters: the kernel's plain parameters, in order.
         lines: generated line number to the user's line number.
-        facts: what `build` and `load` need to know (threads per block, shared bytes, grain); plain data.
+        facts: what `build`, `load` and `explain` need to know (threads per block, shared bytes, grain); plain data.
     """
 
     text: str
@@ -367,6 +416,10 @@ class Backend(Protocol):
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function: ...
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source: ...
+
+    def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
+        """The plan of a kernel in words, from the facts of a `Source`, or of an `Executable`, which has more."""
+        ...
 
     def build(self, source: Source, target: Target) -> Executable: ...
 

@@ -24,7 +24,13 @@ Rule = Callable[[Op, "Rewriter"], Replacement]
 
 
 class Rewriter:
-    """Copies a function through a rule. `builder` appends to the copy at the place being rewritten."""
+    """Copies a function through a rule. `builder` appends to the copy at the place being rewritten.
+
+    Attributes:
+        original: the operation that the rule is asked about, as the source has it.
+    """
+
+    original: Op
 
     def __init__(self, function: Function, rule: Rule, drop: Callable[[Op], bool] | None = None) -> None:
         self._function = function
@@ -59,6 +65,7 @@ class Rewriter:
         results = [Value(value.type, value.name) for value in op.results]
         copy = op.copy_with(operands, regions, results)
         self.builder.location = op.location
+        self.original = op
         replacement = self._rule(copy, self)
         if isinstance(replacement, str):
             if replacement == KEEP:

@@ -130,7 +130,7 @@ def _without(op: Op, kept: list[int], rewriter: Rewriter) -> Replacement:
         new: Op = If(condition=op.condition, then=narrowed(op.then, 0), orelse=narrowed(op.orelse, 0))
     elif isinstance(op, For):
         carried = tuple(op.carried[position] for position in kept)
-        new = For(start=op.start, stop=op.stop, step=op.step, carried=carried, body=narrowed(op.body, 1))
+        new = type(op)(start=op.start, stop=op.stop, step=op.step, carried=carried, body=narrowed(op.body, 1))
     else:
         assert isinstance(op, While)
         carried = tuple(op.carried[position] for position in kept)

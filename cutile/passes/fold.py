@@ -59,7 +59,10 @@ def fold(function: Function) -> Function:
             value = _evaluate(op, [each for each in known if each is not None])
             if value is not None:
                 tile = op.result.tile
-                made = rewriter.builder.value(Constant(value=value, dtype=tile.dtype, shape=tile.shape))
+                constant = Constant(value=value, dtype=tile.dtype, shape=tile.shape)
+                if "layout" in op.attributes:  # a target has said which threads hold it
+                    constant.attributes["layout"] = op.attributes["layout"]
+                made = rewriter.builder.value(constant)
                 constants[made] = _definition(rewriter)
                 return made
         neutral = _NEUTRAL.get(type(op))

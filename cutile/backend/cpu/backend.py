@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cutile.backend.common.nesting import require_shallow
 from cutile.backend.cpu.emit.module import emit_module
+from cutile.backend.cpu.explain import explain, plan
 from cutile.backend.cpu.load import load
 from cutile.backend.cpu.pipeline import lower
 from cutile.backend.cpu.target import arch
-from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Source, Target
+from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.config import usable_cores
 from cutile.ir.core import Function
 
@@ -40,7 +43,12 @@ class CpuBackend:
         """Write the Python file that Numba compiles."""
         del options
         require_shallow(function)
-        return emit_module(function, target)
+        source = emit_module(function, target)
+        return replace(source, facts={**source.facts, "plan": plan(function)})
+
+    def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
+        """The plan in words."""
+        return explain(facts, target)
 
     def build(self, source: Source, target: Target) -> Executable:
         """Compile to an object file. Needs Numba."""

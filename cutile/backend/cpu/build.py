@@ -8,6 +8,7 @@ parameters, and needs nothing of Python or Numba.
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,10 @@ NumbaError: Any = _errors.NumbaError
 
 SYMBOL = "cutile_kernel"
 
+_ELEMENTS = {"float": "f32", "double": "f64", "i64": "i64", "i32": "i32", "i16": "16 bits", "i8": "8 bits"}
+_VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
+"""An access to memory that is as wide as the loop is vectorised."""
+
 WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
@@ -70,12 +75,13 @@ def build(source: Source, target: Target) -> Executable:
     with global_compiler_lock:
         module, name = _numba_module(source, function, kinds)
         image = _object(source, module, name)
+        vectors = _vectors(module)
     return Executable(
         target=target,
         image=image,
         entry=SYMBOL,
         parameters=source.parameters,
-        facts=dict(source.facts),
+        facts={**source.facts, "vectors": vectors},
         source=source.text,
     )
 
@@ -212,6 +218,14 @@ def _object(source: Source, module: Any, name: str) -> bytes:
         raise CompilationError(f"the generated code of {source.entry} calls {foreign}, which no object may call")
     image: bytes = machine.emit_object(module)
     return image
+
+
+def _vectors(module: Any) -> str:
+    """The widest vectors that an optimised module loads and stores, of each element type: `16 x f32, 8 x f64`."""
+    widest: dict[str, int] = {}
+    for count, kind in _VECTOR.findall(str(module)):
+        widest[kind] = max(widest.get(kind, 0), int(count))
+    return ", ".join(f"{widest[kind]} x {name}" for kind, name in _ELEMENTS.items() if widest.get(kind, 0) > 1)
 
 
 def assembly(source: Source) -> str:

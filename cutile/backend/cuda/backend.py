@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from cutile.backend.common.nesting import require_shallow
 from cutile.backend.cuda.emit import emit
+from cutile.backend.cuda.explain import explain, plan
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.plans import lower
 from cutile.backend.cuda.target import architecture, for_capability
-from cutile.backend.interface import CompileOptions, Executable, Loaded, Source, Target
+from cutile.backend.interface import CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.ir.core import Function
 
 
@@ -42,7 +46,12 @@ class CudaBackend:
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
         require_shallow(function)
-        return emit(function, target, options)
+        source = emit(function, target, options)
+        return replace(source, facts={**source.facts, "plan": plan(function, architecture(target.arch))})
+
+    def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
+        """The plan in words."""
+        return explain(facts, target)
 
     def build(self, source: Source, target: Target) -> Executable:
         """Compile to a cubin. Needs Numba, no device."""

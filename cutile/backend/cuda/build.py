@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any, Final
 
 from cuda_async.locks import new_lock
-from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, types
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag
 from cutile.backend.cuda.intrinsics.llvm import I32, ir, threads_at_barriers
+from cutile.backend.cuda.intrinsics.numba_pipeline import numba_library
 from cutile.backend.cuda.intrinsics.tensor_map import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
@@ -18,8 +19,10 @@ from cutile.backend.cuda.toolchain import compile_ir, link, read_log
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.errors import CompilationError
 
-_compiler: Any = importlib.import_module("numba.cuda.compiler")
 _nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
+
+TMA_LOAD = "shared::cluster.global"
+"""What the instruction of a load by TMA says of the way."""
 
 _NUMBA: Final = new_lock()
 """Numba's typing and LLVM's text are made by one thread at a time; NVVM and the linker run beside each other."""
@@ -56,6 +59,8 @@ def _as_kernel(function: Any, source: Source) -> None:
         function.args[position].attributes.add("byval")
         function.args[position].attributes.align = MAP_ALIGNMENT
     module = function.module
+    if facts.get("rolled"):
+        _keep_loads_rolled(function)
     if maps:
         _annotate(function, "grid_constant", module.add_metadata([I32(position + 1) for position in maps]))
     if cluster > 1:  # in the code itself, so that a launch need not say it
@@ -63,6 +68,27 @@ def _as_kernel(function: Any, source: Source) -> None:
             _annotate(function, f"cluster_dim_{axis}", I32(blocks))
     for each in [each for each in module.global_values if "NumbaEnv" in each.name]:
         del module.globals[each.name]
+
+
+def _keep_loads_rolled(function: Any) -> None:
+    """Have no loop unrolled in which TMA loads: the producer has few registers, and an unrolled loop would spill them.
+
+    Numba keeps blocks in the order of the bytecode, so a loop leads back to a block that stands before.
+    """
+    module = function.module
+    places = {block: place for place, block in enumerate(function.blocks)}
+    for place, block in enumerate(function.blocks):
+        first = min((places.get(target, place + 1) for target in block.terminator.operands), default=place + 1)
+        if any(map(_loads_by_tma, function.blocks[first : place + 1])):
+            rolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+            loop = module.add_metadata([rolled, I32(place)])  # of its own
+            loop.operands = (loop, rolled)  # LLVM tells loops apart by a node that begins with itself
+            block.terminator.set_metadata("llvm.loop", loop)
+
+
+def _loads_by_tma(block: Any) -> bool:
+    calls = (each.callee for each in block.instructions if isinstance(each, ir.CallInstr))
+    return any(isinstance(callee, ir.InlineAsm) and TMA_LOAD in callee.asm for callee in calls)
 
 
 def _annotate(function: Any, name: str, value: Any) -> None:
@@ -88,16 +114,8 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     name = source.entry
     try:
         with _NUMBA, threads_at_barriers(source.facts.get("computing", 0)):
-            compiled = _compiler.compile_cuda(
-                _define(source),
-                types.void,
-                tuple(parameter_type(each) for each in source.parameters),
-                cc=arch.capability,
-                abi="c",
-                abi_info={"abi_name": name},
-                nvvm_options={"opt": 3},
-            )
-            library = compiled.library
+            kinds = tuple(parameter_type(each) for each in source.parameters)
+            library = numba_library(_define(source), name, kinds, arch)
             _as_kernel(library.get_function(name), source)
             texts = [str(_nvvm.llvm_replace(each)) for each in library.llvm_strs]
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, blocked, register_map
@@ -16,6 +16,7 @@ from cutile.backend.cuda.staging import move_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import MutType
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -24,7 +25,7 @@ from cutile.ops.view import LoadView, StoreView
 
 
 class Draft(ABC):
-    """One walk over a function. `_map` leads from its values to the lowered ones. What becomes of an operation, a
+    """One walk over a function. `lowered` leads from its values to the lowered ones. What becomes of an operation, a
     subclass says.
     """
 
@@ -37,7 +38,7 @@ class Draft(ABC):
         most_slots: int = MOST_SLOTS,
     ) -> None:
         self._function = function
-        self._placement = Placement(function, warps, accumulators)
+        self.placement = Placement(function, warps, accumulators)
         self._arch = arch
         self._unsafe = bool(function.facts.get("unsafe", False))
         self._exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
@@ -47,24 +48,24 @@ class Draft(ABC):
         self._rings: list[Ring] = []
         self._most_slots = most_slots
         self._warps = warps
-        self._builder = Builder(Block())
-        self._map: dict[Value, Value] = {}
+        self.builder = Builder(Block())
+        self.lowered: dict[Value, Value] = {}
         self._layouts: dict[Layout, str] = {}
-        self._arena = Arena()
-        self._loops: int = 0
-        self._block_ids: dict[int, Value] = {}
+        self.arena = Arena()
+        self.loops: int = 0
+        self.block_ids: dict[int, Value] = {}
         self._failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
         """Of each assertion its message, its place, and the names of the numbers that it tells."""
 
     def run(self) -> Function:
         """The lowered function."""
         source = self._function
-        with self._builder.block(*(self._copy(value) for value in source.parameters)) as body:
+        with self.builder.block(*(self.copy(value) for value in source.parameters)) as body:
             self._make_block_ids()
             for op in source.body.operations:
-                self._operation(op)
+                self.operation(op)
         made = Function(source.name, body, source.source, source.file, "cuda")
-        self._arena.place()
+        self.arena.place()
         blocks = max((ring.blocks for ring in self._rings), default=0)
         made.facts = self._facts(threads=self._warps * 32, min_blocks=blocks)
         return made
@@ -75,7 +76,7 @@ class Draft(ABC):
             "warps": self._warps,
             "threads": threads,
             "min_blocks": min_blocks,
-            "shared_bytes": self._arena.bytes,
+            "shared_bytes": self.arena.bytes,
             # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
             "noalias": not (self._unsafe or self._exposed),
             "speaks": any(isinstance(op, Print) for op in self._function.walk()),
@@ -85,13 +86,18 @@ class Draft(ABC):
         }
 
     @abstractmethod
-    def _operation(self, op: Op) -> None:
+    def operation(self, op: Op) -> None:
         """Lower one operation."""
+
+    def operations(self, operations: Iterable[Op]) -> None:
+        """Lower some operations."""
+        for op in operations:
+            self.operation(op)
 
     # Values and layouts.
 
-    def _layout(self, value: Value) -> Layout:
-        return self._placement[value] if is_tile(value) else blocked((), self._warps)
+    def layout(self, value: Value) -> Layout:
+        return self.placement[value] if is_tile(value) else blocked((), self._warps)
 
     def _find_shared_tensors(self, function: Function) -> set[Value]:
         """The tensors of which one thread may load what another has stored, or store over it: accessed more than once,
@@ -103,10 +109,10 @@ class Draft(ABC):
         for op in function.walk():
             if isinstance(op, LoadTile | LoadMut | LoadView):
                 loaded.add(op.operands[0])
-                layouts.setdefault(op.operands[0], set()).add(self._layout(op.result))
+                layouts.setdefault(op.operands[0], set()).add(self.layout(op.result))
             elif isinstance(op, StoreMut | StoreView):
                 stored[op.x] += 1
-                layouts.setdefault(op.x, set()).add(self._layout(op.value))
+                layouts.setdefault(op.x, set()).add(self.layout(op.value))
             if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
                 moved.add(op.x)
         changing = {tensor for tensor, ways in layouts.items() if tensor in moved or len(ways) > 1}
@@ -116,12 +122,12 @@ class Draft(ABC):
         again = {tensor for tensor, count in stored.items() if count > 1}
         return (loaded & stored.keys() & (changing | held_twice)) | (again & changing)
 
-    def _copy(self, value: Value) -> Value:
+    def copy(self, value: Value) -> Value:
         made = Value(value.type, value.name)
-        self._map[value] = made
+        self.lowered[value] = made
         return made
 
-    def _name(self, layout: Layout) -> str:
+    def layout_name(self, layout: Layout) -> str:
         """The layout's name in the function's facts."""
         if layout not in self._layouts:
             stem = "tile_" + "x".join(map(str, layout.shape))
@@ -129,40 +135,40 @@ class Draft(ABC):
             self._layouts[layout] = f"{stem}_{taken}" if taken else stem
         return self._layouts[layout]
 
-    def _add(self, op: Op, **attributes: Any) -> Op:
+    def add(self, op: Op, **attributes: Any) -> Op:
         op.attributes.update(attributes)
-        return self._builder.add(op)
+        return self.builder.add(op)
 
-    def _converted(self, value: Value, source: Layout, target: Layout) -> Value:
+    def converted(self, value: Value, source: Layout, target: Layout) -> Value:
         """A lowered value in another layout."""
         if source == target:
             return value
         op = ConvertLayout(x=value)
-        names = {"source": self._name(source), "layout": self._name(target)}
+        names = {"source": self.layout_name(source), "layout": self.layout_name(target)}
         if register_map(source, target) is not None:
-            return self._add(op, **names, how="take").result
-        return self._in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
+            return self.add(op, **names, how="take").result
+        return self.in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
 
-    def _in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
+    def in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
         """Add an operation that uses `size` bytes of shared memory."""
-        self._add(op, **attributes)
-        self._arena.use(op, size, looped=self._loops > 0)
+        self.add(op, **attributes)
+        self.arena.use(op, size, looped=self.loops > 0)
         return op
 
     def _finish(self, op: Op, made: Op) -> None:
-        self._add(made)
+        self.add(made)
         for old, new in zip(op.results, made.results, strict=True):
             new.name = old.name
-            self._map[old] = new
+            self.lowered[old] = new
 
-    def _place(self, old: Value, new: Value, natural: Layout) -> None:
+    def place(self, old: Value, new: Value, natural: Layout) -> None:
         """Map a result that came in its natural layout to one in its group's."""
         new.name = old.name
-        if is_tile(old) and natural != self._placement[old]:
+        if is_tile(old) and natural != self.placement[old]:
             new.name = ""
-            new = self._converted(new, natural, self._placement[old])
+            new = self.converted(new, natural, self.placement[old])
             new.name = old.name
-        self._map[old] = new
+        self.lowered[old] = new
 
     # Blocks and operations.
 
@@ -173,15 +179,19 @@ class Draft(ABC):
         own = [op.operands[0].mut.rank for op in self._function.walk() if isinstance(op, LoadMut | StoreMut)]
         for axis in sorted(asked.keys() | set(range(3 if asserts else max(own, default=0)))):
             op = asked.get(axis)
-            self._builder.location = op.location if op else None
-            made = self._builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
-            self._block_ids[axis] = made
-        self._builder.location = None
+            self.builder.location = op.location if op else None
+            made = self.builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
+            self.block_ids[axis] = made
+        self.builder.location = None
 
-    def _block(self, block: Block) -> Block:
-        with self._builder.block(*(self._copy(value) for value in block.arguments)) as made:
+    def own_index(self, mut: MutType) -> tuple[Value, ...]:
+        """The index of this block's own tile."""
+        return tuple(self.block_ids[axis] for axis in range(mut.rank))
+
+    def block(self, block: Block) -> Block:
+        with self.builder.block(*(self.copy(value) for value in block.arguments)) as made:
             for op in block.operations:
-                self._operation(op)
+                self.operation(op)
         return made
 
 

@@ -395,6 +395,22 @@ def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
     return Layout(shape, ((0, 1), (8, 0)), lane, warp, _repeats(shape, (64 * groups, 8), (1, 0)))
 
 
+def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
+    """Where `wgmma.m64nNk*` leaves a result of 64 rows whose columns are shared: each group has some in a row.
+
+    The number of groups, and of columns for each, are powers of two.
+
+    Example:
+        >>> print(across_accumulator((64, 128), groups=2))
+        64x128: 32 each of 256 threads, core 64x128
+    """
+    own = shape[1] // groups
+    register = ((0, 1), (8, 0), *((0, 8 << bit) for bit in range((own // 8).bit_length() - 1)))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    warp = ((16, 0), (32, 0), *((0, own << bit) for bit in range(groups.bit_length() - 1)))
+    return Layout(shape, register, lane, warp)
+
+
 def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
     """Where `mma.sync.m16n8k16` (or k8) wants its left operand, a tile of M x K of 16-bit elements.
 

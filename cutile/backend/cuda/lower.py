@@ -20,8 +20,9 @@ from cutile.backend.cuda.ahead import RunAhead
 from cutile.backend.cuda.budget import SPARE, check_budget, registers, shared_room
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.failures import subjects
+from cutile.backend.cuda.flatten import flatten
 from cutile.backend.cuda.layout import Layout, blocked
-from cutile.backend.cuda.ops import Barrier, FailUnless, StagedMma, Store
+from cutile.backend.cuda.ops import Barrier, FailUnless, StagedMma, StageTile, Store
 from cutile.backend.cuda.placement import (
     MOST_WARPS,
     broadcast_source,
@@ -31,14 +32,14 @@ from cutile.backend.cuda.placement import (
     vector_width,
 )
 from cutile.backend.cuda.shallow import Key, can_halve, halved, key_of, operand_words
-from cutile.backend.cuda.staging import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, step_of
+from cutile.backend.cuda.staging import HALVES, fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import MutType, TensorType
+from cutile.ir.types import TensorType
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
@@ -53,6 +54,8 @@ from cutile.passes.unscale import unscale
 CROWDED = 176
 """Registers of a thread for sums and operands beyond which products get more warps: where there were more, compilers
 were seen to spill (16 x 128 x 64 of bf16 by one warp: 208)."""
+WIDE_SUMS = 64
+"""Registers of a thread for the sums of all products, of which half as many warps have twice as many each."""
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
 compute capability: of the 128 that each thread then has, what compilers leave without spilling. 80 elsewhere."""
@@ -65,7 +68,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
-    function = unscale(function, bf16)
+    function = flatten(unscale(function, bf16))
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
@@ -74,6 +77,10 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     while options.num_worker_warps is None and warps < MOST_WARPS and _filled(made) > CROWDED:
         warps *= 2
         first, made = _within(room, function, warps, arch)
+    if options.num_worker_warps is None and _reads_much(made, warps):
+        halves = _within(room, function, warps // 2, arch)
+        if halves[1].facts["min_blocks"] > 1:
+            first, made = halves
     while deep := _too_deep(made, arch, options.occupancy or 1):
         function = halved(function, deep)
         first, made = _within(room, function, warps, arch)
@@ -89,6 +96,22 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     return made
 
 
+def _reads_much(function: Function, warps: int) -> bool:
+    """Whether the warps of a block would better be half as many: each then has sums of 64 x 64, for which it reads a
+    third less of the operands from shared memory (measured on an H200, bf16, 128 x 128 x 64: 344 TFLOP/s for 320).
+
+    Sums then leave no room for another tile of their extent, such as a residual.
+    """
+    layouts = layouts_of(function)
+    products = [op for op in function.walk() if isinstance(op, StagedMma)]
+    results = {op.result for op in products}
+    sums = [layouts[op.attributes["layout"]] for op in products if op.acc not in results]
+    staged = all(op.dtype in HALVES for op in products) and not any(isinstance(op, Mma) for op in function.walk())
+    beside = [op.result.tile.size for op in function.walk() if isinstance(op, LoadTile | LoadView)]
+    wide = sum(each.registers for each in sums) == WIDE_SUMS
+    return warps == MOST_WARPS and staged and wide and max(beside, default=0) < products[0].acc.tile.size
+
+
 def _filled(function: Function) -> int:
     """Registers of a thread that the sums of all products fill together with the operands of the largest."""
     layouts = layouts_of(function)
@@ -99,11 +122,11 @@ def _filled(function: Function) -> int:
 
 
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
-    """The lowered function, and the same with as many slots in its rings as leave room for what else is in shared
-    memory; without rings where not even two do."""
+    """The lowered function, and the same with as many stages of its loads as leave room for what else is in shared
+    memory; without any where not even two do."""
     first = made = Lowering(function, warps, arch).run()
     while made.facts["shared_bytes"] > room:
-        rings = [op.attributes["slots"] for op in made.walk() if isinstance(op, StagedMma)]
+        rings = [op.stage[1] for op in made.walk() if isinstance(op, StageTile)]
         if not rings:
             break
         made = Lowering(function, warps, arch, most_slots=max(rings) - 1).run()
@@ -152,15 +175,14 @@ def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
 class Lowering(RunAhead):
     """What becomes of each operation."""
 
-    _early = False
-    """Whether the kernel may begin before the one ahead of it in the stream has ended."""
-
-    def _operation(self, op: Op) -> None:
-        self._builder.location = op.location
+    def operation(self, op: Op) -> None:
+        self.builder.location = op.location
+        if self._taken_ahead(op):
+            return
         if isinstance(op, TileBlockId):
-            self._map[op.result] = self._block_ids[op.axis]
+            self.lowered[op.result] = self.block_ids[op.axis]
         elif isinstance(op, LoadTile | LoadMut):
-            self._load(op)
+            self.load(op)
         elif isinstance(op, StoreMut):
             self._store(op)
         elif isinstance(op, LoadView | StoreView):
@@ -190,48 +212,45 @@ class Lowering(RunAhead):
             self._run_ahead(op, ring)
             return
         looping = isinstance(op, For | While)
-        self._loops += looping
-        regions = [self._block(nested) for nested in op.regions]
-        self._loops -= looping
-        self._builder.location = op.location
-        made = op.copy_with([self._map[value] for value in op.operands], regions, ())
+        self.loops += looping
+        regions = [self.block(nested) for nested in op.regions]
+        self.loops -= looping
+        self.builder.location = op.location
+        made = op.copy_with([self.lowered[value] for value in op.operands], regions, ())
         tiles = [value for value in op.results if is_tile(value)]
         if tiles and not isinstance(op, For | While | If):
-            made.attributes["layout"] = self._name(self._placement[tiles[0]])
+            made.attributes["layout"] = self.layout_name(self.placement[tiles[0]])
         elif not isinstance(op, For | While | If | Yield) and any(map(is_tile, op.operands)):
             raise AssertionError(f"{op.name} has no lowering on cuda")
         self._finish(op, made)
 
     def _assert(self, op: Assert) -> None:
-        index = tuple(self._block_ids[axis] for axis in range(3))
+        index = tuple(self.block_ids[axis] for axis in range(3))
         names, values = subjects(op.condition, self._definitions)
         site = len(self._failures)
         self._failures.append((op.message, tuple(op.where), names))
         thread, *flag = self._on_failure
         made = FailUnless(
-            self._map[op.condition],
-            (*index, *(self._map[each] for each in values), *flag),
+            self.lowered[op.condition],
+            (*index, *(self.lowered[each] for each in values), *flag),
             message=op.message,
             where=op.where,
             site=site,
             thread=thread,
             leaves=not flag,
         )
-        self._builder.add(made)
+        self.builder.add(made)
 
     @property
     def _on_failure(self) -> tuple[int, *tuple[Value, ...]]:
         """Which thread says what failed; and the flag that it sets, where not all threads leave at once."""
         return (0,)
 
-    def _own_index(self, mut: MutType) -> tuple[Value, ...]:
-        return tuple(self._block_ids[axis] for axis in range(mut.rank))
-
-    def _allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
+    def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
         """The index of what is stored; one outside of any tensor where nothing is to be stored any more."""
         return index
 
-    def _access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
+    def access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
         """The layout and the width of an access to memory, by tiles that begin at multiples of `steps`."""
         widest = vector_width(tensor, layout.shape, steps)
         vector = None
@@ -239,7 +258,7 @@ class Lowering(RunAhead):
             axis, width = widest
             width = min(width, layout.vector(axis))
             vector = (axis, width) if width > 1 else None
-        return {"layout": self._name(layout), "vector": vector}
+        return {"layout": self.layout_name(layout), "vector": vector}
 
     def _constant(self, tensor: Value) -> bool:
         """Whether nothing writes to a tensor from the kernel's begin on, so that loads may go past what sees stores.
@@ -247,59 +266,59 @@ class Lowering(RunAhead):
         A kernel that begins before the one ahead of it has ended (`_early`) may find it being written.
         """
         kind = tensor.type
-        return isinstance(kind, TensorType) and kind.stable and not self._unsafe and not self._early
+        return isinstance(kind, TensorType) and kind.stable and not self._unsafe and not self.early
 
-    def _load(self, op: LoadTile | LoadMut) -> None:
-        self._load_in(op, self._layout(op.result))
+    def load(self, op: LoadTile | LoadMut) -> None:
+        self.load_in(op, self.layout(op.result))
 
-    def _load_in(self, op: LoadTile | LoadMut, layout: Layout) -> None:
+    def load_in(self, op: LoadTile | LoadMut, layout: Layout) -> None:
         """Load a tile in a layout."""
-        x = self._map[op.operands[0]]
+        x = self.lowered[op.operands[0]]
         if isinstance(op, LoadTile):
-            index, shape = tuple(self._map[value] for value in op.index), op.shape
+            index, shape = tuple(self.lowered[value] for value in op.index), op.shape
         else:
-            index, shape = self._own_index(op.x.mut), op.x.mut.tile
+            index, shape = self.own_index(op.x.mut), op.x.mut.tile
         if op.operands[0] in self._shared_tensors:
-            self._builder.add(Barrier())
+            self.builder.add(Barrier())
         constant = self._constant(op.operands[0])
         made = LoadTile(x=x, index=index, shape=shape)
-        self._add(made, **self._access(x.tensor, layout), constant=constant)
+        self.add(made, **self.access(x.tensor, layout), constant=constant)
         made.result.name = op.result.name
-        self._map[op.result] = made.result
+        self.lowered[op.result] = made.result
 
     def _store(self, op: StoreMut) -> None:
-        value = self._map[op.value]
+        value = self.lowered[op.value]
         if op.x in self._shared_tensors:
-            self._builder.add(Barrier())
-        layout = self._layout(op.value)
-        made = Store(x=self._map[op.x], value=value, index=self._allowed(self._own_index(op.x.mut)))
-        self._add(made, **self._access(op.x.tensor, layout))
+            self.builder.add(Barrier())
+        layout = self.layout(op.value)
+        made = Store(x=self.lowered[op.x], value=value, index=self.allowed_index(self.own_index(op.x.mut)))
+        self.add(made, **self.access(op.x.tensor, layout))
 
     def _view_access(self, op: LoadView | StoreView) -> None:
         """A tile at any step."""
         if op.x in self._shared_tensors:
-            self._builder.add(Barrier())
+            self.builder.add(Barrier())
         tile = op.result if isinstance(op, LoadView) else op.value
-        operands = [self._map[value] for value in op.operands]
+        operands = [self.lowered[value] for value in op.operands]
         if isinstance(op, StoreView):
-            operands[2:] = self._allowed(tuple(operands[2:]))
+            operands[2:] = self.allowed_index(tuple(operands[2:]))
         made = op.copy_with(operands, (), ())
-        made.attributes.update(self._access(op.x.tensor, self._layout(tile), op.steps))
+        made.attributes.update(self.access(op.x.tensor, self.layout(tile), op.steps))
         if isinstance(op, LoadView):
             made.attributes["constant"] = self._constant(op.x)
         self._finish(op, made)
 
     def _access_by_address(self, op: Access) -> None:
         if waits_before(op):
-            self._builder.add(Barrier())
+            self.builder.add(Barrier())
         pointers = op.operands[0]
-        layout = self._placement[pointers] if is_tile(pointers) else None
-        made = op.copy_with([self._map[value] for value in op.operands], (), ())
+        layout = self.placement[pointers] if is_tile(pointers) else None
+        made = op.copy_with([self.lowered[value] for value in op.operands], (), ())
         if layout is not None:
-            made.attributes["lanes"] = self._name(layout)
+            made.attributes["lanes"] = self.layout_name(layout)
             if op.results:
-                made.attributes["layout"] = self._name(layout)
-        if isinstance(made, LoadPointer) and self._early:
+                made.attributes["layout"] = self.layout_name(layout)
+        if isinstance(made, LoadPointer) and self.early:
             made.attributes["constant"] = False  # see `_constant`
         used = bool(op.results) and self._uses[op.results[0]] > 0
         if isinstance(op, AtomicRmw):
@@ -308,102 +327,102 @@ class Lowering(RunAhead):
         if hands_on(op, layout, used):
             dtype = op.results[0].tile.dtype
             size = move_bytes(dtype, layout) if layout is not None else dtype.bits // 8
-            self._in_shared(made, size, exchange=True)
+            self.in_shared(made, size, exchange=True)
         else:
-            self._add(made)
+            self.add(made)
         for old, new in zip(op.results, made.results, strict=True):
             new.name = old.name
-            self._map[old] = new
+            self.lowered[old] = new
         if waits_after(op):
-            self._builder.add(Barrier())
+            self.builder.add(Barrier())
 
     def _print(self, op: Print) -> None:
-        made = op.copy_with([self._map[value] for value in op.values], (), ())
-        layouts = [self._placement[value] if is_tile(value) else None for value in op.values]
+        made = op.copy_with([self.lowered[value] for value in op.values], (), ())
+        layouts = [self.placement[value] if is_tile(value) else None for value in op.values]
         sizes = [move_bytes(v.tile.dtype, each) for v, each in zip(op.values, layouts, strict=True) if each is not None]
-        names = tuple(None if each is None else self._name(each) for each in layouts)
-        self._in_shared(made, max(sizes, default=0), sources=names)
+        names = tuple(None if each is None else self.layout_name(each) for each in layouts)
+        self.in_shared(made, max(sizes, default=0), sources=names)
 
     def _reduce(self, op: Reduce) -> None:
-        source = self._placement[op.x]
-        made = op.copy_with([self._map[op.x]], (), ())
-        names = {"source": self._name(source)}
+        source = self.placement[op.x]
+        made = op.copy_with([self.lowered[op.x]], (), ())
+        names = {"source": self.layout_name(source)}
         natural = source.collapse(op.axis).drop(op.axis)
         if source.rank > 1:
-            names["layout"] = self._name(natural)
-        self._in_shared(made, reduce_bytes(op.x.tile.dtype, source, op.axis), **names)
-        self._place(op.result, made.result, natural)
+            names["layout"] = self.layout_name(natural)
+        self.in_shared(made, reduce_bytes(op.x.tile.dtype, source, op.axis), **names)
+        self.place(op.result, made.result, natural)
 
     def _fold(self, op: Folding) -> None:
-        source = self._placement[op.tiles[0]]
-        body = self._block(op.body)
-        made = op.copy_with([self._map[value] for value in op.tiles], [body], ())
+        source = self.placement[op.tiles[0]]
+        body = self.block(op.body)
+        made = op.copy_with([self.lowered[value] for value in op.tiles], [body], ())
         dtypes = [value.tile.dtype for value in op.tiles]
         if isinstance(op, Scan):
             natural, size = source, scan_bytes(dtypes, source)
         else:
             natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
-        names = {"source": self._name(source)}
+        names = {"source": self.layout_name(source)}
         if natural.rank:
-            names["layout"] = self._name(natural)
-        self._in_shared(made, size, **names)
+            names["layout"] = self.layout_name(natural)
+        self.in_shared(made, size, **names)
         for old, new in zip(op.results, made.results, strict=True):
-            self._place(old, new, natural)
+            self.place(old, new, natural)
 
     def _put_together(self, op: Cat | Extract) -> None:
         """Tiles side by side, or a part of one: through shared memory."""
-        made = op.copy_with([self._map[value] for value in op.operands], (), ())
-        layout = self._name(self._placement[op.result])
+        made = op.copy_with([self.lowered[value] for value in op.operands], (), ())
+        layout = self.layout_name(self.placement[op.result])
         if isinstance(op, Cat):
-            source: Any = tuple(self._name(self._placement[value]) for value in (op.x, op.y))
+            source: Any = tuple(self.layout_name(self.placement[value]) for value in (op.x, op.y))
             size = op.result.tile.size * op.result.tile.dtype.bits // 8
         else:
-            source = self._name(self._placement[op.x])
-            size = move_bytes(op.x.tile.dtype, self._placement[op.x])
-        self._in_shared(made, size, source=source, layout=layout)
-        self._place(op.result, made.result, self._placement[op.result])
+            source = self.layout_name(self.placement[op.x])
+            size = move_bytes(op.x.tile.dtype, self.placement[op.x])
+        self.in_shared(made, size, source=source, layout=layout)
+        self.place(op.result, made.result, self.placement[op.result])
 
     def _mma(self, op: Mma) -> None:
-        accumulator = self._placement.accumulator(op)
-        left, right = self._placement[op.a], self._placement[op.b]
-        acc = self._converted(self._map[op.acc], self._placement[op.acc], accumulator)
-        made = op.copy_with([self._map[op.a], self._map[op.b], acc], (), ())
+        accumulator = self.placement.accumulator(op)
+        left, right = self.placement[op.a], self.placement[op.b]
+        acc = self.converted(self.lowered[op.acc], self.placement[op.acc], accumulator)
+        made = op.copy_with([self.lowered[op.a], self.lowered[op.b], acc], (), ())
         size = product_bytes(op.a.tile.dtype, accumulator, op.a.tile.shape[-1])
-        names = (self._name(left), self._name(right))
-        self._in_shared(made, size, source=names, layout=self._name(accumulator))
-        self._place(op.result, made.result, accumulator)
+        names = (self.layout_name(left), self.layout_name(right))
+        self.in_shared(made, size, source=names, layout=self.layout_name(accumulator))
+        self.place(op.result, made.result, accumulator)
 
     def _reshaped(self, op: Broadcast | Reshape | Permute) -> None:
         if not is_tile(op.x):
-            made = op.copy_with([self._map[op.x]], (), ())
+            made = op.copy_with([self.lowered[op.x]], (), ())
             made.attributes["how"] = "splat" if is_tile(op.result) else "keep"
             if is_tile(op.result):
-                made.attributes["layout"] = self._name(self._placement[op.result])
+                made.attributes["layout"] = self.layout_name(self.placement[op.result])
             self._finish(op, made)
             return
-        source = self._placement[op.x]
+        source = self.placement[op.x]
         if not is_tile(op.result):  # every thread needs the one element
             everywhere = blocked(source.shape, self._warps)
-            value = self._converted(self._map[op.x], source, everywhere)
+            value = self.converted(self.lowered[op.x], source, everywhere)
             made = op.copy_with([value], (), ())
-            made.attributes.update(how="first", source=self._name(everywhere))
+            made.attributes.update(how="first", source=self.layout_name(everywhere))
             self._finish(op, made)
             return
-        target = self._placement[op.result]
+        target = self.placement[op.result]
         if isinstance(op, Broadcast):
             wanted = broadcast_source(op, target)
-            made = op.copy_with([self._converted(self._map[op.x], source, wanted)], (), ())
-            made.attributes.update(how="repeat", source=self._name(wanted), layout=self._name(target))
+            made = op.copy_with([self.converted(self.lowered[op.x], source, wanted)], (), ())
+            made.attributes.update(how="repeat", source=self.layout_name(wanted), layout=self.layout_name(target))
             self._finish(op, made)
             return
         if isinstance(op, Permute):
             natural: Layout | None = source.permute(op.axes)
         else:
             natural = same_but_ones(source, target.shape)
-        made = op.copy_with([self._map[op.x]], (), ())
-        names = {"source": self._name(source), "layout": self._name(natural or target)}
+        made = op.copy_with([self.lowered[op.x]], (), ())
+        names = {"source": self.layout_name(source), "layout": self.layout_name(natural or target)}
         if natural is not None:
-            self._add(made, **names, how="keep")
+            self.add(made, **names, how="keep")
         else:
-            self._in_shared(made, move_bytes(op.x.tile.dtype, source), **names, how="move")
-        self._place(op.result, made.result, natural or target)
+            self.in_shared(made, move_bytes(op.x.tile.dtype, source), **names, how="move")
+        self.place(op.result, made.result, natural or target)

@@ -118,6 +118,10 @@ class _Groups:
 class Placement:
     """The layout of every tile of a function.
 
+    Args:
+        function, warps: the function, and the warps of a block.
+        accumulators: products, and other operations, with the layouts of their results.
+
     Attributes:
         warps: per block.
     """
@@ -131,6 +135,7 @@ class Placement:
         for op in self._operations:
             self._join(op)
         self._anchor_products()
+        self._anchor_operands()
         self._anchor_rows()
         self._anchor_memory(loads=True)
         self._propagate()
@@ -183,6 +188,16 @@ class Placement:
                 self._set(op.result, self._accumulators[id(op)])
             elif isinstance(op, Mma):
                 self._set(op.result, self.accumulator(op))
+
+    def _anchor_operands(self) -> None:
+        """What an operand that is computed is another view of lies so that no element moves."""
+        definitions = {value: op for op in self._operations for value in op.results}
+        for op in self._operations:
+            view = op if id(op) in self._accumulators and not isinstance(op, Mma) else None
+            while isinstance(view, Permute | Reshape):
+                for value, layout in self._implied(view):
+                    self._set(value, layout)
+                view = definitions.get(view.x)
 
     def _anchor_rows(self) -> None:
         """What is loaded to be broadcast over a product's sums lies as these do. Each thread loads what it needs, which

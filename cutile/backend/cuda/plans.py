@@ -10,21 +10,26 @@ from dataclasses import replace
 from functools import partial
 
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.pipeline.lowering import WarpSpecialised
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.plan import plan as plan_dots
+from cutile.backend.cuda.pipeline.roles import WarpSpecialised
 from cutile.backend.cuda.pipeline.rotate import rotate
+from cutile.backend.cuda.pipeline.rules import plan as plan_dots
+from cutile.backend.cuda.pipeline.swap import swap
+from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.specialised.division import left_to_launches
-from cutile.backend.cuda.specialised.record import Specialised
-from cutile.backend.cuda.specialised.roles import RoleLowering
 from cutile.backend.cuda.specialised.rules import plan
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
+from cutile.dtypes import bf16, f16, f32, f64
 from cutile.ir.core import Function
 from cutile.ops.matmul import Mma
 from cutile.passes.cse import cse
 from cutile.passes.dce import dce
+from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.fold import fold
+
+FLOATS = (f16, bf16, f32, f64)
+"""The dtypes in which one instruction multiplies and adds."""
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -36,7 +41,11 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     Raises:
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
-    return dce(cse(fold(_lower(function, target, options))))
+    # First: what plans count of registers and recognise behind a product is what will be there.
+    relaxed = fast_math(function, options.fast_math_parts, FLOATS)
+    lowered = dce(cse(fold(_lower(relaxed, target, options))))
+    lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
+    return lowered
 
 
 def _lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -44,43 +53,45 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     arch = architecture(target.arch)
     if not any(isinstance(op, Mma) for op in function.walk()):
         return lower_for_one_group(function, target, options)
-    found = plan(function, arch, options)
+    chosen = plan(function, arch, options)
     room = arch.shared_bytes
-    while isinstance(found, Specialised):
-        made = RoleLowering(function, found, arch).run()
-        if made.facts["shared_bytes"] <= arch.shared_bytes:
-            if found.divisible and options.num_pieces is None:
+    while isinstance(chosen, Plan):
+        lowered = WarpSpecialised(function, chosen, arch).run()
+        if lowered.facts["shared_bytes"] <= arch.shared_bytes:
+            if chosen.tiles.divisible and options.num_pieces is None:
                 made_for = partial(_divided, function, replace(arch, shared_bytes=room), options)
-                made.facts |= left_to_launches(function, found, made_for, target.units)
-            return made
-        # What follows the loop passes through shared memory too, which is known only now: a ring of fewer slots.
-        room -= found.slot_bytes
-        found = plan(function, replace(arch, shared_bytes=room), options)
+                lowered.facts |= left_to_launches(function, chosen, made_for, target.units)
+            return lowered
+        # What follows the loop passes through shared memory too, which is known only now: fewer stages.
+        room -= chosen.stage_bytes(0)
+        chosen = plan(function, replace(arch, shared_bytes=room), options)
     several = _by_pipelines(function, arch, options)
     if isinstance(several, Function):
-        several.facts["refused"] = (("specialised warps", found),)
+        several.facts["refused"] = (("specialised warps", chosen),)
         return several
     made = lower_for_one_group(function, target, options)
-    made.facts["refused"] = (("specialised warps", found), ("pipelines", several))
+    made.facts["refused"] = (("specialised warps", chosen), ("pipelines", several))
     return made
 
 
 def _by_pipelines(function: Function, arch: Architecture, options: CompileOptions) -> Function | str:
     """The function with its loops of products pipelined, rotated if that can be; or the reason why it cannot."""
-    reason = ""
+    function, reason = swap(add_tiles(function)), ""
     for candidate in dict.fromkeys((id(rotated := rotate(function)), id(function))):
         chosen = rotated if candidate == id(rotated) else function
-        plan_ = plan_dots(chosen, arch, options)
-        if isinstance(plan_, Plan):
+        room, plan_ = arch.shared_bytes, plan_dots(chosen, arch, options)
+        while isinstance(plan_, Plan):
             lowered = WarpSpecialised(chosen, plan_, arch).run()
-            if lowered.facts["shared_bytes"] <= arch.shared_bytes:
+            excess = lowered.facts["shared_bytes"] - arch.shared_bytes
+            if excess <= 0:
                 return lowered
-            reason = f"buffers and what else is shared take {lowered.facts['shared_bytes']} bytes"
-        else:
-            reason = plan_
+            # What else is in shared memory is known only now: fewer stages.
+            room -= excess
+            plan_ = plan_dots(chosen, replace(arch, shared_bytes=room), options)
+        reason = plan_
     return reason
 
 
-def _divided(function: Function, arch: Architecture, options: CompileOptions, pieces: int) -> Specialised | str:
+def _divided(function: Function, arch: Architecture, options: CompileOptions, pieces: int) -> Plan | str:
     """The plan for so many pieces, or the reason why there is none."""
     return plan(function, arch, replace(options, num_pieces=pieces))

@@ -1,112 +1,199 @@
-"""Which loops of products run ahead of their loads: operands through a ring in shared memory, past the registers.
+"""Which loads of a loop are begun ahead of the iteration that needs them, and where they wait for it.
 
-    for k in 0..n:                                 stage a(0), b(0); commit; stage a(1), b(1); commit
-        a, b = load_tile(x, i, k), load_tile(...)  for k in 0..n:
-        acc = mma(a, b, acc)                  -->      wait; stage a(k + 2), b(k + 2); commit
-                                                       acc = staged_mma(acc, k)
-                                                   wait for all
+    for k in range(a, b, s):                 stage x(a); commit; stage x(a + s); commit
+        t = load_tile(x, i, k)               for k in range(a, b, s):
+        ...                             -->      wait; stage x(k + 2 s); commit
+                                                 t = stage_read(turn); ...
+                                             wait for all
 
-A tile past the tensor's edge is all zeros and reads nothing, so what is staged after the last turn does no harm.
+A loop may have any number of loads. One that a product reads as it lies goes to shared memory in the form in which the
+product reads it; another to shared memory as it lies, or, where it is small or cannot be copied there, into registers
+one iteration ahead. What cannot be loaded ahead stays where it stands: what the kernel itself may write, and a tile
+whose index depends on what the loop carries.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeGuard
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from cutile.backend.cuda.hints import slots_wanted
-from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.placement import vector_width
+from cutile.backend.cuda.budget import registers
+from cutile.backend.cuda.direct import Load, Products, Side, Sides, is_crowded, products_of
+from cutile.backend.cuda.layout import Layout, blocked
+from cutile.backend.cuda.placement import Placement, is_tile, vector_width
 from cutile.backend.cuda.specialised.guards import is_scalar_work
-from cutile.backend.cuda.staging import HALVES, Swaps, product_bytes, step_of, usual_swaps
+from cutile.backend.cuda.specialised.reads import inside
 from cutile.backend.cuda.target import Architecture
-from cutile.dtypes import f16, f32, f64, tf32
 from cutile.ir.constant import Constant
-from cutile.ir.control import For
-from cutile.ir.core import Op, Value
-from cutile.ir.types import TensorType
-from cutile.ops.cast import Convert
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Op, Value
+from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
-from cutile.ops.memory import LoadTile
-from cutile.ops.shape import Permute
+from cutile.ops.memory import LoadTile, TensorDim
+from cutile.ops.shape import Reshape
+from cutile.ops.view import LoadView
 
 MOST_SLOTS = 4
+"""Stages, where nobody asks for another number."""
 RESERVED = 1024
 """Bytes of shared memory that the system keeps for each block."""
+MOST_WORDS = 16
+"""Registers of a thread for one tile that is loaded ahead into registers."""
+FEW_WORDS = 8
+"""Registers of a thread for all such tiles of a loop without products: more cost the thread blocks that hide what is
+waited for (layer_norm of rows of 65536 on an H200: 0.57 of a copy with 16, 0.62 with none ahead)."""
+BESIDE_SUMS = 64
+"""Registers of a thread that a loop of products takes beside its sums: where fewer are left, two blocks were seen to
+spill."""
+LEAST_COPY = 4
+"""Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
+ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A load that is begun ahead.
+
+    Attributes:
+        load: what is loaded.
+        distance: iterations.
+        guards: the branches around it: the `if`, and whether it is in the first of its blocks.
+        layout: which thread copies what; where the load goes to registers, who holds what.
+        vector: the axis along which copies are wide, and their elements; None where it goes to registers.
+        strides: of the tile in a stage, in elements.
+        nbytes: of a stage.
+        place: where a stage is, from the begin of those of an iteration.
+        read: whether it is read into registers, and not by products alone.
+        own: whether each thread then reads what it copied itself.
+    """
+
+    load: Load
+    distance: int
+    guards: tuple[tuple[If, bool], ...]
+    layout: Layout
+    vector: tuple[int, int] | None = None
+    strides: tuple[int, ...] = ()
+    nbytes: int = 0
+    place: int = 0
+    read: bool = True
+    own: bool = True
+
+    @property
+    def words(self) -> int:
+        """Registers of a thread that it takes."""
+        return -(-self.layout.registers * self.load.x.tensor.dtype.bits // 32)
+
+    @property
+    def fits_registers(self) -> bool:
+        """Whether it can go to registers: it does not take many, and stands under no branch."""
+        return self.words <= MOST_WORDS and not self.guards
 
 
 @dataclass(frozen=True)
 class Ring:
-    """A loop that is lowered with a ring.
+    """A loop that loads ahead.
 
     Attributes:
-        product: the one product in it.
-        left: the load of its left operand.
-        right: the load of its right operand.
-        slots: of the ring.
-        slot_bytes: of one slot.
-        blocks: blocks per multiprocessor that the shared memory is planned for.
-        swaps: whether the operands lie transposed, as they do in memory.
-        turned: whether the axes of a load are those of its operand exchanged.
-        passed: what happens to the operands before they are multiplied, and needs no instruction of its own: exchanges
-            of axes, and conversions of both from f32 to tf32.
-        rounds: whether these are among them.
+        loads: what is loaded ahead, by load.
+        products: of each product that reads stages, its two operands.
+        passed: what happens to operands on the way to such products, and needs no instruction of its own.
+        slots: stages of the loads; 0 where all go to registers.
+        slot_bytes: of all loads of one iteration.
+        nbytes: of all stages, and of what is written there from registers.
+        meets: where threads meet in each iteration, so that each sees what others copied: not at all, at its top, or
+            behind what is written for its first product.
+        blocks: blocks per multiprocessor that the shared memory is planned for; 0 leaves it open.
     """
 
-    product: Mma
-    left: LoadTile
-    right: LoadTile
-    slots: int
-    slot_bytes: int
-    blocks: int
-    swaps: Swaps
-    turned: tuple[bool, bool]
-    passed: tuple[Op, ...]
-    rounds: bool
+    loads: dict[Load, Ahead]
+    products: dict[Mma, Sides] = field(default_factory=dict[Mma, Sides])
+    passed: frozenset[Op] = frozenset()
+    slots: int = 0
+    slot_bytes: int = 0
+    nbytes: int = 0
+    meets: Mma | bool = False
+    blocks: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Groups of copies that may be under way while an iteration reads its own."""
+        return min(each.distance for each in self.loads.values() if each.vector is not None) - 1
 
 
-def plan(
-    loop: For,
-    definitions: Mapping[Value, Op],
-    uses: Counter[Value],
-    accumulator: Layout | None,
-    arch: Architecture,
-    most_slots: int = MOST_SLOTS,
-) -> Ring | None:
-    """The ring for a loop, or None where it keeps to registers: the rules are in the order of the tests below."""
-    products = [op for op in loop.body.operations if isinstance(op, Mma)]
-    if accumulator is None or len(products) != 1 or accumulator.rank != 2:
-        return None
-    (product,) = products
-    if not _is_number(definitions.get(loop.start), 0) or not _is_number(definitions.get(loop.step), 1):
-        return None
-    (left, over_left), (right, over_right) = (_passed(each, definitions, uses) for each in (product.a, product.b))
-    rounds, other = (any(isinstance(each, Convert) for each in some) for some in (over_left, over_right))
-    if rounds != other:
-        return None
-    turned = _turned(over_left), _turned(over_right)
-    if not isinstance(left, LoadTile) or not isinstance(right, LoadTile) or left is right:
-        return None
-    inner = {value: op for op in loop.body.operations for value in op.results}
-    for load in (left, right):
-        if load not in loop.body.operations or uses[load.result] != 1:
-            return None
-        if not all(_recomputable(each, loop, inner) for each in load.index):
-            return None
-    swaps = _swaps(product, left, right, turned)
-    dtype, depth = product.a.tile.dtype, product.a.tile.shape[1]
-    if swaps is None or depth % step_of(dtype):
-        return None
-    size = product_bytes(dtype, accumulator, depth, swaps)
-    words = accumulator.registers * product.acc.tile.dtype.bits // 32
-    most = slots_wanted(left, right, most_slots)
-    for blocks in (2, 1) if words <= 64 and not _crowded(product, swaps, arch) else (1,):
-        slots = min(most, (arch.shared_bytes // blocks - blocks * RESERVED) // size)
-        if slots >= 2:
-            return Ring(product, left, right, slots, size, blocks, swaps, turned, (*over_left, *over_right), rounds)
-    return None
+@dataclass
+class Loop:
+    """What is known of a loop that may load ahead.
+
+    Attributes:
+        op: the loop.
+        placement: of the kernel's tiles.
+        definitions: the operation behind each value of the kernel.
+        stable: whether nothing writes to a tensor while the kernel runs.
+        arch: what it is compiled for.
+        most: stages at most.
+        operations: of the loop, those in its branches too.
+        inner: the operation of the loop behind a value.
+        users: those that read it.
+    """
+
+    op: For
+    placement: Placement
+    definitions: Mapping[Value, Op]
+    stable: Callable[[Value], bool]
+    arch: Architecture
+    most: int = MOST_SLOTS
+    operations: list[Op] = field(default_factory=list[Op])
+    inner: dict[Value, Op] = field(default_factory=dict[Value, Op])
+    users: dict[Value, list[Op]] = field(default_factory=dict[Value, list[Op]])
+
+    def __post_init__(self) -> None:
+        self.operations = inside(self.op)
+        for op in self.operations:
+            self.inner.update((value, op) for value in op.results)
+            for operand in op.operands:
+                self.users.setdefault(operand, []).append(op)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it goes over all tiles of a tensor, so that behind its end there are none to load."""
+        work = index_work(self.op.stop, self.definitions)
+        sized = any(isinstance(op, TensorDim) for op in work) and all(map(is_scalar_work, work))
+        return sized and self.is_number(self.op.start, 0) and self.is_number(self.op.step, 1)
+
+    def is_common(self, load: Load) -> bool:
+        """Whether all tile blocks load the same tiles."""
+        return not any(
+            isinstance(op, TileBlockId) for value in load.index for op in index_work(value, self.definitions)
+        )
+
+    def is_number(self, value: Value, number: int) -> bool:
+        """Whether a value is a constant, this one."""
+        op = self.definitions.get(value)
+        return isinstance(op, Constant) and op.value == number
+
+    def recomputable(self, value: Value) -> bool:
+        """Whether a number can be computed for another iteration: from what the loop does not carry."""
+        work = index_work(value, self.inner)
+        read = {value, *(operand for op in work for operand in op.operands)}
+        return all(map(self._repeats, work)) and not read.intersection(self.op.body.arguments[1:])
+
+    def _repeats(self, op: Op) -> bool:
+        """Whether an operation on numbers can be done for another iteration; numbers from memory are loaded anew."""
+        if isinstance(op, LoadTile):
+            return op.result.tile.size == 1 and self.stable(op.x)
+        return is_scalar_work(op) or (isinstance(op, Reshape) and op.x.tile.size == 1)
+
+    def candidates(self, block: Block, guards: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[Load, Ahead]]:
+        """The loads that can be begun ahead, in the order of the kernel."""
+        for op in block.operations:
+            if isinstance(op, If) and self.recomputable(op.condition):
+                yield from self.candidates(op.then, (*guards, (op, True)))
+                yield from self.candidates(op.orelse, (*guards, (op, False)))
+            elif isinstance(op, LoadTile | LoadView) and is_tile(op.result) and self.stable(op.x):
+                padded = isinstance(op, LoadView) and op.padding not in ("zero", "none")
+                if op.x not in self.inner and not padded and all(map(self.recomputable, op.index)):
+                    latency = op.latency if isinstance(op, LoadTile) else 0
+                    yield op, Ahead(op, latency, guards, self.placement[op.result])
 
 
 def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
@@ -124,63 +211,123 @@ def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
     return work
 
 
-def _recomputable(value: Value, loop: For, inner: Mapping[Value, Op]) -> bool:
-    """Whether an index can be computed for another iteration: from numbers that the loop does not carry."""
-    work = index_work(value, inner)
-    read = {value, *(operand for op in work for operand in op.operands)}
-    return all(map(is_scalar_work, work)) and not read.intersection(loop.body.arguments[1:])
-
-
-def _crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
-    """Whether a product takes so many registers that two blocks of large tiles spill: as the compiler was seen to."""
-    dtype = product.a.tile.dtype
-    if product.acc.tile.dtype is f16:  # sums that are f32 while they grow
-        return True
-    if dtype is tf32:  # each thread loads its own elements of what does not lie along K
-        return arch.major < 9 and swaps != (False, True)
-    return dtype.kind == "storage"  # floats of 8 bits, which become f16 in registers
-
-
-def _is_number(op: Op | None, value: int) -> bool:
-    return isinstance(op, Constant) and op.value == value
-
-
-def _passed(value: Value, definitions: Mapping[Value, Op], uses: Counter[Value]) -> tuple[Op | None, list[Op]]:
-    """What makes an operand, and what it passes through: exchanges of axes and a conversion from f32 to tf32, if each
-    has no other use."""
-    passed: list[Op] = []
-    op = definitions.get(value)
-    while uses[value] == 1 and (isinstance(op, Permute) or _rounds(op)):
-        passed.append(op)
-        (value,) = op.operands
-        op = definitions.get(value)
-    return op, passed
-
-
-def _rounds(op: Op | None) -> TypeGuard[Convert]:
-    return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
-
-
-def _turned(passed: Sequence[Op]) -> bool:
-    return sum(isinstance(each, Permute) for each in passed) % 2 == 1
-
-
-def _swaps(product: Mma, left: LoadTile, right: LoadTile, turned: tuple[bool, bool]) -> Swaps | None:
-    """How the operands lie if they are copied as they are; None where a product cannot take one so."""
-    axes = _copied_axis(left), _copied_axis(right)
-    if axes[0] is None or axes[1] is None:
+def plan(loop: Loop) -> Ring | None:
+    """What a loop loads ahead, and how; None where it is nothing: the rules are in the order of the tests below."""
+    if any(isinstance(op, For | While) for op in loop.operations):
         return None
-    swaps = (axes[0] == 0) != turned[0], (axes[1] == 0) != turned[1]
-    dtype = product.a.tile.dtype
-    if dtype in HALVES or dtype in (f64, tf32):
-        return swaps
-    return swaps if swaps == usual_swaps(dtype) else None
+    candidates = dict(loop.candidates(loop.op.body))
+    products = products_of(
+        loop.operations, loop.inner, loop.users, candidates, loop.op.body.arguments, loop.placement.accumulator
+    )
+    staged = {load: stage for load, each in candidates.items() if (stage := _staged(loop, each, products)) is not None}
+    operands = [(load, each) for load, each in staged.items() if products.side_of(load) is not None]
+    fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
+    ring = next((ring for some in (staged, *fewer) if (ring := _sized(loop, products, some)) is not None), Ring({}))
+    others = [each for load, each in candidates.items() if each.fits_registers and load not in ring.loads]
+    if not ring.products and sum(each.words for each in others) > FEW_WORDS:
+        others = []
+    loads = {each.load: replace(each, distance=1) for each in others} | ring.loads
+    return replace(ring, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
 
 
-def _copied_axis(load: LoadTile) -> int | None:
-    """The axis along which a tile can be copied in whole 16 bytes: read-only, contiguous and aligned; None for none."""
-    tensor = load.x.type
-    if not isinstance(tensor, TensorType) or tensor.unit_axis is None:
+def _staged(loop: Loop, each: Ahead, products: Products) -> Ahead | None:
+    """How a load lies in shared memory; None where it cannot be copied there, or better goes to registers."""
+    load, layout, side = each.load, each.layout, products.side_of(each.load)
+    tensor, shape = load.x.tensor, load.shape
+    size = tensor.dtype.bits // 8
+    widest = vector_width(tensor, shape, load.steps if isinstance(load, LoadView) else None)
+    axis, width = widest or (tensor.unit_axis, 1)
+    if axis is None or width * size < LEAST_COPY:
         return None
-    axis = tensor.unit_axis
-    return axis if vector_width(tensor, load.shape) == (axis, 16 * 8 // tensor.dtype.bits) else None
+    # A tile that several threads hold each loads for itself: else they would have to wait for one another. And what
+    # all tile blocks load comes from the cache, which one iteration hides: stages are for what comes from memory.
+    spread = side is None and (layout.free_lanes or layout.free_warps)
+    if (spread and not products.sides) or ((spread or (side is None and loop.is_common(load))) and each.fits_registers):
+        return None
+    others = [other for other in reversed(range(len(shape))) if other != axis]
+    if spread or layout.vector(axis) < width:
+        layout = blocked(shape, loop.placement.warps, width, [axis, *others])
+    strides, nbytes = [0] * len(shape), shape[axis]
+    strides[axis] = 1
+    for other in others:
+        if shape[other] > 1:
+            strides[other] = nbytes if side is None else side.stage.pitch
+        nbytes *= shape[other]
+    nbytes = -(-nbytes * size // ALIGNMENT) * ALIGNMENT if side is None else side.stage.bytes
+    own = layout == each.layout
+    return replace(each, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
+
+
+def _sized(loop: Loop, products: Products, staged: Mapping[Load, Ahead]) -> Ring | None:
+    """The ring of these loads, with as many stages as fit; None where there are not even two of them."""
+    products = products.only(staged)
+    loads: dict[Load, Ahead] = {}
+    slot_bytes = 0
+    for load, each in staged.items():
+        loads[load] = replace(each, place=slot_bytes, read=products.is_read(load.result))
+        slot_bytes += each.nbytes
+    most = min(loop.most, 1 + max((each.distance or MOST_SLOTS for each in staged.values()), default=0))
+    best = _meeting(loop, products, loads)
+    for room, least, blocks in _rooms(loop, products) if loads else ():
+        for meets in (best, True) if isinstance(best, Mma) else (best,):
+            sides, written = _written(products, meets)
+            slots = min(most, (room - written) // slot_bytes)
+            if slots < max(2, min(most, least)):
+                continue
+            first = slots * slot_bytes
+            for op, pair in sides.items():
+                left, right = (replace(s, place=loads[s.load].place if s.load else first + s.place) for s in pair)
+                sides[op] = (left, right)
+            ahead = {op: replace(each, distance=min(each.distance or slots, slots - 1)) for op, each in loads.items()}
+            return Ring(ahead, sides, frozenset(products.passed), slots, slot_bytes, first + written, meets, blocks)
+    return None
+
+
+def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
+    """The bytes of shared memory that a loop may take, from what is best on; the fewest stages that are worth it there;
+    and the blocks per multiprocessor that this is for."""
+    shared = loop.arch.shared_bytes
+    if not products.sides:  # several blocks hide what each waits for, but fewer stages than three hide little in one
+        yield from ((shared // blocks - RESERVED, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
+        return
+    every = [op for op in loop.operations if isinstance(op, Mma)]
+    results = {op.result for op in every}  # what another product goes on adding to has its registers
+    sums = [op for op in every if op.acc not in results]
+    words = sum(loop.placement.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in sums)
+    crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
+    if words <= registers(loop.arch, 32 * loop.placement.warps, 2) - BESIDE_SUMS and not crowded:
+        yield shared // 2 - 2 * RESERVED, 2, 2
+    yield shared - RESERVED, 2, 1
+
+
+def _meeting(loop: Loop, products: Products, loads: Mapping[Load, Ahead]) -> Mma | bool:
+    """Where threads meet in each iteration: where they do so anyway, behind what the first product has written for it,
+    or at the top; not at all where nobody reads what another copied."""
+
+    def needed(op: Op) -> bool:
+        crossing = isinstance(op, LoadTile | LoadView) and op in loads and loads[op].read and not loads[op].own
+        return crossing or op in products.sides
+
+    for op in loop.op.body.operations:
+        if isinstance(op, Mma) and op in products.sides:
+            return op if any(side.written for side in products.sides[op]) else True
+        if needed(op) or any(map(needed, inside(op))):
+            return True
+    return False
+
+
+def _written(products: Products, meets: Mma | bool) -> tuple[dict[Mma, Sides], int]:
+    """The products, with places for what is written for them; and the bytes of these.
+
+    What is written ahead of the meeting has two stages: others may still be reading what was written there before.
+    """
+    size = 0
+    sides: dict[Mma, Sides] = {}
+    for op, pair in products.sides.items():
+        new: list[Side] = []
+        for side in pair:
+            copies = 2 if op is meets and side.written else 1
+            new.append(replace(side, place=size, copies=copies))
+            size += 0 if side.load else copies * side.stage.bytes
+        sides[op] = (new[0], new[1])
+    return sides, size

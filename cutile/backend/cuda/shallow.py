@@ -62,7 +62,8 @@ def halved(function: Function, wanted: set[Key]) -> Function:
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         definitions.update((value, op) for value in op.results)
-        if not isinstance(op, Mma) or key_of(op) not in wanted:
+        # Of a loop that was unrolled, products stand in one place: their operands may be made in other ways.
+        if not isinstance(op, Mma) or key_of(op) not in wanted or not can_halve(op, definitions):
             return KEEP
         chains = [_chain(value, definitions) for value in (op.a, op.b)]
         acc = op.acc

@@ -113,6 +113,15 @@ def stages(
     return left, place((depth, columns), right_swap, offset + left.bytes, right or dtype, not right_swap)
 
 
+def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) -> int:
+    """The elements along `axis` that a thread reads at once of a tile that lies by `strides`: up to 16 bytes."""
+    width = min(layout.vector(axis), 128 // dtype.bits)
+    rest = [layout.shape[axis], *(stride for other, stride in enumerate(strides) if other != axis)]
+    while any(each % width for each in rest):
+        width //= 2
+    return width
+
+
 def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | None = None) -> int:
     """The bytes that a product of depth `k` needs, of a batch all of them."""
     batch = accumulator.shape[0] if accumulator.rank == 3 else 1

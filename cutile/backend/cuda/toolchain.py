@@ -46,10 +46,31 @@ def import_numba_cuda() -> None:
             warnings.filterwarnings("ignore", "The 'generic' unit for NumPy timedelta", DeprecationWarning)
             importlib.import_module("numba.cuda")
             importlib.import_module("numba.cuda.np.arrayobj")
+            _import_array_functions()
     finally:
         if lacking:
             with suppress(AttributeError):  # another thread was faster
                 del numpy.row_stack
+
+
+def _import_array_functions() -> None:
+    """Import Numba's functions of arrays without SciPy, which it imports to find out whether there is a BLAS.
+
+    That takes 0.1 s before the first kernel. What it decides is how `np.convolve` multiplies on a GPU, where no BLAS
+    can be called: by a loop, as if there were none.
+    """
+    linalg: Any = importlib.import_module("numba.cuda.np.linalg")
+    ensure = linalg.ensure_blas
+    linalg.ensure_blas = _no_blas
+    try:
+        functions: Any = importlib.import_module("numba.cuda.np.arraymath")
+        functions.ensure_blas = ensure
+    finally:
+        linalg.ensure_blas = ensure
+
+
+def _no_blas() -> None:
+    raise ImportError("no BLAS on a GPU")
 
 
 @dataclass(frozen=True)

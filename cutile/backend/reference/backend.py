@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.common.prepared import RepeatedLaunch
-from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, LaunchStream, Source, Target
+from cutile.backend.interface import (
+    Argument,
+    Backend,
+    CompileOptions,
+    Executable,
+    Grid,
+    LaunchStream,
+    Row,
+    Source,
+    Target,
+)
 from cutile.backend.reference.interpret import run_block
 from cutile.backend.reference.memory import bind_parameters
 from cutile.ir.core import Function
@@ -65,6 +75,11 @@ class ReferenceBackend:
         """The IR's text."""
         del target, options
         return Source(print_function(function), function.name, kernel_parameters(function))
+
+    def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
+        """There is no plan."""
+        del facts, target
+        return (("schedule", "tile blocks one by one, in order; each operation by NumPy, on whole tiles"),)
 
     def build(self, source: Source, target: Target) -> Executable:
         """The text as bytes."""

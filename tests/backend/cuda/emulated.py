@@ -64,6 +64,7 @@ class _Globals:
 
 class _Module:
     globals = _Globals()
+    context = ir.Context()
 
 
 class Emulated:
@@ -85,8 +86,8 @@ class Emulated:
         if isinstance(value, Vector):
             return value.data
         constant = value.constant
-        if isinstance(value.type, ir.ArrayType | ir.LiteralStructType | ir.VectorType):
-            count = len(value.type.elements) if isinstance(value.type, ir.LiteralStructType) else value.type.count
+        if isinstance(value.type, ir.ArrayType | ir.types.BaseStructType | ir.VectorType):
+            count = len(value.type.elements) if isinstance(value.type, ir.types.BaseStructType) else value.type.count
             return [None] * count
         if isinstance(value.type, ir.IntType) and value.type.width > 1:
             constant = int(constant) & (1 << value.type.width) - 1

@@ -34,11 +34,11 @@ AMPERE = Target("cuda", "sm_80")
 BLACKWELL = Target("cuda", "sm_100a")
 
 
-def shipped(kernel: Any, parameters: Mapping[str, Type], **generics: Any) -> Function:
+def shipped(kernel: Any, parameters: Mapping[str, Type], *, unsafe: bool = False, **generics: Any) -> Function:
     """The IR of a shipped kernel after the neutral passes; generics that are not given have their defaults."""
     function = kernel.__wrapped__
     every: dict[str, Any] = {**(function.__kwdefaults__ or {}), **generics}
-    return run_passes(build(function, take_source(function), parameters, every).function)
+    return run_passes(build(function, take_source(function), parameters, every, unsafe=unsafe).function)
 
 
 def written(text: str, parameters: Mapping[str, Type], **generics: Any) -> Function:

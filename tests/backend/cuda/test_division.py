@@ -62,7 +62,10 @@ def test_what_the_others_launch_is_what_it_was() -> None:
     function = gemm_program(bf16, (64, 64), 64)
     made, without = source(function), source(function, num_pieces=1)
     assert (made.text, made.parameters) == (without.text, without.parameters)
-    assert {key: value for key, value in made.facts.items() if key != "division"} == without.facts
+    told = ("division", "plan")  # what launches read, and what people do
+    assert {key: value for key, value in made.facts.items() if key not in told} == {
+        key: value for key, value in without.facts.items() if key not in told
+    }
 
 
 def test_it_stands_in_the_dump() -> None:

@@ -66,7 +66,7 @@ LARGEST = "ct.reduce_max(ct.convert_tile(acc, ct.i32).reshape((16384,)), 0)"
 @pytest.mark.parametrize(
     ("reason", "change"),
     [
-        ("an assertion depends on more than numbers: reduce_max", ("    if n > 5:\n        ", "    ")),
+        ("an index of a load depends on more than numbers: reduce_max", ("    if n > 5:\n        ", "    ")),
         ("it asserts under conditions or in loops that the loading warps do not", ("if n > 5", "for j in range(n)")),
     ],
 )

@@ -19,7 +19,7 @@ from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, BulkStore, ClusterStart, DealOut, Store
 from cutile.backend.cuda.residency import Residency
-from cutile.backend.cuda.specialised.split import LEAST_NEARBY, MOST_NEARBY, nearby_bytes, part_layout
+from cutile.backend.cuda.specialised.split import LEAST_NEARBY, MOST_NEARBY, cluster_bytes, part_layout
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
@@ -213,7 +213,7 @@ def test_the_sums_of_all_blocks_are_added_up(sums: Layout, parts: int, dtype: An
         deal_out.generate(rank, [scatter(tile, sums, dtype)])
     one = part_layout(sums, parts)
     assert [rank.announced for rank in ranks] == [rank.arrived for rank in ranks]
-    assert max(rank.arrived for rank in ranks) == nearby_bytes(sums, parts, blocks) * (blocks - 1) // blocks
+    assert max(rank.arrived for rank in ranks) == cluster_bytes(sums, parts, blocks) * (blocks - 1) // blocks
     add = intrinsics.add(dtype, sums, parts, blocks, place)
     for number in range(parts):
         found = add.generate(ranks[number % blocks], [Vector(I32, np.full(sums.threads, number, np.uint32))])

@@ -18,14 +18,19 @@ from cutile.backend.cuda.ops import (
     BulkStore,
     Dot,
     DotWait,
+    NextTile,
     Pipeline,
     PipelineRelease,
     PipelineWait,
+    ReceiveTile,
     Roles,
+    TileIndex,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
-from cutile.backend.cuda.pipeline.plan import Plan, plan
+from cutile.backend.cuda.pipeline.order import Order
+from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
+from cutile.backend.cuda.pipeline.rules import plan
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.backend.reference.interpret import run_block
@@ -38,12 +43,16 @@ from cutile.ir.verify import verify
 from cutile.ops import OPS
 from cutile.ops.matmul import Mma
 from kernels.attention import attend, attention, attention_of
+from kernels.decode import decode_paged, decode_part
+from kernels.packed import packed
 from kernels.swiglu import swiglu
 from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, written
 from tests.support.programs import mut, scalar, tensor
 
 
-def attention_program(width: int = 128, rows: int = 128, keys: int = 128, *, causal: bool = False) -> Function:
+def attention_program(
+    width: int = 128, rows: int = 128, keys: int = 128, *, causal: bool = False, window: int = 0
+) -> Function:
     operand = tensor(3, bf16)
     given: dict[str, Type] = {
         "o": mut(1, rows, width, dtype=bf16),
@@ -52,7 +61,23 @@ def attention_program(width: int = 128, rows: int = 128, keys: int = 128, *, cau
         "v": operand,
         "scale": scalar(),
     }
-    return shipped(attention, given, BN=keys, CAUSAL=int(causal))
+    return shipped(attention, given, BN=keys, CAUSAL=int(causal), WINDOW=window)
+
+
+def packed_program() -> Function:
+    operand, bounds = tensor(3, bf16), tensor(1, i32)
+    given: dict[str, Type] = {"o": mut(1, 192, 64, dtype=bf16), "q": operand, "k": operand, "v": operand}
+    return shipped(packed, {**given, "since": bounds, "until": bounds, "scale": scalar()}, BN=128)
+
+
+def decode_program(page: int = 0) -> Function:
+    """Of keys in pages of so many rows, or in one piece."""
+    operand = tensor(3, bf16)
+    given: dict[str, Type] = {"part": mut(1, 64, 128), "lse": mut(1, 64, 1), "q": operand, "k": operand, "v": operand}
+    if not page:
+        return shipped(decode_part, {**given, "scale": scalar()}, BN=128)
+    given |= {"k": tensor(4, bf16), "v": tensor(4, bf16), "pages": tensor(2, i32), "counts": tensor(1, i32)}
+    return shipped(decode_paged, {**given, "scale": scalar()}, HEADS=8, BN=page)
 
 
 def swiglu_program(rows: int = 128, columns: int = 128) -> Function:
@@ -92,6 +117,25 @@ def nested(z: Mut, x: Tensor, y: Tensor, n: i32):
             acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k + t, j)), acc)
     z.store(ct.convert_tile(acc, z.dtype))
 """
+STEADY = """
+def steady(z: Mut, x: Tensor, y: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    a, b = ct.load_tile(x, (BM, 64), (i, 0)), ct.load_tile(y, (64, BN), (0, j))
+    for _ in range(n):
+        acc = ct.mma(a, b, acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+WEIGHED = """
+def weighed(z: Mut, x: Tensor, y: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(n):
+        acc = ct.mma(ct.convert_tile(acc, x.dtype), ct.load_tile(y, (BN, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
 
 
 def products(text: str, rows: int = 128, columns: int = 256) -> Function:
@@ -104,14 +148,23 @@ def products(text: str, rows: int = 128, columns: int = 256) -> Function:
 PROGRAMS: dict[str, tuple[Callable[[], Function], int]] = {
     "attention 128": (attention_program, 3),
     "attention 64": (lambda: attention_program(64), 3),
-    "causal attention": (lambda: attention_program(causal=True), 3),
+    "causal attention": (lambda: attention_program(causal=True), 4),
+    "attention of 192 rows": (lambda: attention_program(64, 192), 3),
     "attention of 64 rows": (lambda: attention_program(64, 64, 64), 3),
+    "attention of a window": (lambda: attention_program(causal=True, window=1024), 4),
+    "attention of a window of 192 rows": (lambda: attention_program(64, 192, causal=True, window=1024), 4),
+    "attention 256": (lambda: attention_program(256, keys=64, causal=True), 4),
+    "packed attention": (packed_program, 4),
+    "decoding": (decode_program, 4),
+    "decoding of pages": (lambda: decode_program(64), 4),
     "SwiGLU": (swiglu_program, 1),
     "two loops": (lambda: products(TWO_LOOPS), 1),
     "a branch": (lambda: products(BRANCH), 1),
     "nested loops": (lambda: products(NESTED), 1),
+    "a loop that loads nothing": (lambda: products(STEADY), 1),
+    "a left operand of sums, stored by TMA": (lambda: products(WEIGHED, columns=64), 1),
 }
-"""Kernels, and the pipelines that each has."""
+"""Kernels, and the pipelines that each has; where tile blocks differ, one is for their numbers."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -122,13 +175,24 @@ def test_every_pipeline_is_proved(name: str) -> None:
     assert [name for name, _ in function.facts["refused"]] == ["specialised warps"]
     assert len([op for op in function.walk() if isinstance(op, Pipeline)]) == count
     assert not any(isinstance(op, Mma) for op in function.walk())
-    assert check_function(function) > 10
+    assert check_function(function) >= 9  # one for each tile block, at least
     assert check_layouts(function) > 3
     assert function.facts["shared_bytes"] <= 232448
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["attention 64", "causal attention", "SwiGLU"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention of 192 rows",
+        "attention of a window",
+        "attention of a window of 192 rows",
+        "attention 256",
+        "packed attention",
+        "decoding of pages",
+        "SwiGLU",
+    ],
+)
 def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> None:
     make, _ = PROGRAMS[name]
     built = compiled(make())
@@ -165,6 +229,55 @@ def test_the_next_scores_are_begun_before_values_are_weighed() -> None:
     body = [op for op in loops[-1].body.operations if isinstance(op, Dot | DotWait)]
     kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in body]
     assert kinds == [("Dot", False), ("Dot", True), ("DotWait", 1), ("DotWait", 0)]
+
+
+# The order of tile blocks.
+
+TRIANGLE = """
+def triangle(z: Mut, x: Tensor, y: Tensor, n: i32):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range({bounds}):
+        acc = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.mark.parametrize(
+    ("bounds", "order"),
+    [
+        ("n", Order()),
+        ("i + 1", Order(True, (0,))),
+        ("max((j * BN + 63) // 64 - 1, 0)", Order(True, (1,))),
+        ("i, n", Order(True)),  # the first one is the longest
+        ("i, n + j", Order(True, (1,))),
+        ("i, n + i", Order(True)),
+        ("n - i, n", Order(True, (0,))),
+        ("i * n", Order(True)),  # n may be negative
+        ("i % 8", Order(True)),
+    ],
+)
+def test_tile_blocks_that_differ_are_taken_the_longest_first(bounds: str, order: Order) -> None:
+    found = plan(products(TRIANGLE.format(bounds=bounds)), architecture("sm_90a"), CompileOptions())
+    assert isinstance(found, Plan)
+    assert found.tiles.order == order
+
+
+def test_a_loop_in_a_loop_of_the_same_length_differs_for_no_tile_block() -> None:
+    found = plan(products(NESTED.replace("1))", "1) - t)")), architecture("sm_90a"), CompileOptions())
+    assert isinstance(found, Plan)
+    assert found.tiles.order == Order()
+
+
+def test_the_axis_along_which_tile_blocks_grow_is_the_slowest() -> None:
+    for causal, expected in ((True, [(0, 1, False), (0, 1, True), (0, 1, False)]), (False, [(0, 1, False)] * 3)):
+        function = lowered(attention_program(causal=causal))
+        (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+        found = [(op.rows, op.columns, op.backwards) for op in roles.compute.walk() if isinstance(op, TileIndex)]
+        assert found == expected
+        assert any(isinstance(op, NextTile) for op in function.walk()) == causal
+        assert {op.group for op in roles.compute.walk() if isinstance(op, TileIndex)} == {32 if causal else 12}
 
 
 # Rotation is a pass of tile IR: its meaning is that of the loop.
@@ -214,23 +327,10 @@ def refusal(function: Function, **options: Any) -> str:
     return found
 
 
-READ_TWICE = """
-def read_twice(z: Mut, x: Tensor, y: Tensor, n: i32):
-    BM, BN = z.shape
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(n):
-        t = ct.load_tile(x, (BM, 64), (i, k))
-        acc = ct.mma(t, ct.load_tile(y, (64, BN), (k, j)), acc)
-        acc = acc + ct.reduce_sum(ct.convert_tile(t, f32), 1).reshape((BM, 1))
-    z.store(ct.convert_tile(acc, z.dtype))
-"""
-
-
 def test_the_reason_is_said() -> None:
     assert refusal(products(NESTED, 96)) == "a tile of 96 rows is no whole number of 64"
-    assert refusal(products(READ_TWICE)) == "an operand of a product is read by convert too"
     assert refusal(swiglu_program(128, 256)).startswith("a thread would hold 256 sums and operands")
+    assert refusal(products(NESTED, 192)) == "a thread would hold 128 sums of one product, and 96 at most compile"
     assert refusal(products(NESTED), num_worker_warps=4) == "4 worker warps are asked for, the tiles have 8"
     assert refusal(products(NESTED), num_cta_in_cga=2) == "2 blocks to a cluster are asked for"
     found = plan(products(NESTED), architecture("sm_80"), CompileOptions())
@@ -275,11 +375,30 @@ def released_while_read(function: Function) -> None:
             op.attributes["pending"] = 1
 
 
-@pytest.mark.parametrize(
-    "fault", [never_released, never_waited_for, released_while_read], ids=lambda each: each.__name__
+def tile_never_released(function: Function) -> None:
+    _without(function, lambda op: isinstance(op, PipelineRelease) and op.warps)
+
+
+def tile_read_too_early(function: Function) -> None:
+    (number,) = (op for op in function.walk() if isinstance(op, ReceiveTile))
+    _without(function, lambda op: isinstance(op, PipelineWait) and op.pipeline is number.pipeline)
+
+
+def tile_released_by_one_warp(function: Function) -> None:
+    for op in function.walk():
+        if isinstance(op, PipelineRelease):
+            op.attributes["warps"] = False
+
+
+FAULTS = (
+    *((False, fault) for fault in (never_released, never_waited_for, released_while_read)),
+    *((True, fault) for fault in (tile_never_released, tile_read_too_early, tile_released_by_one_warp)),
 )
-def test_a_broken_protocol_is_found(fault: Callable[[Function], None]) -> None:
-    function = lowered(attention_program())
+
+
+@pytest.mark.parametrize(("causal", "fault"), FAULTS, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_broken_protocol_is_found(causal: bool, fault: Callable[[Function], None]) -> None:
+    function = lowered(attention_program(causal=causal))
     check_function(function)
     fault(function)
     with pytest.raises(ProtocolError):
@@ -313,6 +432,7 @@ def test_pipelines_that_wait_for_each_other_are_found() -> None:
         ((2, 300, 700, 64), (128, 128)),
         ((4, 1000, 1000, 128), (128, 64)),
         ((2, 130, 200, 64), (64, 64)),
+        ((2, 500, 700, 64), (192, 128)),
     ],
     ids=str,
 )
@@ -323,7 +443,7 @@ def test_attention_is_right_on_a_gpu(shape: tuple[int, ...], tile: tuple[int, in
     with Device(0):
         tensors = [api.from_numpy(each).sync() for each in (q, k, v)]
         out = api.full(float("nan"), q.shape, f16).sync()
-        result = attend(*tensors, out=out, causal=causal, rows=tile[0], keys=tile[1]).sync().to_numpy().sync()
+        result = attend(*tensors, out=out, causal=causal, tile=tile).sync().to_numpy().sync()
     wanted = attention_of(*(each.astype(np.float64) for each in (q, k, v)), causal=causal)
     error = np.linalg.norm(result - wanted) / np.linalg.norm(wanted)
     assert error < 2e-3

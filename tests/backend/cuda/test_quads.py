@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from cutile.backend.cuda.intrinsics import quads
 from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.ops import ConvertLayout
-from cutile.backend.cuda.specialised.alone import alone_accumulator
+from cutile.backend.cuda.pipeline.stores import Epilogue
 from cutile.backend.cuda.specialised.quads import widened
-from cutile.backend.cuda.specialised.storing import Storing
+from cutile.backend.cuda.specialised.warpgroups import own_accumulator
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 from cutile.errors import IRError
 from cutile.ir.core import Function, Value
@@ -28,7 +29,7 @@ SUMS = {
     "of two groups": group_accumulator((128, 64), 2),
     "of one group": group_accumulator((64, 96), 1),
     "of 16 columns": group_accumulator((128, 16), 2),
-    "of a group alone": alone_accumulator((128, 48)),
+    "of a group alone": own_accumulator((128, 48)),
 }
 
 
@@ -87,9 +88,9 @@ def test_sums_that_begin_with_what_is_loaded_have_it_where_they_are() -> None:
 
 
 def test_a_tile_that_is_not_handed_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_it_came(lowering: Storing, value: Value) -> None:
+    def as_it_came(epilogue: Epilogue, values: Sequence[Value]) -> None:
         """Leaves the tile where the wide accesses brought it."""
 
-    monkeypatch.setattr(Storing, "_hand_round", as_it_came)
+    monkeypatch.setattr(Epilogue, "hand_round", as_it_came)
     with pytest.raises(IRError, match=r"cuda\.opaque takes .* to lie as tile_128x128_1, it lies as tile_128x128"):
         check_layouts(lowered(begun()))

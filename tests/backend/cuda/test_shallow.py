@@ -45,6 +45,25 @@ def test_two_steps_of_half_the_depth_add_up_to_one() -> None:
     np.testing.assert_allclose(found, x.T @ y, rtol=1e-5, atol=1e-5)
 
 
+TWICE = """
+    def twice(z: Mut, x: Tensor, y: Tensor):
+        rows, acc = ct.load_tile(x, (16, 32), (0, 0)), ct.constant(0, (16, 8), ct.f32)
+        for k in ct.static_range(2):
+            acc = ct.mma(rows, ct.load_tile(y, (32, 8), (k, 0)), acc)
+            rows = rows + 1
+        z.store(acc)
+"""
+
+
+def test_of_two_products_on_one_line_only_that_whose_operands_are_loaded_is_halved() -> None:
+    function = written(dedent(TWICE), {"z": mut(16, 8), "x": tensor(2), "y": tensor(2)})
+    one, other = products(function)
+    assert key_of(one) == key_of(other)
+    made = halved(function, {key_of(one)})
+    verify(made)
+    assert [op.a.tile.shape for op in products(made)] == [(16, 16), (16, 16), (16, 32)]
+
+
 def single(dtype: DTypeLike) -> TensorType:
     """A tensor whose elements are loaded one by one."""
     return replace(tensor(2, dtype), alignment=dtype.bits // 8)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.cuda.ops import Barrier, StagedMma, StageTile
+from cutile.backend.cuda.ops import Barrier, Pipeline, StagedMma, StageTile
 from cutile.backend.cuda.shared import Arena
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import Target
@@ -79,7 +79,8 @@ def test_two_loops_one_after_the_other_share_a_place() -> None:
     assert {op.attributes["offset"] for op in staged} == {0}
     operations = two.body.operations
     (last,) = [at for at, op in enumerate(operations) if staged[0] in list(_inside(op))]
-    following = next(at for at, op in enumerate(operations) if at > last and isinstance(op, StageTile))
+    stages = [any(isinstance(each, StageTile) for each in (op, *_inside(op))) for op in operations]
+    following = stages.index(True, last + 1)
     assert any(isinstance(op, Barrier) for op in operations[last:following])  # else a warp may still read the first
 
 
@@ -122,7 +123,8 @@ def test_a_ring_gives_up_slots_before_it_is_given_up() -> None:
         function = written(scanned.format(after=STORED), {"z": mut(rows, 128, dtype=bf16)} | types)
         made = lowered(function, Target("cuda", arch))
         assert made.facts["shared_bytes"] <= architecture(arch).shared_bytes
-        slots[arch] = {op.attributes["slots"] for op in made.walk() if isinstance(op, StagedMma)}
+        slots[arch] = {op.stage[1] for op in made.walk() if isinstance(op, StageTile)}
+        slots[arch] |= {op.stages for op in made.walk() if isinstance(op, Pipeline)}
     assert slots == {"sm_90a": {2}, "sm_80": {2}, "sm_120a": set()}
 
 

@@ -22,6 +22,9 @@ from cutile.backend.cuda.ops import (
     Pipeline,
     Registers,
     Roles,
+    StageTile,
+    StageWait,
+    Store,
     TileIndex,
     ZeroUnless,
 )
@@ -35,7 +38,16 @@ from cutile.ir.text import print_function
 from cutile.ir.types import TensorType, Type
 from cutile.ir.verify import verify
 from cutile.ops.shape import Permute
-from tests.backend.cuda.programs import AMPERE, compiled, gemm_program, instructions, lowered, source, written
+from tests.backend.cuda.programs import (
+    AMPERE,
+    BLACKWELL,
+    compiled,
+    gemm_program,
+    instructions,
+    lowered,
+    source,
+    written,
+)
 from tests.backend.cuda.test_compile import assert_clean
 from tests.support.programs import mut, scalar, tensor
 
@@ -234,6 +246,26 @@ def stages(function: Function) -> set[int]:
     return {op.stages for op in function.walk() if isinstance(op, Pipeline)}
 
 
+NARROWER = """
+def narrower(z: Mut, w: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (128, 192), f32)
+    for k in range(n):
+        acc = ct.mma(ct.load_tile(x, (128, 64), (i, k)), ct.load_tile(y, (64, 192), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+    w.store(ct.constant(1, (128, 64), w.dtype))
+"""
+
+
+def test_all_columns_of_a_result_that_is_narrower_than_the_sums_are_stored() -> None:
+    operand = tensor(2, bf16)
+    results: dict[str, Type] = {"z": mut(128, 192, dtype=bf16), "w": mut(128, 64)}
+    made = lowered(written(NARROWER, {**results, "x": operand, "y": operand, "n": scalar(i32)}))
+    assert any(isinstance(op, Roles) for op in made.walk())
+    stored = [op for op in made.walk() if isinstance(op, Store) and op.x.name == "w"]
+    assert sum(op.value.tile.shape[1] for op in stored) == 64
+
+
 def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
     assert refusal(hinted(", tma=ct.tma.ENABLED")) == ""
     off = hinted(", tma=ct.tma.DISABLED")
@@ -249,8 +281,10 @@ def test_a_latency_says_how_far_loads_run_ahead() -> None:
     assert stages(lowered(hinted("", ", ct.Latency(1)"))) == {2}
     assert stages(lowered(hinted(", latency=100"))) == {most}  # as many as fit
     check_function(lowered(hinted(", latency=1")))
-    copied = lowered(hinted(", latency=1"), AMPERE)
-    assert {op.attributes["slots"] for op in copied.walk() if "slots" in op.attributes} == {2}
+    for right, count in (("", 3), (", latency=1", 2)):
+        copied = lowered(hinted(", latency=1", right), BLACKWELL)
+        assert {op.stage[1] for op in copied.walk() if isinstance(op, StageTile)} == {count}
+        assert {op.pending for op in copied.walk() if isinstance(op, StageWait)} == {0}  # one is one iteration ahead
 
 
 def computing(function: Function) -> Block:

@@ -27,22 +27,34 @@ def bulk_load(op: BulkLoad, kernel: Kernel) -> Call:
         f"load_{op.x.name}",
         "bulk.load",
         kernel.panels(Panels(*buffer.panels)),
-        f"shape={buffer.shape}",
+        f"shape={op.shape or buffer.shape}",
         *numbers(op, "axis"),
         *places(op.buffer, kernel),
         f"offset={offset(op.pipeline, kernel)}",
         *numbers(op, "cluster"),
+        *([f"steps={op.steps}"] if op.steps else []),
     )
     return Call(made, (op.map, *map(kernel.use, op.index), kernel.use(op.counter)))
 
 
 def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
     """`store_z(tile, z_map, i, j)`."""
+    if op.transposed:
+        made = kernel.bind(
+            f"store_{op.x.name}",
+            "bulk.store_transposed",
+            kernel.dtype(op.x.tensor.dtype),
+            kernel.layout(op.attributes["layout"]),
+            *numbers(op, "span", "buffers"),
+            f"place={offset(op.through, kernel)}",
+            *(["dropped=True"] if op.dropped else []),
+        )
+        return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
     stage_bytes = kernel.definition(op.through).attributes.get("stage_bytes", 0)
     made = kernel.bind(
         f"store_{op.x.name}",
         "bulk.store",
-        kernel.dtype(op.x.mut.dtype),
+        kernel.dtype(op.x.tensor.dtype),
         kernel.layout(op.attributes["layout"]),
         *numbers(op, "span", "buffers"),
         f"place={offset(op.through, kernel)}",
@@ -50,6 +62,7 @@ def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
         *(["packed=True"] if op.packed else []),
         *(["dropped=True"] if op.dropped else []),
         *([f"apart={(stage_bytes, op.warp_bytes)}"] if op.warp_bytes else []),
+        *([f"shape={op.shape}"] if op.shape else []),
     )
     return Call(made, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 

@@ -61,6 +61,9 @@ def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
         if value in op.operands or any(value in each.operands for r in op.regions for each in r.walk()):
             inlined = position != end and kernel.could_inline(op)
             last = max(last, position, _last_use(op.result, block, end, kernel) if inlined else -1)
+        if isinstance(op, For | While):  # what begins as `value` may go on in its variable
+            for initial, result in zip(op.carried, op.results, strict=True):
+                last = max(last, _last_use(result, block, end, kernel) if initial is value else -1)
     return last
 
 

@@ -14,7 +14,7 @@ from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.ops import StagedMma
+from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.placement import MOST_WARPS
@@ -35,7 +35,7 @@ from cutile.ops.registry import family
 from cutile.ops.view import LoadView, TensorView
 from cutile.passes.counts import count_of
 
-IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided")
+IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math")
 """Facts that are for readers, or stand in the text in another form."""
 
 INLINE = ("arith", "rounding", "math", "compare", "cast", "create")
@@ -66,6 +66,8 @@ def _stem(op: Op) -> str:
     """What a value without a name is called: `x_tile`, `block_0`, `reduce_max_of_t`, or after its family."""
     if isinstance(op, LoadTile | LoadView):
         return f"{op.x.name or 'view'}_tile"
+    if isinstance(op, StageRead):
+        return f"{op.of or 'view'}_tile"
     if isinstance(op, TensorView):
         return "view"
     if isinstance(op, TileBlockId):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.text import Call, Expression
-from cutile.backend.cuda.ops import Barrier, Store
+from cutile.backend.cuda.ops import AddTile, Barrier, Store
 from cutile.ir.core import Value
 from cutile.ir.types import TensorType
 from cutile.ops import memory
@@ -47,9 +47,16 @@ def store(op: Store, kernel: Kernel) -> Call:
     return Call(made, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
 
 
+def add_tile(op: AddTile, kernel: Kernel) -> Call:
+    """`add_to_y(tile, y, y_extent_0, i)`."""
+    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    made = kernel.bind(f"add_to_{op.x.name}", "memory.store", known, layout, *options(op.attributes), "adds=True")
+    return Call(made, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
+
+
 def barrier(op: Barrier, kernel: Kernel) -> Call:
     """`synchronize()`."""
     return Call(kernel.bind("synchronize", "shape.synchronize"), ())
 
 
-EMITTERS = {memory.LoadTile: load, Store: store, Barrier: barrier}
+EMITTERS = {memory.LoadTile: load, Store: store, AddTile: add_tile, Barrier: barrier}

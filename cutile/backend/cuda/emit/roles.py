@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutile.backend.common.abi import GRID_NAMES
-from cutile.backend.cuda.emit.keywords import numbers
+from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
+from cutile.backend.cuda.emit.keywords import barriers, limit, numbers, offset
 from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops.roles import (
     Elected,
@@ -13,10 +13,14 @@ from cutile.backend.cuda.ops.roles import (
     FirstTurn,
     FollowOn,
     GroupNumber,
+    NextTile,
+    ReceiveTile,
     Registers,
+    SendTile,
     TileIndex,
     TileStep,
     Turns,
+    Uniform,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +64,30 @@ def tile_step(op: TileStep, kernel: Kernel) -> Call:
     return Call(kernel.bind(name, "roles.tile_step", str(op.cluster), *_alone(op.alone)), ())
 
 
+def next_tile(op: NextTile, kernel: Kernel) -> Call:
+    """`next_tile(workspace, total)`."""
+    return Call(kernel.bind("next_tile", "roles.next_tile"), (WORKSPACE, kernel.use(op.total)))
+
+
+def uniform(op: Uniform, kernel: Kernel) -> Call:
+    """`uniform(tile)`."""
+    return Call(kernel.bind("uniform", "roles.uniform"), (kernel.use(op.x),))
+
+
+def send_tile(op: SendTile, kernel: Kernel) -> Call:
+    """`send_tile(counter, tile)`."""
+    where = [*barriers(op.pipeline, kernel), f"place={offset(op.through, kernel)}"]
+    made = kernel.bind("send_tile", "roles.send_tile", *where, *limit(op))
+    return Call(made, (kernel.use(op.counter), kernel.use(op.number)))
+
+
+def receive_tile(op: ReceiveTile, kernel: Kernel) -> Call:
+    """`receive_tile(counter)`."""
+    stages, _ = barriers(op.pipeline, kernel)
+    made = kernel.bind("receive_tile", "roles.receive_tile", stages, f"place={offset(op.through, kernel)}")
+    return Call(made, (kernel.use(op.counter),))
+
+
 def turns(op: Turns, kernel: Kernel) -> Call:
     """`turns(start, stop, step)`."""
     return Call(kernel.bind("turns", "roles.turns"), tuple(map(kernel.use, op.operands)))
@@ -77,12 +105,17 @@ def tile_index(op: TileIndex, kernel: Kernel) -> Call:
         "roles.tile_index",
         str(op.axis),
         *numbers(op, "rows", "columns", "group", "cluster", "along"),
+        *(["backwards=True"] if op.backwards else []),
     )
     return Call(made, (kernel.use(op.number), *GRID_NAMES))
 
 
 EMITTERS = {
     FollowOn: follow_on,
+    NextTile: next_tile,
+    Uniform: uniform,
+    SendTile: send_tile,
+    ReceiveTile: receive_tile,
     Registers: registers,
     Elected: elected,
     GroupNumber: group_number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -18,6 +19,8 @@ from cutile.dtypes import DTypeLike, i32
 
 WARP_ROWS = 16
 """Rows of a product by warp groups that one warp holds."""
+OUTSIDE = -(2**30)
+"""A coordinate from which no tile reaches a tensor's first element."""
 
 
 @cache
@@ -31,6 +34,7 @@ def load(
     place: int,
     offset: int,
     cluster: int,
+    steps: tuple[int, ...] = (),
 ) -> Any:
     """`f(map, *tile index, counter)`: begin to load a tile into the stage of a counter; its bytes arrive on `full`.
 
@@ -45,6 +49,7 @@ def load(
         place: where the tile lies in stage 0, in bytes.
         offset: where the pipeline's barriers are.
         cluster: blocks that need the tile.
+        steps: elements from tile to tile along each axis, where tiles do not lie side by side.
     """
     count, rows, part_bytes = panels.part(cluster)
     split = panels.split(cluster)
@@ -54,7 +59,10 @@ def load(
         map_, *index, counter = values
         first = b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(stage_bytes)))
         full = full_barrier(b, counter, stages, offset)
-        origin = [b.mul(at, i32c(extent)) for at, extent in zip(index, shape, strict=True)]
+        origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
+        for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
+            if step % extent:  # what begins before a tensor's first element lies outside as a whole, not in part
+                origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
         places = ", ".join(f"${2 + i}" for i in range(len(shape)))
         text = (
             f"cp.async.bulk.tensor.{len(shape)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -120,6 +128,7 @@ def store(
     packed: bool = False,
     dropped: bool = False,
     apart: tuple[int, int] | None = None,
+    shape: tuple[int, ...] = (),
 ) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
 
@@ -137,8 +146,10 @@ def store(
         packed: the tile comes as words of two elements.
         dropped: a tile whose first index is below zero is not stored.
         apart: bytes from place to place of a warp, and from warp to warp; one behind the other by default.
+        shape: of the tile in the tensor, whose axes ahead of the last are the rows; the layout's by default.
     """
     rows, columns = layout.shape
+    ahead = shape[:-1] or (rows,)
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
     tall = -(-rows // layout.core[0])
     sharing = layout.core[0] // WARP_ROWS
@@ -148,7 +159,8 @@ def store(
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
         words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
-        number = thread(b)
+        # Read here, so that no address made of it is kept in a register while the products before the store run.
+        number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
         lane, warp = b.and_(number, i32c(31)), b.lshr(number, i32c(5))
         mine = b.add(address(b, place), b.mul(warp, i32c(own)))
         # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
@@ -163,8 +175,8 @@ def store(
         # shows it for rows before its begin, so that for such a tile nothing is begun at all.
         stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
         among = b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp  # of those that share a tile
-        origin_row = b.add(b.mul(index[0], i32c(rows)), b.mul(among, i32c(WARP_ROWS)))
-        origin_column = b.mul(index[1], i32c(columns))
+        first_row = b.mul(among, i32c(WARP_ROWS))
+        origins = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
         buffer = first
         for m in range(tall):
             for column in range(0, columns, span):
@@ -185,8 +197,80 @@ def store(
                 _synchronize_warp(b)
                 with b.if_then(stores):
                     source = b.add(mine, i32c(buffer * step))
-                    x = b.add(origin_column, i32c(column))
-                    y = b.add(origin_row, i32c(m * layout.core[0]))
+                    row_of = _apart(b, b.add(first_row, i32c(m * layout.core[0])), ahead)
+                    where = [b.add(at, within) for at, within in zip(origins, (*row_of, i32c(column)), strict=True)]
+                    places = ", ".join(f"${2 + i}" for i in range(len(where)))
+                    text = (
+                        f"cp.async.bulk.tensor.{len(where)}d.global.shared::cta.tile.bulk_group [$0, {{{places}}}], "
+                        "[$1]; cp.async.bulk.commit_group;"
+                    )
+                    letters = ",".join(["l", "r", *["r"] * len(where), "~{memory}"])
+                    asm(b, VOID, [map_address(b, map_), source, *reversed(where)], text, letters, effect=True)
+                buffer = (buffer + 1) % buffers
+
+    kind = frag(i32 if packed else dtype, count)
+    return intrinsic("store", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)
+
+
+@cache
+def store_transposed(
+    dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, dropped: bool = False
+) -> Any:
+    """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory, of which a warp has columns.
+
+    As `store`, but that matrices are turned on their way (`stmatrix.trans`): of rows of 16 columns, `span` at a time.
+
+    Args:
+        dtype, place, dropped: as of `store`.
+        layout: of the tile: a `group_accumulator` whose axes have changed places.
+        span: rows at a time.
+        buffers: places per warp.
+    """
+    rows, columns = layout.shape
+    panels = Panels(WARP_ROWS, span, dtype.bits // 8, k_major=False)
+    wide = -(-columns // layout.core[1])
+    sharing = layout.core[1] // WARP_ROWS
+
+    def generate(b: Any, values: list[Any]) -> None:
+        tile, map_, *index = values
+        words = _pairs(b, dtype, unpack(b, tile, layout.registers))
+        number = thread(b)
+        lane, warp = b.and_(number, i32c(31)), b.lshr(number, i32c(5))
+        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * panels.nbytes)))
+        # Lane l gives the address of row l % 8 of matrix l // 8: the upper 8 columns of 8 rows, then the next 8 rows.
+        row = b.or_(b.and_(lane, i32c(7)), b.shl(b.lshr(lane, i32c(4)), i32c(3)))
+        piece = b.and_(b.lshr(lane, i32c(3)), i32c(1))
+        turned = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))  # rows of 32 bytes: by the fourth row
+        at_row = b.add(mine, b.add(b.mul(row, i32c(panels.swizzle)), b.shl(turned, i32c(4))))
+        leads = b.icmp_unsigned("==", lane, i32c(0))
+        stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
+        among = b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp
+        origin_row = b.mul(index[0], i32c(rows))
+        origin_column = b.add(b.mul(index[1], i32c(columns)), b.mul(among, i32c(WARP_ROWS)))
+        buffer = 0
+        for m in range(wide):
+            for first in range(0, rows, span):
+                with b.if_then(leads):
+                    pending = 0 if m == first == 0 else buffers - 1
+                    text = f"cp.async.bulk.wait_group.read {pending};"
+                    asm(b, VOID, [], text, "~{memory}", effect=True)
+                _synchronize_warp(b)
+                for part in range(0, span, 16):
+                    beyond = buffer * panels.nbytes + part * panels.swizzle
+                    at = (m * rows + first + part) // 8 * 2
+                    count = min(4, (span - part) // 4)  # of 8 rows there are two matrices
+                    chosen = words[at : at + count]
+                    names = ", ".join(f"${1 + i}" for i in range(count))
+                    text = f"stmatrix.sync.aligned.m8n8.x{count}.trans.shared.b16 [$0], {{{names}}};"
+                    letters = ",".join(["r"] * (1 + count)) + ",~{memory}"
+                    operands = [b.add(at_row, i32c(beyond)), *chosen]
+                    asm(b, VOID, operands, text, letters, effect=True, convergent=True)
+                asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
+                _synchronize_warp(b)
+                with b.if_then(stores):
+                    source = b.add(mine, i32c(buffer * panels.nbytes))
+                    x = b.add(origin_column, i32c(m * layout.core[1]))
+                    y = b.add(origin_row, i32c(first))
                     text = (
                         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1]; "
                         "cp.async.bulk.commit_group;"
@@ -194,7 +278,18 @@ def store(
                     asm(b, VOID, [map_address(b, map_), source, x, y], text, "l,r,r,r,~{memory}", effect=True)
                 buffer = (buffer + 1) % buffers
 
-    return intrinsic("store", None, [frag(i32 if packed else dtype, count), TENSOR_MAP, INTEGER, INTEGER], generate)
+    return intrinsic("store_transposed", None, [frag(dtype, layout.registers), TENSOR_MAP, INTEGER, INTEGER], generate)
+
+
+def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
+    """The number of one of the rows that axes of these extents have, as an index of these."""
+    rows = math.prod(extents)
+    found: list[Any] = []
+    for extent in reversed(extents):
+        found.append(row if extent == rows else b.urem(row, i32c(extent)))
+        row = i32c(0) if extent == rows else b.udiv(row, i32c(extent))
+        rows //= extent
+    return found[::-1]
 
 
 def _synchronize_warp(b: Any) -> None:

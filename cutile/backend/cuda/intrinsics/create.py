@@ -7,7 +7,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
-from cutile.backend.cuda.intrinsics.llvm import number, register_type
+from cutile.backend.cuda.intrinsics.llvm import I32, asm, i32c, number, register_type
 from cutile.backend.cuda.layout import Layout
 from cutile.dtypes import DTypeLike
 
@@ -32,8 +32,10 @@ def iota(dtype: DTypeLike, layout: Layout) -> Any:
     """`f()`: every element is its own index, in a tile of one axis."""
 
     def generate(b: Any, _: list[Any]) -> Any:
-        at = Coordinates(b, layout)
-        made = [at.element(register, 0) for register in range(layout.registers)]
+        # Were LLVM to know its bits, the thread's part plus a constant would be the `or` of both. Sums of an `or` are
+        # not put in another order, so that a loop would keep a register for each element in place of one for all.
+        first = asm(b, I32, [Coordinates(b, layout).thread_part(0)], "mov.b32 $0, $1;", "=r,r")
+        made = [b.add(first, i32c(offset)) if offset else first for (offset,) in layout.offsets]
         wanted = register_type(dtype)
         if dtype.bits < 32:
             made = [b.trunc(each, wanted) for each in made]

@@ -19,7 +19,7 @@ from cutile.backend.cuda.panels import ROWS, Panels, Place
 from cutile.dtypes import DTypeLike, i32
 
 
-def _stage_at(b: Any, place: Place, counter: Any) -> Any:
+def stage_address(b: Any, place: Place, counter: Any) -> Any:
     """The address of the stage of a counter."""
     if place.stages == 1:
         return address(b, place.place)
@@ -78,7 +78,7 @@ def dot(
         dtype: of the left operand.
         other: of the right one.
         acc: of the sums.
-        layout: of the sums: a `group_accumulator`.
+        layout: of the sums: a `group_accumulator`, or an `across_accumulator`.
         left: where the left operand's stages are: `f(counter, left counter, ...)`. Or the layout of its words of two
             elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
         right: where the right operand's stages are.
@@ -87,6 +87,8 @@ def dot(
     """
     rows, columns = layout.cover
     groups = layout.core[0] // ROWS
+    sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # groups that share the columns
+    columns //= sharing
     tall = range(-(-rows // (ROWS * groups)))
     if isinstance(left, Layout):
         instruction: Instruction = _FromRegisters(dtype, other, columns, right.panels)
@@ -97,14 +99,18 @@ def dot(
 
     def generate(b: Any, values: list[Any]) -> Any:
         counter, given, *more = values
-        right_at = descriptor(b, right.panels.descriptor, _stage_at(b, right, counter))
+        right_stage = stage_address(b, right, counter)
+        if sharing > 1:
+            own = b.mul(group_number(b), i32c(right.panels.offset(columns, 0)))
+            right_stage = b.add(right_stage, own)
+        right_at = descriptor(b, right.panels.descriptor, right_stage)
         if isinstance(left, Layout):
             words = unpack(b, given, left.registers)
             per_row = len(words) // len(tall)
             a: Any = None
         else:
             words, per_row = [], 0
-            stage = _stage_at(b, left, given)
+            stage = stage_address(b, left, given)
             own = b.mul(group_number(b), i32c(left.panels.offset(ROWS, 0)))
             a = descriptor(b, left.panels.descriptor, b.add(stage, own) if groups > 1 else stage)
         sums = (

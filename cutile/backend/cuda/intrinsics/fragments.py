@@ -27,6 +27,8 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
     u8: ("u8", 32),
 }
 """An element type's name in PTX, and how many of K one instruction takes."""
+Shifts = tuple[Any, Any]
+"""Of the left and the right operand, bytes from where its first stage is to where it is now."""
 FP8 = (f8e4m3fn, f8e5m2)
 FP8_WITHOUT = 9
 """The major capability between whose neighbours' products of 8-bit floats it has none of single warps: the assembler
@@ -208,13 +210,13 @@ def _f64_product(
 
 
 def _by_f64(
-    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any, capability: Capability
+    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shifts: Shifts, capability: Capability
 ) -> list[Any]:
     """Products of f64, of which each thread loads its own elements."""
     lane = b.and_(thread(b), i32c(31))
     group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
 
-    def reader(stage: Stage, across: Any, is_left: bool) -> Any:
+    def reader(stage: Stage, across: Any, shift: Any, is_left: bool) -> Any:
         by_k = stage.swap if is_left else not stage.swap
         row, column = (inner, b.add(across, group)) if by_k else (b.add(across, group), inner)
         base = b.mul(b.add(b.mul(row, i32c(stage.pitch)), column), i32c(8))
@@ -229,8 +231,8 @@ def _by_f64(
 
         return read
 
-    read_left = reader(left, _warp_coordinate(b, accumulator, 0), True)
-    read_right = reader(right, _warp_coordinate(b, accumulator, 1), False)
+    read_left = reader(left, _warp_coordinate(b, accumulator, 0), shifts[0], True)
+    read_right = reader(right, _warp_coordinate(b, accumulator, 1), shifts[1], False)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     depth = left.rows if left.swap else left.columns
     at_once = next(each for each in (16, 8, 4) if depth % each == 0)
@@ -256,7 +258,7 @@ def by_tensor_cores(
     sums: list[Any],
     left: Stage,
     right: Stage,
-    shift: Any,
+    shifts: Shifts,
     capability: Capability,
     *,
     rounds: bool = False,
@@ -264,15 +266,15 @@ def by_tensor_cores(
     """Add the staged product to `sums`, in f32, f64 or i32.
 
     Args:
-        shift: bytes from the stages' offsets to where they are.
+        shifts: bytes from the operands' offsets to where they are.
         rounds: what is staged is f32, to be rounded to tf32.
     """
     if left.dtype is f64:
-        return _by_f64(b, accumulator, sums, left, right, shift, capability)
+        return _by_f64(b, accumulator, sums, left, right, shifts, capability)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     stride = across[1] if len(across) > 1 else 0
-    rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), 8, True, shift)
-    columns = _Side(b, right, _warp_coordinate(b, accumulator, 1), stride, False, shift)
+    rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), 8, True, shifts[0])
+    columns = _Side(b, right, _warp_coordinate(b, accumulator, 1), stride, False, shifts[1])
     types = left.dtype, right.dtype
     for k in range(0, left.rows if left.swap else left.columns, STEP_BYTES * 8 // left.dtype.bits):
         a = [rows.read(m, k, 4) for m in down]

@@ -126,7 +126,7 @@ def multiply(
         dtype: of the left operand.
         other: of the right one.
         acc: of the sums.
-        layout: of the sums: a `group_accumulator`, or an `alone_accumulator`.
+        layout: of the sums: a `group_accumulator`, or an `own_accumulator`.
         fed: where the operands are.
         promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         replaces: `f(acc, counter, added)`: the product takes the place of the sums where `added` does not hold.

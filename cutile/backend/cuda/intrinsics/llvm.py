@@ -9,6 +9,7 @@ and a recent LLVM from there on. f16 and bf16 are therefore 16 bits of integer i
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -80,6 +81,7 @@ def asm(
     convergent: bool = False,
 ) -> Any:
     """Inline PTX. `effect`: it touches memory or order matters; `convergent`: the warp runs it together."""
+    result = _named(b, result)
     made = ir.InlineAsm(
         ir.FunctionType(result, [each.type for each in operands]), text, constraints, side_effect=effect
     )
@@ -87,6 +89,25 @@ def asm(
     if not effect:
         attributes.append("readnone")
     return b.call(made, operands, attrs=attributes)
+
+
+SPELLED_OUT = 8
+"""Registers up to which a type is written where it is used."""
+
+
+def _named(b: Any, result: Any) -> Any:
+    """The type of what inline PTX yields; one of many registers by a name, `%"64 x float"`.
+
+    Each of the registers is taken out by an instruction that repeats the type. Of a kernel with products by warpgroups,
+    three quarters of its text were such types, which is printed here and parsed by NVVM.
+    """
+    if not isinstance(result, ir.LiteralStructType) or len(result.elements) <= SPELLED_OUT:
+        return result
+    runs = [(str(kind), len(list(same))) for kind, same in itertools.groupby(result.elements, str)]
+    named = b.module.context.get_identified_type(", ".join(f"{count} x {kind}" for kind, count in runs))
+    if named.is_opaque:
+        named.set_body(*result.elements)
+    return named
 
 
 def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent: bool = False) -> Any:

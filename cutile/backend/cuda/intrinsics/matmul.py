@@ -7,6 +7,7 @@ would round it. A batch is staged as a whole and multiplied one product after th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.cast import OLDEST, Capability
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.fragments import by_tensor_cores, tiles_along
+from cutile.backend.cuda.intrinsics.fragments import Shifts, by_tensor_cores, tiles_along
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     I32,
@@ -32,16 +33,17 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.backend.cuda.intrinsics.memory import join
-from cutile.backend.cuda.intrinsics.stage import slot_shift
+from cutile.backend.cuda.intrinsics.stage import stage_shift
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.staging import VECTOR, Stage, Swaps, one_product, stages, tensor_cores
+from cutile.backend.cuda.staging import VECTOR, Stage, Swaps, one_product, tensor_cores
+from cutile.backend.cuda.staging import stages as operand_stages
 from cutile.dtypes import DTypeLike, f32, i32
 
 
-def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between: int) -> None:
+def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between: int, shift: Any = None) -> None:
     """Write a tile to shared memory, in accesses as wide as registers and rows allow.
 
-    `between`: bytes from product to product of a batch, whose axis is the first of three.
+    `between`: bytes from product to product of a batch, whose axis is the first of three. `shift`: to this stage.
     """
     size = stage.dtype.bits // 8
     kind = memory_type(stage.dtype)
@@ -56,7 +58,7 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
         where = b.add(b.mul(index, i32c(size)), i32c(stage.offset))
         if first_axis:
             where = b.add(where, b.mul(at.element(first, 0), i32c(between)))
-        where = shared(b, where)
+        where = shared(b, where if shift is None else b.add(where, shift))
         whole = layout.shape[column] % width == 0
         inside = at.inside(first)
         if inside is None:
@@ -98,7 +100,7 @@ def _row_vector(b: Any, at: Any, count: int) -> list[Any]:
 
 
 def _by_outer_products(
-    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shift: Any
+    b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shifts: Shifts
 ) -> list[Any]:
     """Add the staged product of f32 to `sums`: for each k, the outer product of a column and a row.
 
@@ -111,7 +113,7 @@ def _by_outer_products(
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     left_base = b.add(b.mul(at.thread_part(0), i32c(left.pitch * 4)), i32c(left.offset))
     right_base = b.add(b.mul(at.thread_part(1), i32c(4)), i32c(right.offset))
-    left_base, right_base = b.add(left_base, shift), b.add(right_base, shift)
+    left_base, right_base = b.add(left_base, shifts[0]), b.add(right_base, shifts[1])
     depth = left.columns
     unroll = VECTOR * next(each for each in (8, 4, 2, 1) if depth % (VECTOR * each) == 0)
 
@@ -157,14 +159,14 @@ def _multiply(
     sums: list[Any],
     left: Stage,
     right: Stage,
-    shift: Any,
+    shifts: Shifts,
     capability: Capability,
     rounds: bool = False,
 ) -> list[Any]:
-    """Add one staged product to `sums`. `shift`: bytes from the stages' offsets to where they are now."""
+    """Add one staged product to `sums`."""
     if tensor_cores(left.dtype):
-        return by_tensor_cores(b, accumulator, sums, left, right, shift, capability, rounds=rounds)
-    return _by_outer_products(b, accumulator, sums, left, right, shift)
+        return by_tensor_cores(b, accumulator, sums, left, right, shifts, capability, rounds=rounds)
+    return _by_outer_products(b, accumulator, sums, left, right, shifts)
 
 
 @cache
@@ -193,7 +195,7 @@ def mma(
     """
     depth = a.shape[-1]
     one = one_product(accumulator)
-    left, right = stages(dtype, one, depth, offset, right=other)
+    left, right = operand_stages(dtype, one, depth, offset, right=other)
     batch = accumulator.shape[0] if accumulator.rank == 3 else 1
     between = left.bytes + right.bytes
     count = accumulator.registers
@@ -212,11 +214,42 @@ def mma(
         size = count // batch
         for i in range(batch):
             part = slice(i * size, (i + 1) * size)
-            sums[part] = _multiply(b, one, sums[part], left, right, i32c(i * between), capability)
+            sums[part] = _multiply(b, one, sums[part], left, right, (i32c(i * between),) * 2, capability)
         return pack(b, [narrow(b, acc, each) for each in sums], count)
 
     operands = [frag(dtype, a.registers), frag(other, b_layout.registers), frag(acc, count)]
     return intrinsic("mma", frag(acc, count), operands, generate)
+
+
+@cache
+def stage_put(
+    dtype: DTypeLike,
+    other: DTypeLike,
+    layout: Layout,
+    accumulator: Layout,
+    *,
+    right: bool,
+    depth: int,
+    swaps: Swaps,
+    stages: int,
+    stage_bytes: int,
+    offset: int,
+) -> Any:
+    """`f(tile, turn)`: an operand of a staged product, from registers to its stage.
+
+    Args:
+        dtype, other, accumulator, depth, swaps: the product's.
+        layout: of the tile.
+        right: whether it is the right operand.
+        stages, stage_bytes, offset: where it goes.
+    """
+    place = replace(operand_stages(dtype, accumulator, depth, right=other, swaps=swaps)[right], offset=offset)
+
+    def generate(b: Any, values: list[Any]) -> None:
+        shift = stage_shift(b, values[1], stages, stage_bytes)
+        _put(b, layout, unpack(b, values[0], layout.registers), place, 0, shift)
+
+    return intrinsic("stage_put", None, [frag(place.dtype, layout.registers), frag(i32, 0)], generate)
 
 
 @cache
@@ -226,29 +259,31 @@ def staged_mma(
     acc: DTypeLike,
     accumulator: Layout,
     depth: int,
-    slots: int,
-    offset: int,
+    left: tuple[int, int, int],
+    right: tuple[int, int, int],
     swaps: Swaps,
     capability: Capability = OLDEST,
     rounds: bool = False,
 ) -> Any:
-    """`f(acc, turn) = acc + a @ b`, with the operands in slot `turn % slots` of a ring in shared memory.
+    """`f(acc, turn) = acc + a @ b`, with the operands in their stages of this turn.
 
     Args:
         dtype, other, acc, accumulator, capability: as for `mma`.
         depth: of the product; whole steps.
-        slots: of the ring.
-        offset: where the ring is in shared memory, in bytes.
+        left, right: of each operand where its first stage is, in bytes; the stages; the bytes from stage to stage.
         swaps: whether the operands lie transposed.
         rounds: whether they are f32, to be rounded to tf32.
     """
-    left, right = stages(dtype, accumulator, depth, offset, right=other, swaps=swaps)
+    places = left, right
+    operands = operand_stages(dtype, accumulator, depth, right=other, swaps=swaps)
+    first, second = (replace(each, offset=place[0]) for each, place in zip(operands, places, strict=True))
     count = accumulator.registers
 
     def generate(b: Any, values: list[Any]) -> Any:
-        shift = slot_shift(b, values[1], slots, left.bytes + right.bytes)
+        shift = stage_shift(b, values[1], *left[1:])
+        shifts = shift, shift if left[1:] == right[1:] else stage_shift(b, values[1], *right[1:])
         sums = [widen(b, acc, each) for each in unpack(b, values[0], count)]
-        sums = _multiply(b, accumulator, sums, left, right, shift, capability, rounds)
+        sums = _multiply(b, accumulator, sums, first, second, shifts, capability, rounds)
         return pack(b, [narrow(b, acc, each) for each in sums], count)
 
     return intrinsic("staged_mma", frag(acc, count), [frag(acc, count), frag(i32, 0)], generate)

@@ -7,6 +7,7 @@ for all its threads. At the tensor's edge each element is tested by itself: load
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -184,7 +185,7 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
     asm(b, VOID, [bits, address, b.zext(condition, I32)], text, f"{letter},l,r,~{{memory}}", effect=True)
 
 
-def _vector_type(dtype: DTypeLike, width: int) -> Any:
+def vector_type(dtype: DTypeLike, width: int) -> Any:
     """The LLVM type of one wide access: 32-bit words where there are any, since 8- and 16-bit vectors split up."""
     bits = dtype.bits * width
     if bits <= 32 or width == 1:
@@ -261,7 +262,7 @@ def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
 
 def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None) -> Any:
     """`width` neighbouring elements in one access, unsplit. `constant`: nothing writes there during the launch."""
-    kind = _vector_type(dtype, width)
+    kind = vector_type(dtype, width)
     if condition is not None:
         words, rest = divmod(dtype.bits * width, 32)
         if not rest and words in (1, 2, 4):
@@ -353,6 +354,22 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
     return merged
 
 
+def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
+    """Add neighbouring elements of f32 to what is there, two at a time (PTX ISA, "red", of vectors since sm_90)."""
+    for first in range(0, len(elements), 2):
+        some = elements[first : first + 2]
+        place = b.gep(address, [const(I64, 4 * first)])
+        kind, listed = ("v2.f32", "{$1, $2}") if len(some) == 2 else ("f32", "$1")
+        text = f"red.relaxed.gpu.global.add.{kind} [$0], {listed};"
+        asm(b, VOID, [place, *some], text, ",".join(["l", *["f"] * len(some), "~{memory}"]), effect=True)
+
+
+def _add_one(b: Any, value: Any, address: Any, condition: Any) -> None:
+    """Add an element of f32 where `condition` holds."""
+    text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.f32 [$1], $0;}"
+    asm(b, VOID, [value, address, b.zext(condition, I32)], text, "f,l,r,~{memory}", effect=True)
+
+
 def _store_wide(b: Any, dtype: DTypeLike, address: Any, elements: Sequence[Any]) -> None:
     """Neighbouring elements in one access."""
     bits = join(b, dtype, elements)
@@ -367,10 +384,11 @@ def store(
     vector: tuple[int, int] | None = None,
     steps: tuple[int, ...] | None = None,
     limited: tuple[int, ...] = (),
+    adds: bool = False,
 ) -> Any:
     """`f(tile, base, *dynamic extents, *dynamic strides, *tile index, *limits)`: write a tile; past an edge nothing.
 
-    The arguments are those of `load`.
+    The arguments are those of `load`. `adds`: elements of f32 are added to those that are there, one by one atomically.
     """
     dtype, count = view.dtype, layout.registers
     axis, width = vector or (None, 1)
@@ -394,16 +412,20 @@ def store(
             test = access.at.inside(group[0])
             address = access.address(group[0])
             chosen = [elements[each] for each in group]
-            if test is None:
-                _store_wide(b, dtype, address, chosen)
-            else:
-                with b.if_then(test):
+            with b.if_then(test) if test is not None else nullcontext():
+                if adds:
+                    _add_wide(b, address, chosen)
+                else:
                     _store_wide(b, dtype, address, chosen)
         b.branch(done)
         b.position_at_end(edge)
         access.enter()
         for register in range(count):
-            _store_one(b, dtype, elements[register], access.address(register), access.inside(register))
+            where, inside = access.address(register), access.inside(register)
+            if adds:
+                _add_one(b, elements[register], where, inside)
+            else:
+                _store_one(b, dtype, elements[register], where, inside)
         b.branch(done)
         b.position_at_end(done)
 

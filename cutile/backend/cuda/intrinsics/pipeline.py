@@ -129,19 +129,24 @@ def leave() -> Any:
     return intrinsic("leave", None, [], generate)
 
 
+def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) -> Any:
+    """Wait until the counter's stage is empty; its barrier `full` is the result."""
+    full = full_barrier(b, counter, stages, offset)
+    before = b.xor(_parity(b, counter, stages), i32c(1))
+    empty = b.add(full, i32c(stages * BARRIER))
+    if limited:
+        wait_limited(b, empty, before, "the stage is never given up for the loads", counter)
+    else:
+        wait_parity(b, empty, before)
+    return full
+
+
 @cache
 def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any:
     """`f(counter)`: wait until the counter's stage is empty, then announce the bytes that will arrive."""
 
     def generate(b: Any, values: list[Any]) -> None:
-        (counter,) = values
-        full = full_barrier(b, counter, stages, offset)
-        before = b.xor(_parity(b, counter, stages), i32c(1))
-        empty = b.add(full, i32c(stages * BARRIER))
-        if limited:
-            wait_limited(b, empty, before, "the stage is never given up for the loads", counter)
-        else:
-            wait_parity(b, empty, before)
+        full = wait_empty(b, values[0], stages, offset, limited)
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         asm(b, VOID, [full, i32c(nbytes)], text, "r,r,~{memory}", effect=True)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
 from cutile.backend.cuda.intrinsics.group import group_number
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, block, call, i32c, thread
-from cutile.backend.cuda.intrinsics.pipeline import INTEGER
+from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, address, asm, block, call, i32c, thread
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of, wait_empty
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_
 
@@ -81,6 +81,65 @@ def _clusters(b: Any, cluster: int) -> Any:
 
 
 @cache
+def next_tile() -> Any:
+    """`f(workspace, total)`: how many tile blocks have been taken before, but for those that thread blocks begin with.
+
+    Each thread block takes one for each that it works on, and finds none at the last: `total` in all, so that the
+    count, which begins anew behind `total - 1`, is 0 when the kernel ends. Nothing is ordered by it but itself.
+    """
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        place, last = b.ptrtoint(values[0], I64), b.sub(values[1], i32c(1))
+        text = "atom.relaxed.gpu.global.inc.u32 $0, [$1], $2;"
+        return asm(b, I32, [place, last], text, "=r,l,r,~{memory}", effect=True)
+
+    return intrinsic("next_tile", INTEGER, [POINTER, INTEGER], generate)
+
+
+@cache
+def uniform() -> Any:
+    """`f(number)`: the number of the elected thread, its warp's first, as a value that the compiler knows to be one for
+    the warp. Else it has each copy of TMA in a loop over the threads that might want another one."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        operands = [i32c(1), values[0], i32c(0), i32c(31)]  # no other lane is here
+        return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
+
+    return intrinsic("uniform", INTEGER, [INTEGER], generate)
+
+
+def _word(b: Any, counter: Any, stages: int, place: int) -> Any:
+    return b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(4)))
+
+
+@cache
+def send_tile(stages: int, offset: int, place: int, limited: bool = False) -> Any:
+    """`f(counter, number)`: wait until the counter's stage is empty; write the number there, and arrive on `full`."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        counter, number = values
+        full = wait_empty(b, counter, stages, offset, limited)
+        # The arrival releases the write ahead of it to those who wait for the phase.
+        text = "st.shared.b32 [$0], $1; mbarrier.arrive.shared::cta.b64 _, [$2];"
+        asm(b, VOID, [_word(b, counter, stages, place), number, full], text, "r,r,r,~{memory}", effect=True)
+
+    return intrinsic("send_tile", None, [INTEGER, INTEGER], generate)
+
+
+@cache
+def receive_tile(stages: int, place: int) -> Any:
+    """`f(counter)`: the number in the counter's stage, as a value that the compiler knows to be one for the warp."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        text = "ld.shared.b32 $0, [$1];"
+        number = asm(b, I32, [_word(b, values[0], stages, place)], text, "=r,r,~{memory}", effect=True)
+        operands = [i32c(-1), number, i32c(0), i32c(31)]
+        return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
+
+    return intrinsic("receive_tile", INTEGER, [INTEGER], generate)
+
+
+@cache
 def turns() -> Any:
     """`f(start, stop, step)`: the turns of a loop."""
 
@@ -100,11 +159,14 @@ def first_turn() -> Any:
 
 
 @cache
-def tile_index(axis: int, rows: int, columns: int, group: int, cluster: int, along: int) -> Any:
+def tile_index(
+    axis: int, rows: int, columns: int, group: int, cluster: int, along: int, backwards: bool = False
+) -> Any:
     """`f(number, grid_x, grid_y, grid_z)`: the index along `axis` of a tile block.
 
     `group` tiles along the axis `rows` are gone through for each step along `columns`; the third axis is the slowest.
-    The blocks of a cluster are neighbours along the axis `along`, of which `number` counts whole clusters.
+    The blocks of a cluster are neighbours along the axis `along`, of which `number` counts whole clusters. Where it
+    goes `backwards`, the index is counted from the last.
     """
     (slow,) = {0, 1, 2} - {rows, columns}
 
@@ -113,6 +175,8 @@ def tile_index(axis: int, rows: int, columns: int, group: int, cluster: int, alo
         if cluster > 1:
             grid[along] = b.udiv(b.add(grid[along], i32c(cluster - 1)), i32c(cluster))
         found = within_plane(b, number, grid)
+        if backwards:
+            found = b.sub(b.sub(grid[axis], i32c(1)), found)
         if cluster > 1 and axis == along:
             rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
             return b.add(b.mul(found, i32c(cluster)), rank)

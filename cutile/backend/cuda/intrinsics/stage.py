@@ -1,47 +1,73 @@
-"""Tiles from global to shared memory past the registers (`cp.async`), into the slots of a ring."""
+"""Tiles from global to shared memory past the registers (`cp.async`), stage by stage, and from there to registers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, asm, barrier, i32c, shared
-from cutile.backend.cuda.intrinsics.memory import Access, View
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
+from cutile.backend.cuda.intrinsics.llvm import I32, SHARED, VOID, asm, barrier, from_shared, i32c, pointer, shared
+from cutile.backend.cuda.intrinsics.memory import Access, View, split, vector_type
 from cutile.backend.cuda.layout import Layout
-from cutile.dtypes import i32
+from cutile.backend.cuda.staging import widest
+from cutile.dtypes import DTypeLike, i32
 
 COPY = 16
-"""Bytes of one copy."""
+"""Bytes of the widest copy."""
 
 
-def slot_shift(b: Any, turn: Any, slots: int, size: int) -> Any:
-    """The bytes from a ring's first slot to the one of this turn."""
-    return b.mul(b.urem(turn, i32c(slots)), i32c(size))
+def stage_shift(b: Any, turn: Any, stages: int, size: int) -> Any:
+    """The bytes from the first stage to the one of this turn."""
+    return b.mul(b.urem(turn, i32c(stages)), i32c(size))
+
+
+def _thread_place(b: Any, at: Coordinates, strides: Sequence[int], axis: int) -> Any:
+    """The elements from a stage's begin to this thread's first."""
+    first: Any = None
+    for other, stride in enumerate(strides):
+        if other != axis and stride:
+            part = b.mul(at.thread_part(other), i32c(stride))
+            first = part if first is None else b.add(first, part)
+    return at.thread_part(axis) if first is None else b.add(first, at.thread_part(axis))
 
 
 @cache
-def stage_tile(view: View, layout: Layout, *, axis: int, slots: int, slot_bytes: int, offset: int, pitch: int) -> Any:
-    """`f(base, *dynamic extents, *dynamic strides, *tile index, turn)`: begin to copy a tile; zeros past the edges.
+def stage_tile(
+    view: View,
+    layout: Layout,
+    *,
+    axis: int,
+    width: int,
+    strides: tuple[int, ...],
+    stages: int,
+    stage_bytes: int,
+    offset: int,
+    steps: tuple[int, ...] | None = None,
+    limited: tuple[int, ...] = (),
+) -> Any:
+    """`f(base, *dynamic extents, *dynamic strides, *tile index, *limits, turn)`: begin to copy; zeros past the edges.
 
     Args:
-        layout: who copies what: neighbours along `axis`, which has stride 1, in vectors of 16 bytes.
-        slots: of the ring.
-        slot_bytes: from slot to slot.
-        offset: where the tile lies in slot 0, in bytes.
-        pitch: elements from row to row there.
+        layout: who copies what: neighbours along `axis`, which has stride 1.
+        width: elements of one copy: 4, 8 or 16 bytes.
+        strides: of the tile in a stage, in elements.
+        stages: of the place.
+        stage_bytes: from stage to stage.
+        offset: of the first stage, in bytes.
+        steps: elements from tile to tile along each axis, where they are not the tile's extents.
+        limited: the axes on which the tensor ends at a limit.
     """
     size = view.dtype.bits // 8
-    width = COPY // size
     if layout.vector(axis) < width:
         raise ValueError(f"no {width} neighbours along axis {axis} in {layout}")
-    row = 1 - axis
 
     def generate(b: Any, values: list[Any]) -> None:
         *rest, turn = values
-        access = Access(b, view, layout, rest)
-        first = b.add(b.mul(access.at.thread_part(row), i32c(pitch)), access.at.thread_part(axis))
-        first = b.add(b.mul(first, i32c(size)), b.add(slot_shift(b, turn, slots, slot_bytes), i32c(offset)))
+        access = Access(b, view, layout, rest, steps, limited)
+        first = _thread_place(b, access.at, strides, axis)
+        first = b.add(b.mul(first, i32c(size)), b.add(stage_shift(b, turn, stages, stage_bytes), i32c(offset)))
         target = b.ptrtoint(shared(b, first), I32)
         whole, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "staged"))
         b.cbranch(access.interior, whole, edge)
@@ -49,29 +75,70 @@ def stage_tile(view: View, layout: Layout, *, axis: int, slots: int, slot_bytes:
             b.position_at_end(where)
             access.enter()
             for register in range(0, layout.registers, width):
-                _copy(b, access, register, target, axis, pitch, full)
+                _copy(b, access, register, target, axis, width, strides, full)
             b.branch(done)
         b.position_at_end(done)
 
-    return intrinsic("stage_tile", None, [*view.arguments(), frag(i32, 0)], generate)
+    return intrinsic("stage_tile", None, [*view.arguments(len(limited)), frag(i32, 0)], generate)
 
 
-def _copy(b: Any, access: Access, register: int, target: Any, axis: int, pitch: int, full: bool) -> None:
-    """One copy of 16 bytes; `full`: the tile lies wholly in the tensor."""
+def _copy(
+    b: Any, access: Access, register: int, target: Any, axis: int, width: int, strides: Sequence[int], full: bool
+) -> None:
+    """One copy; `full`: the tile lies wholly in the tensor."""
     layout, size = access.layout, access.view.dtype.bits // 8
-    offset = layout.offsets[register]
-    place = b.add(target, i32c((offset[1 - axis] * pitch + offset[axis]) * size))
+    offset, nbytes = layout.offsets[register], width * size
+    place = b.add(target, i32c(sum(o * stride for o, stride in zip(offset, strides, strict=True)) * size))
     operands = [place, access.address(register)]
-    text, constraints = "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}"
+    cached = "cg" if nbytes == COPY else "ca"  # only whole 16 bytes go past L1 (PTX ISA, "cp.async")
+    text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes};", "r,l,~{memory}"
     if not full:
-        operands.append(access.bytes_inside(register, axis, COPY // size))
-        text, constraints = "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r,~{memory}"
+        operands.append(access.bytes_inside(register, axis, width))
+        text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
     inside = access.at.inside(register)
     if inside is None:
         asm(b, VOID, operands, text, constraints, effect=True)
         return
     with b.if_then(inside):  # beyond the tile's edge another tile may begin
         asm(b, VOID, operands, text, constraints, effect=True)
+
+
+@cache
+def stage_read(
+    dtype: DTypeLike,
+    layout: Layout,
+    *,
+    axis: int,
+    strides: tuple[int, ...],
+    stages: int,
+    stage_bytes: int,
+    offset: int,
+) -> Any:
+    """`f(turn)`: the tile in a stage, in registers. The arguments are those of `stage_tile`."""
+    size, width = dtype.bits // 8, widest(layout, axis, strides, dtype)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        at = Coordinates(b, layout)
+        base = b.add(stage_shift(b, values[0], stages, stage_bytes), i32c(offset))
+        thread = b.add(b.mul(_thread_place(b, at, strides, axis), i32c(size)), base)
+        found: list[Any] = []
+        for register in range(0, layout.registers, width):
+            moved = sum(o * stride for o, stride in zip(layout.offsets[register], strides, strict=True)) * size
+            where = b.add(thread, i32c(moved))
+            inside = at.inside(register)
+            if inside is not None:  # nobody's element: read any other
+                where = b.select(inside, where, base)
+            kind = vector_type(dtype, width)
+            place = pointer(b, shared(b, where), kind, SHARED)
+            if width == 1:
+                found.append(from_shared(b, dtype, place))
+                continue
+            loaded = b.load(place)
+            loaded.align = size * width
+            found += split(b, dtype, loaded, width)
+        return pack(b, found, layout.registers)
+
+    return intrinsic("stage_read", frag(dtype, layout.registers), [frag(i32, 0)], generate)
 
 
 @cache
@@ -85,11 +152,12 @@ def commit() -> Any:
 
 
 @cache
-def wait(pending: int) -> Any:
-    """`f()`: at most `pending` groups are still under way, for every thread, and all see what has arrived."""
+def wait(pending: int, meet: bool = True) -> Any:
+    """`f()`: at most `pending` groups are still under way; `meet`: for every thread, and all see what has arrived."""
 
     def generate(b: Any, _: list[Any]) -> None:
         asm(b, VOID, [], f"cp.async.wait_group {pending};", "~{memory}", effect=True)
-        barrier(b)
+        if meet:
+            barrier(b)
 
     return intrinsic("wait", None, [], generate)

@@ -1,5 +1,8 @@
 """That each operation of a lowered kernel finds its operands in the layout in which it takes them to be.
 
+In shared memory too: a product says which axis of a buffer its K is, and that axis has to be as long as the product is
+deep.
+
 The IR's types say nothing of which thread holds what: lowered operations name layouts in their attributes, and what
 makes a tile and what takes it must name the same.
 """
@@ -14,6 +17,7 @@ from cutile.backend.cuda.ops import (
     BulkStore,
     ConvertLayout,
     DealOut,
+    Dot,
     GroupMma,
     GroupWait,
     Opaque,
@@ -23,8 +27,11 @@ from cutile.backend.cuda.ops import (
     Store,
     ZeroUnless,
 )
+from cutile.backend.cuda.ops.pipeline import BufferType
+from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.placement import ELEMENTWISE, is_tile
 from cutile.errors import IRError
+from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.reduce import Reduce
@@ -62,6 +69,8 @@ class _Layouts:
                 count += 1
                 if found != wanted:
                     raise IRError(f"{op.name} takes {value.name or 'a tile'} to lie as {wanted}, it lies as {found}")
+        if isinstance(op, Dot):
+            count += _operands_fit(op)
         if isinstance(op, For | While):
             self._carry(op.carried, op.body.arguments[len(op.body.arguments) - len(op.carried) :])
         count += sum(map(self.block, op.regions))
@@ -71,6 +80,8 @@ class _Layouts:
         elif isinstance(op, If):
             count += self._same(op, op.then.terminator.operands, op.orelse.terminator.operands)
             self._carry(op.then.terminator.operands, op.results)
+        elif isinstance(op, Constant) and is_tile(op.result) and "layout" not in op.attributes:
+            raise IRError(f"{op.result.name or 'a tile'} is a constant of which nobody says how it lies")
         elif op.results and is_tile(op.results[0]) and "layout" in op.attributes:
             self._known[op.results[0]] = op.attributes["layout"]
         return count
@@ -87,6 +98,23 @@ class _Layouts:
             if x != y:
                 raise IRError(f"{op.name} carries a tile that lies as {x} and as {y}")
         return len(both)
+
+
+def _operands_fit(op: Dot) -> int:
+    """Check that operands in shared memory are as deep, and as wide, as their product; return how many there are."""
+    rows, columns = op.shape
+    operands = [(op.right, op.right_k_major, columns)]
+    if not op.from_registers:
+        operands.append((op.left, op.left_k_major, rows))
+    for buffer, k_major, across in operands:
+        assert isinstance(buffer.type, BufferType)
+        panels = Panels(*buffer.type.panels)
+        depth, wide = (panels.width, panels.length) if k_major else (panels.length, panels.width)
+        if depth != op.depth or wide < across:
+            raise IRError(
+                f"{op.name} takes {buffer.name} to be {op.depth} deep and {across} across, it is {depth} and {wide}"
+            )
+    return len(operands)
 
 
 def _taken(op: Op) -> Iterator[tuple[Value, str]]:

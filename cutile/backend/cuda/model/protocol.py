@@ -6,8 +6,9 @@ is read here too. `rings.py` checks both.
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from cutile.backend.cuda.ops import (
     AddNearby,
     AddUp,
     Barrier,
+    BarriersStart,
     BulkLoad,
     BulkStore,
     DealOut,
@@ -31,6 +33,7 @@ from cutile.backend.cuda.ops import (
     GroupNumber,
     GroupWait,
     HandOver,
+    NextTile,
     OuterMma,
     Pack,
     Pieces,
@@ -38,18 +41,23 @@ from cutile.backend.cuda.ops import (
     PipelineAcquire,
     PipelineRelease,
     PipelineWait,
+    ReadStage,
+    ReceiveTile,
     Roles,
+    SendTile,
     Share,
     TakeOver,
     TileIndex,
     TileStep,
     Turns,
+    Uniform,
+    WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
 from cutile.backend.cuda.panels import Panels
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
+from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.arith import Add, And, FloorDiv, Max, Min, Mul, Sub
 from cutile.ops.compare import Eq, Ge, Lt, Ne, Select
@@ -57,6 +65,8 @@ from cutile.ops.grid import NumTileBlocks
 
 WARPS = 4
 """Warps of a group."""
+_WORD = 4
+"""Bytes of a tile block's number."""
 
 
 class ProtocolError(IRError):
@@ -67,12 +77,14 @@ class ProtocolError(IRError):
 class Event:
     """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; take over from another
     group, for the `count`th time, or hand over to it. Or what becomes of a result: it is kept, or a piece of it stored;
-    sums that thread blocks of a cluster have sent are dealt out or added up; the computing warps meet.
+    sums that thread blocks of a cluster have sent are dealt out or added up; the computing warps meet; a product's
+    operand is written.
 
-    `count` is the turn, or -1 for a product that reads nothing of this pipeline; for `load` and `acquire`, `nbytes` is
-    what is copied or announced; for `finish` the products that may still be under way. For `store`, `count` is the
-    piece, written to `place`, of the ring or its own, when all stores before it have been read but the last `pending`.
-    `base` is where places begin in shared memory.
+    For `read`, threads read a turn by themselves. `count` is the turn, or -1 for a product that reads nothing of this
+    pipeline; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products that may
+    still be under way. For `store`, `count` is the piece of the tile of `tensor`, written to `place`, of the ring or
+    its own, when all stores before it have been read but the last `pending`. `base` is where places begin in shared
+    memory.
     """
 
     what: str
@@ -84,6 +96,7 @@ class Event:
     base: int = 0
     pipeline: Value | None = None
     reads: tuple[tuple[Value, int], ...] = ()
+    tensor: Value | None = None
 
     def seen_from(self, pipeline: Value) -> Event | None:
         """What this is to a pipeline; None where it is about another one."""
@@ -148,8 +161,8 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Ge: operator.ge,
     And: _both,
 }
-OF_RESULTS = ("keep", "store", "deal out", "add up", "meet")
-"""What events are about results, and not about the ring."""
+OF_RESULTS = ("keep", "store", "deal out", "add up", "meet", "write")
+"""What events are about results, or operands that consumers write, and not about the ring."""
 
 
 class _Walk:
@@ -168,15 +181,18 @@ class _Walk:
         *,
         piece: int | None = None,
         pipeline_of: Mapping[Value, Value] | None = None,
+        asked: frozenset[Value] = frozenset(),
     ) -> None:
         self._layouts = layouts
         self._blocks = blocks
         self._piece = piece
         self._group = group
         self._turns = turns
+        self._taken = 0
         self._pieces = pieces
         self._known: dict[Value, Any] = {}
         self._pipeline_of = pipeline_of or {}
+        self._asked = asked
 
     def _number(self, value: Value) -> Any:
         return self._known.get(value, self._turns)
@@ -205,13 +221,16 @@ class _Walk:
             self._known[op.result] = _FOLDED[type(op)](*map(self._number, op.operands))
         elif isinstance(op, GroupNumber):
             self._known[op.result] = self._group
+        elif isinstance(op, Min | Max) and self._stays_unknown(op):
+            pass  # a loop from here on has its iterations too
         elif isinstance(op, Min | Max):
             chosen = min if isinstance(op, Min) else max
             self._known[op.result] = chosen(self._number(op.x), self._number(op.y))
         elif isinstance(op, Select):
             self._known[op.result] = self._number(op.x if self._number(op.condition) else op.y)
         elif isinstance(op, Lt | Ge):
-            self._assume_range(op.x, op.y)
+            if op.result in self._asked:
+                self._assume_range(op.x, op.y)
             self._known[op.result] = _FOLDED[type(op)](self._number(op.x), self._number(op.y))
         elif isinstance(op, Pieces):
             self._known[op.result] = self._pieces
@@ -229,6 +248,20 @@ class _Walk:
             self._carry(op.results, [self._known.get(value) for value in taken.terminator.operands])
         elif isinstance(op, For):
             yield from self._loop(op)
+        elif isinstance(op, While):
+            yield from self._while(op)
+        elif isinstance(op, NextTile):  # of one thread block: it takes all, one by one
+            self._known[op.result] = self._taken
+            self._taken += 1
+        elif isinstance(op, Uniform):
+            self._known[op.result] = self._number(op.x)
+        elif isinstance(op, SendTile):
+            yield Event("acquire", self._number(op.counter), _WORD, pipeline=op.pipeline)
+            yield Event("load", self._number(op.counter), _WORD, pipeline=op.pipeline)
+        elif isinstance(op, ReceiveTile):
+            self._known[op.result] = self._number(op.counter) + 1
+            yield Event("begin", 0, reads=((op.pipeline, self._number(op.counter)),))
+            yield Event("finish", 0, pipeline=op.pipeline)
         elif isinstance(op, PipelineAcquire):
             yield Event("acquire", self._number(op.counter), op.nbytes, pipeline=op.pipeline)
         elif isinstance(op, BulkLoad):
@@ -245,6 +278,11 @@ class _Walk:
         elif isinstance(op, Dot):
             left = [] if op.left_counter is None else [(op.left, op.left_counter)]
             yield self._begin((op.right, op.counter), *left)
+        elif isinstance(op, ReadStage):
+            pipeline = self._pipeline_of.get(op.buffer, op.buffer)
+            yield Event("read", self._number(op.counter), pipeline=pipeline)
+        elif isinstance(op, WriteOperand):
+            yield Event("write", 0, reads=((op.buffer, 0),))
         elif isinstance(op, DotWait | GroupWait):
             yield Event("finish", op.pending)
         elif isinstance(op, PipelineRelease) and self._number(op.condition):
@@ -269,6 +307,11 @@ class _Walk:
         found = [(self._pipeline_of.get(buffer, buffer), self._number(counter)) for buffer, counter in reads]
         return Event("begin", found[0][1], reads=tuple(dict.fromkeys(found)))
 
+    def _stays_unknown(self, op: Min | Max) -> bool:
+        """Whether nothing is known of the extreme of two numbers: what only a launch knows is not below zero."""
+        known = [self._known[value] for value in op.operands if value in self._known]
+        return not known or (isinstance(op, Max) and known == [0])
+
     def _assume_range(self, start: Value, stop: Value) -> None:
         """Of bounds that only a launch knows, take the first for 0: the loop then has `turns` iterations."""
         if start not in self._known and stop not in self._known:
@@ -276,6 +319,7 @@ class _Walk:
 
     def _range(self, op: For | Turns | Share) -> range:
         self._assume_range(op.start, op.stop)
+        self._known.setdefault(op.start, self._turns)  # what else asks for it has to be told the same
         return range(*(self._number(each) for each in (op.start, op.stop, op.step)))
 
     def _loop(self, op: For) -> Iterator[Event]:
@@ -283,6 +327,19 @@ class _Walk:
         for count in self._range(op):
             self._known[op.induction] = count
             self._carry(op.body.arguments[1:], carried)
+            yield from self.events(op.body)
+            carried = [self._known.get(value) for value in op.body.terminator.operands]
+        self._carry(op.results, carried)
+
+    def _while(self, op: While) -> Iterator[Event]:
+        """A loop whose condition only a launch may know: it then has `turns` iterations."""
+        carried = [self._known.get(value) for value in op.carried]
+        for turn in itertools.count():
+            self._carry(op.condition.arguments, carried)
+            yield from self.events(op.condition)
+            if not self._known.get(op.condition.terminator.operands[0], turn < self._turns):
+                break
+            self._carry(op.body.arguments, carried)
             yield from self.events(op.body)
             carried = [self._known.get(value) for value in op.body.terminator.operands]
         self._carry(op.results, carried)
@@ -299,7 +356,9 @@ def _stored(op: BulkStore, layout: Layout) -> Iterator[Event]:
     for number in range(layout.registers * 2 // facts["span"]):
         pending = 0 if facts["begins"] and number == 0 else facts["buffers"] - 1
         place = (facts["first"] + number) % facts["buffers"]
-        yield Event("store", facts["piece"] + number, 0, place, pending, bool(op.warp_bytes), id(op.through))
+        yield Event(
+            "store", facts["piece"] + number, 0, place, pending, bool(op.warp_bytes), id(op.through), tensor=op.x
+        )
 
 
 def first_group(
@@ -308,7 +367,23 @@ def first_group(
     """All that the first warp group of a lowered kernel does, in some tile blocks of some turns each; or in one `piece`
     of a tile block, where `pieces` of them are a cluster."""
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    return tuple(_Walk(layouts_of(function), tiles, turns, pieces, piece=piece).events(roles.compute))
+    walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, asked=_asked(function))
+    return tuple(walk.events(roles.compute))
+
+
+def _asked(function: Function) -> frozenset[Value]:
+    """The comparisons on which it depends what a role does, and not only whether an assertion holds: the producer alone
+    asserts, so that what is assumed of its numbers would be unknown to the consumers."""
+    definitions = {value: op for op in function.walk() for value in op.results}
+    pending = [op.condition for op in function.walk() if isinstance(op, If | Select | PipelineRelease)]
+    found: set[Value] = set()
+    while pending:
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            op = definitions.get(value)
+            pending += op.operands if isinstance(op, And) else ()
+    return frozenset(found)
 
 
 def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> list[Protocol]:
@@ -318,11 +393,15 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     thread blocks of a cluster, each has one of them, and this is the last.
 
     Raises:
-        ProtocolError: a load fills a buffer of one pipeline and arrives on another.
+        ProtocolError: a load fills a buffer of one pipeline and arrives on another; barriers are not set up, or are for
+            other stages than there are.
     """
     pipelines = [op for op in function.walk() if isinstance(op, Pipeline)]
     if not pipelines:
         return []
+    started = {value for op in function.walk() if isinstance(op, BarriersStart) for value in op.of}
+    for op in pipelines:
+        _check_reserved(op, started)
     pipeline_of = {buffer: op.result for op in pipelines for buffer in op.buffers}
     for op in function.walk():
         if isinstance(op, BulkLoad) and pipeline_of[op.buffer] is not op.pipeline:
@@ -335,7 +414,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     nearby = any(isinstance(op, DealOut) for op in function.walk())
     layouts = layouts_of(function)
     piece = pieces - 1 if nearby and pieces > 1 else None
-    walk = partial(_Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of)
+    walk = partial(_Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, asked=_asked(function))
     loads = list(walk().events(roles.load))
     every = [
         [each for each in walk(group).events(roles.compute) if each.what not in OF_RESULTS]
@@ -343,8 +422,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     ]
     orders = [op.barriers.type for op in function.walk() if isinstance(op, TakeOver)]
     alone = bool(orders)
-    by_warps = any(isinstance(op, PipelineRelease) and op.warps for op in function.walk())
-    readers = roles.groups * (WARPS if by_warps else 1)
+    by_warps = {op.pipeline for op in function.walk() if isinstance(op, PipelineRelease) and op.warps}
     handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)
     if len(pipelines) > 1:
         check_together({op.result: kind.stages for op, kind in zip(pipelines, kinds, strict=True)}, loads, every)
@@ -355,8 +433,19 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
         if all(each == reads for each in others) and not alone:
             others = []
         stages, arrivals = kind.stages, kind.arrivals
+        readers = roles.groups * (WARPS if op.result in by_warps else 1)
         found.append(Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), alone, handing))
     return found
+
+
+def _check_reserved(op: Pipeline, started: Collection[Value]) -> None:
+    """Check that a pipeline's barriers are set up, and that its buffers have a place for each of its stages."""
+    name = op.result.name or "a pipeline"
+    if op.result not in started:
+        raise ProtocolError(f"the barriers of {name} are not set up")
+    for kind in buffer_types(op.buffers):
+        if kind.stages != op.stages:
+            raise ProtocolError(f"{name} has {op.stages} stages, one of its buffers has {kind.stages}")
 
 
 def check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:

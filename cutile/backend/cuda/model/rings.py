@@ -6,6 +6,7 @@ device: what it finds is in every run, or in none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ from cutile.backend.cuda.model.hand_over import check_handing_over
 from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocols
 from cutile.backend.cuda.model.stores import check_stores
-from cutile.backend.cuda.ops import DealOut, Pieces
-from cutile.ir.core import Function
+from cutile.backend.cuda.model.written import check_written
+from cutile.backend.cuda.ops import DealOut, Pieces, Roles
+from cutile.ir.control import For
+from cutile.ir.core import Block, Function
 
 
 def _turns_loaded(each: Protocol) -> int:
@@ -90,6 +93,8 @@ def _order(each: Protocol, turns: int) -> _Known:
                 seen[reader, event.count] = node
             elif event.what == "begin":
                 under_way.append(event.count)
+            elif event.what == "read":
+                over[reader, event.count] = node
             elif event.what == "finish":
                 finished = max(0, len(under_way) - event.count)
                 over.update({(reader, turn): node for turn in under_way[:finished]})
@@ -110,6 +115,9 @@ def _order(each: Protocol, turns: int) -> _Known:
 
 def _check_reads(each: Protocol, turns: int) -> None:
     """Check that a reader waits before it reads, and that it gives up each turn that it reads, once, and no earlier."""
+    for event in (event for reads in (each.reads, *each.others) for event in reads):
+        if event.what == "wait" and event.count >= turns:
+            raise ProtocolError(f"deadlock: turn {event.count} is waited for, {turns} are loaded")
     given_up = [_given_up(reads) for reads in (each.reads, *each.others)]
     if each.alone:
         given_up = [[turn for some in given_up for turn in some]]
@@ -132,9 +140,14 @@ def _given_up(reads: Sequence[Event]) -> list[int]:
             under_way.append(event.count)
         elif event.what == "finish":
             del under_way[: max(0, len(under_way) - event.count)]
+        elif event.what == "read":
+            if event.count not in waited or event.count in released:
+                raise ProtocolError(f"turn {event.count} is read by threads before it arrives, or given up")
         elif event.what == "release":
             if event.count in under_way:
                 raise ProtocolError(f"turn {event.count} is given up while its product is under way")
+            if event.count not in waited:
+                raise ProtocolError(f"turn {event.count} is given up without having been waited for")
             released.append(event.count)
     return released
 
@@ -201,6 +214,7 @@ def check_function(function: Function) -> int:
     """
     found = 0
     check_stores(function)
+    check_written(function)
     check_failures(function)
     pipelines = protocols(function, 1, 0)
     if not pipelines:
@@ -212,6 +226,16 @@ def check_function(function: Function) -> int:
     if any(isinstance(op, DealOut) for op in function.walk()):
         pieces = int(function.facts["persistent"])
         several = [(1, turns * pieces, pieces) for turns in (1, stages + 1, 2 * stages + 1)]
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    deep = max(1, _deepest(roles.load) - 1)  # the outermost loop is that over tile blocks
     for tiles, turns, pieces in whole + several * divided:
-        found += sum(map(check, protocols(function, tiles, turns, pieces)))
+        # A loop in a loop has so many turns in all: the check takes the square of their number.
+        each = math.ceil(turns ** (1 / deep))
+        found += sum(map(check, protocols(function, tiles, each, pieces)))
     return found
+
+
+def _deepest(block: Block) -> int:
+    """How many loops are in one another."""
+    inner = [isinstance(op, For) + max(map(_deepest, op.regions)) for op in block.operations if op.regions]
+    return max(inner, default=0)

@@ -23,10 +23,11 @@ def check_stores(function: Function) -> None:
     """
     if not any(isinstance(op, BulkStore) for op in function.walk()):
         return
+    put_off = any(isinstance(op, BulkStore) and op.packed for op in function.walk())
     for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
         events = first_group(function, tiles, turns)
         _check_places(events)
-        _check_pieces(events, tiles)
+        _check_pieces(events, tiles, put_off)
     if any(isinstance(op, DealOut) for op in function.walk()):
         pieces = int(function.facts["persistent"])
         for piece in (0, pieces - 1):
@@ -53,13 +54,18 @@ def _check_places(events: Sequence[Event]) -> None:
                 raise ProtocolError(f"piece {event.count} is written to a slot of the ring that is still in use")
 
 
-def _check_pieces(events: Sequence[Event], tiles: int) -> None:
-    """That the pieces of results are stored in order, those that are put off before the next is."""
-    found = [event for event in events if event.what in ("keep", "store")]
-    pieces = [event.count for event in found if event.what == "store"]
-    results, each = pieces.count(0), max(pieces, default=0) + 1
-    if pieces != list(range(each)) * results:
-        raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
+def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
+    """That the pieces of results are stored in order, those that are put off before the next is.
+
+    Where none is, what is kept in words is the left operand of a product.
+    """
+    found = [event for event in events if event.what == "store" or (put_off and event.what == "keep")]
+    results = each = 0
+    for tensor in dict.fromkeys(event.tensor for event in found if event.what == "store"):
+        pieces = [event.count for event in found if event.what == "store" and event.tensor is tensor]
+        results, each = pieces.count(0), max(pieces) + 1
+        if pieces != list(range(each)) * results:
+            raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
     kept = [event.what == "keep" for event in found]
     if any(kept) and kept != ([True] + [False] * each) * (tiles - 1) + [False] * each:
         raise ProtocolError(f"of {tiles} results, all but one put off, {results} are stored, each before the next")

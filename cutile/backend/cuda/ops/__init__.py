@@ -10,9 +10,9 @@ Files are named as in `intrinsics/`, which says what the operations become, or a
 
 from cutile.backend.cuda.ops.bulk import BulkDrain, BulkLoad, BulkPrefetch, BulkStore, Pack
 from cutile.backend.cuda.ops.debug import Failed, FailUnless
-from cutile.backend.cuda.ops.dot import Dot, DotWait
+from cutile.backend.cuda.ops.dot import Dot, DotWait, WriteOperand
 from cutile.backend.cuda.ops.group import Blank, GroupMma, GroupWait, Opaque, Part, ZeroUnless
-from cutile.backend.cuda.ops.memory import Barrier, Store, StorePart
+from cutile.backend.cuda.ops.memory import AddTile, Barrier, Store, StorePart
 from cutile.backend.cuda.ops.nearby import AddNearby, DealOut
 from cutile.backend.cuda.ops.outer import OuterMma
 from cutile.backend.cuda.ops.pipeline import (
@@ -29,24 +29,30 @@ from cutile.backend.cuda.ops.pipeline import (
     Scratch,
     TakeOver,
 )
+from cutile.backend.cuda.ops.reading import ReadStage
 from cutile.backend.cuda.ops.roles import (
     Elected,
     FirstTile,
     FirstTurn,
     FollowOn,
     GroupNumber,
+    NextTile,
+    ReceiveTile,
     Registers,
     Roles,
+    SendTile,
     TileIndex,
     TileStep,
     Turns,
+    Uniform,
 )
 from cutile.backend.cuda.ops.shape import ConvertLayout
 from cutile.backend.cuda.ops.split import AddUp, Pieces, Share
-from cutile.backend.cuda.ops.stage import StageCommit, StagedMma, StageTile, StageWait
+from cutile.backend.cuda.ops.stage import StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 
 __all__ = (
     "AddNearby",
+    "AddTile",
     "AddUp",
     "Barrier",
     "Barriers",
@@ -73,6 +79,7 @@ __all__ = (
     "GroupNumber",
     "GroupWait",
     "HandOver",
+    "NextTile",
     "Opaque",
     "OuterMma",
     "Pack",
@@ -82,11 +89,16 @@ __all__ = (
     "PipelineAcquire",
     "PipelineRelease",
     "PipelineWait",
+    "ReadStage",
+    "ReceiveTile",
     "Registers",
     "Roles",
     "Scratch",
+    "SendTile",
     "Share",
     "StageCommit",
+    "StagePut",
+    "StageRead",
     "StageTile",
     "StageWait",
     "StagedMma",
@@ -96,5 +108,7 @@ __all__ = (
     "TileIndex",
     "TileStep",
     "Turns",
+    "Uniform",
+    "WriteOperand",
     "ZeroUnless",
 )

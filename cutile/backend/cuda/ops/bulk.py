@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE
 from cutile.dtypes import i32
-from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
 from cutile.ir.types import TileType, Type
 
@@ -24,7 +24,8 @@ class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
 
     The tile lies there as panels one after the other, each as wide as the swizzle along the contiguous `axis`, and
     one copy loads one panel. Where `cluster` blocks share the tile, each loads its part for all of them: some of the
-    panels, or of each panel's rows, as `split` says.
+    panels, or of each panel's rows, as `split` says. `steps` lead from tile to tile where these do not lie
+    side by side. `shape` is the tile's, where the buffer was reserved for tiles of another shape that lie there alike.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -35,6 +36,9 @@ class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
     map: str = attribute()
     axis: int = attribute()
     cluster: int = attribute(default=1)
+    steps: tuple[int, ...] = attribute(default=())
+    shape: tuple[int, ...] = attribute(default=())
+    transposed: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -47,10 +51,12 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     copy engine store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is
     words of two elements each. A buffer that it goes through is that of left operands, whose stages nothing is loaded
     to any more: there a place is the group's own part of one, and `warp_bytes` lead from warp to warp. Where it may be
-    `dropped`, a tile whose first index is below zero is not stored.
+    `dropped`, a tile whose first index is below zero is not stored. `shape` is the tile's in the tensor, where the
+    value's rows are several axes there. A `transposed` value has its columns where others have rows: a warp has 16 of
+    them stored, `span` rows at a time.
     """
 
-    x: Value = operand(ANY_MUT)
+    x: Value = operand(ANY_TENSOR)
     value: Value = operand(ANY_TILE)
     through: Value = operand(PLACE)
     index: tuple[Value, ...] = operands(SCALAR_INT)
@@ -58,6 +64,8 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
     packed: bool = attribute(default=False)
     warp_bytes: int = attribute(default=0)
     dropped: bool = attribute(default=False)
+    shape: tuple[int, ...] = attribute(default=())
+    transposed: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -72,7 +80,7 @@ class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
 
 class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
     """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off
-    (`specialised/trailing.py`)."""
+    (`pipeline/delayed.py`)."""
 
     x: Value = operand(ANY_TILE)
 

@@ -15,6 +15,9 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     `rest` is the left operand and the sums: a buffer and the counter of its stage, or a tile in registers; then the
     sums, unless the product is `fresh`. The result may be read after a `DotWait` alone, and stages and registers that
     it reads be given up likewise.
+
+    `left_k_major` and `right_k_major` say of operands in shared memory whether the axis that is contiguous there is the
+    product's K. Two products that read one buffer need not agree on it.
     """
 
     right: Value = operand(A_BUFFER)
@@ -27,6 +30,8 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     depth: int = attribute()
     from_registers: bool = attribute(default=False)
     fresh: bool = attribute(default=False)
+    left_k_major: bool = attribute(default=True)
+    right_k_major: bool = attribute(default=True)
 
     @property
     def left(self) -> Value:
@@ -45,6 +50,19 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.acc_dtype, self.shape),)
+
+
+class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
+    """Write a tile, as 32-bit words of two elements, to a buffer.
+
+    Each warpgroup writes its rows; products that begin behind a barrier of all may read the buffer.
+    """
+
+    words: Value = operand(NUMBER_TILE)
+    buffer: Value = operand(A_BUFFER)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
 
 
 class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):

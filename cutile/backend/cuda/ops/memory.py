@@ -18,6 +18,20 @@ class Store(Op, name="cuda.store", effect=Effect.WRITE):
         return ()
 
 
+class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
+    """Add a tile to what lies at a tile index, each element at once; what lies past the edges is dropped.
+
+    Other thread blocks may do the same there, and nobody else looks at it.
+    """
+
+    x: Value = operand(ANY_MUT)
+    value: Value = operand(ANY_TILE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
 class StorePart(Op, name="cuda.store_part", effect=Effect.WRITE):
     """Write the columns that are part `part` of `parts` of this block's own tile. Becomes a store of its own.
 

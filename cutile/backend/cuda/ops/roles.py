@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.pipeline import A_PIPELINE, SCRATCH
 from cutile.dtypes import bool_, i32
 from cutile.ir.core import SCALAR_INT, Block, Op, Value, attribute, operand, region
 from cutile.ir.effects import Effect
@@ -81,12 +82,62 @@ class TileStep(Op, name="cuda.tile_step"):
         return (TileType(i32),)
 
 
+class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
+    """Take the next tile block: how many have been taken before, but for those that thread blocks begin with.
+
+    Thread blocks begin with one of their own number each, and count the others in the workspace. When all have found
+    that there is none left of `total`, the count is 0 again.
+    """
+
+    total: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
+class Uniform(Op, name="cuda.uniform"):
+    """The producer's number, in a register that the warp shares: what TMA is told must be in one."""
+
+    x: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
+    """Wait until a stage is empty, and pass the number of a tile block on to the consumers, in its word of `through`.
+
+    `limited`: a wait of over two seconds ends the kernel.
+    """
+
+    pipeline: Value = operand(A_PIPELINE)
+    through: Value = operand(SCRATCH)
+    counter: Value = operand(SCALAR_INT)
+    number: Value = operand(SCALAR_INT)
+    limited: bool = attribute(default=False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
+    """The number of a tile block that the producer sent, in a stage that has been waited for."""
+
+    pipeline: Value = operand(A_PIPELINE)
+    through: Value = operand(SCRATCH)
+    counter: Value = operand(SCALAR_INT)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(i32),)
+
+
 class TileIndex(Op, name="cuda.tile_index"):
     """The index along `axis` of the grid of tile block `number`, in an order that keeps neighbours together.
 
     Of the axes `(rows, columns)`, `group` rows at a time are gone through column by column, so that the tile blocks at
     work at one time share what they load; the third axis is the slowest. The blocks of a cluster of `cluster` work on
-    neighbours along the axis `along`: what is numbered is the cluster's part of the grid.
+    neighbours along the axis `along`: what is numbered is the cluster's part of the grid. `backwards`: along `axis`
+    the last tile block comes first.
     """
 
     number: Value = operand(SCALAR_INT)
@@ -96,6 +147,7 @@ class TileIndex(Op, name="cuda.tile_index"):
     group: int = attribute()
     cluster: int = attribute()
     along: int = attribute()
+    backwards: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)

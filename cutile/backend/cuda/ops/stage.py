@@ -1,24 +1,35 @@
-"""A ring that one group of threads fills by copies of its own (`cp.async`) and multiplies from."""
+"""Tiles that one group of threads copies to shared memory ahead of their use (`cp.async`), and what reads them there.
+
+Copies go to stage `turn % stages` of a place. Where a place is, `stage` says: its first byte from the begin of what the
+loop reserves (the attribute `offset`), its stages, and the bytes from stage to stage.
+"""
 
 from __future__ import annotations
 
 from cutile.dtypes import DTypeLike
-from cutile.ir.core import ANY_TENSOR, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
-from cutile.ir.types import Type
+from cutile.ir.types import TileType, Type
+
+Stages = tuple[int, int, int]
+"""The first byte, the stages, the bytes from stage to stage."""
 
 
 class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
-    """Begin to copy the tile at a tile index into slot `turn % slots` of a ring in shared memory; zeros past the edges.
+    """Begin to copy the tile at a tile index; zeros past the edges.
 
-    `role` says which operand of the ring's product it is: "left" or "right".
+    `index`, `steps` and `limited` are those of a `load_view`. Element `c` of the tile lies `sum(c * strides)` elements
+    into the stage.
     """
 
     x: Value = operand(ANY_TENSOR)
     turn: Value = operand(SCALAR_INT)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     shape: tuple[int, ...] = attribute()
-    role: str = attribute()
+    strides: tuple[int, ...] = attribute()
+    stage: Stages = attribute()
+    steps: tuple[int, ...] = attribute(())
+    limited: tuple[int, ...] = attribute(())
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -32,19 +43,53 @@ class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
 
 
 class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
-    """Wait until at most `pending` groups are under way, and for all threads: then all see what has arrived."""
+    """Wait until at most `pending` groups of this thread's copies are under way.
+
+    `meet`: wait for all threads too; then all see what has arrived.
+    """
 
     pending: int = attribute()
+    meet: bool = attribute(default=True)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
+    """The tile in a stage, in registers. `own`: each thread reads what it copied itself. `of`: the tensor's name."""
+
+    turn: Value = operand(SCALAR_INT)
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+    strides: tuple[int, ...] = attribute()
+    stage: Stages = attribute()
+    own: bool = attribute()
+    of: str = attribute(default="")
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.dtype, self.shape),)
+
+
+class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
+    """Write an operand of a `staged_mma` from registers to a stage. `right`: which one; the rest is that product's."""
+
+    value: Value = operand(ANY_TILE)
+    turn: Value = operand(SCALAR_INT)
+    right: bool = attribute()
+    dtype: DTypeLike = attribute()
+    other: DTypeLike = attribute()
+    swaps: tuple[bool, bool] = attribute()
+    stage: Stages = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()
 
 
 class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
-    """`acc` plus the product of the operands in slot `turn % slots` of a ring.
+    """`acc` plus the product of the operands in their stages of this turn.
 
-    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed, `rounds` that they
-    are f32 to be rounded to tf32.
+    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed, `rounds` that they are f32
+    to be rounded to tf32.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -53,6 +98,8 @@ class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
     other: DTypeLike = attribute()
     depth: int = attribute()
     swaps: tuple[bool, bool] = attribute()
+    left: Stages = attribute()
+    right: Stages = attribute()
     rounds: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:

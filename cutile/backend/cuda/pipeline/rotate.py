@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutile.ir.builder import Builder
+from cutile.backend.cuda.pipeline.copy import Copy
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.core import Function, Op, Value
 from cutile.ir.effects import Effect
 from cutile.ops.arith import Add, Sub
 from cutile.ops.compare import Lt
@@ -51,7 +51,7 @@ def rotate(function: Function) -> Function:
     ones = {op.result for op in function.walk() if isinstance(op, Constant) and op.value == 1}
     loops = [op for op in function.walk() if isinstance(op, For) and op.step in ones]
     cuts = {op: cut for op in loops if (cut := _cut(op)) is not None}
-    return _Copy(cuts).function(function) if cuts else function
+    return _Rotated(cuts).function(function) if cuts else function
 
 
 def _cut(loop: For) -> _Cut | None:
@@ -89,40 +89,18 @@ def _slice(values: Iterable[Value], made: Mapping[Value, Op]) -> set[Op]:
     return found
 
 
-class _Copy:
-    """Copies a function, rotating loops on the way. `_map` leads from its values to those of the copy."""
+class _Rotated(Copy):
+    """The copy with loops rotated."""
 
     def __init__(self, cuts: Mapping[For, _Cut]) -> None:
+        super().__init__()
         self._cuts = cuts
-        self._builder = Builder(Block())
-        self._map: dict[Value, Value] = {}
-
-    def function(self, source: Function) -> Function:
-        """The copy."""
-        body = self._block(source.body)
-        return Function(source.name, body, source.source, source.file, source.stage, dict(source.facts))
-
-    def _value(self, value: Value) -> Value:
-        copy = Value(value.type, value.name)
-        self._map[value] = copy
-        return copy
-
-    def _block(self, block: Block) -> Block:
-        with self._builder.block(*map(self._value, block.arguments)) as copy:
-            for op in block.operations:
-                self._operation(op)
-        return copy
 
     def _operation(self, op: Op) -> None:
         if isinstance(op, For) and op in self._cuts:
             self._rotated(op, self._cuts[op])
-            return
-        regions = [self._block(nested) for nested in op.regions]
-        self._builder.location = op.location
-        copy = self._builder.add(op.copy_with([self._map[value] for value in op.operands], regions, ()))
-        for old, new in zip(op.results, copy.results, strict=True):
-            new.name = old.name
-            self._map[old] = new
+        else:
+            super()._operation(op)
 
     def _some(self, loop: For, wanted: Iterable[Op]) -> None:
         """The operations of a loop's body that are wanted, in their order."""

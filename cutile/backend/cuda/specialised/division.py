@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from cutile.backend.cuda.specialised.record import AT_ONCE, Specialised
+from cutile.backend.cuda.pipeline.plan import AT_ONCE, Plan
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
 from cutile.ir.core import Attribute, Function, Value
 from cutile.passes.linear import Facts, Linear, ceil_div
@@ -48,7 +48,7 @@ Ways = tuple[tuple[int, int, int], ...]
 
 
 def left_to_launches(
-    function: Function, whole: Specialised, made_for: Callable[[int], Specialised | str], units: int
+    function: Function, whole: Plan, made_for: Callable[[int], Plan | str], units: int
 ) -> dict[str, Attribute]:
     """The fact `division` of a kernel that is not divided itself, and `divided`, which says so, or why it has none.
 
@@ -72,7 +72,7 @@ def left_to_launches(
     }
 
 
-def turns_at_launch(function: Function, plan: Specialised) -> str | None:
+def turns_at_launch(function: Function, plan: Plan) -> str | None:
     """The turns of the loop of products, as Python over the kernel's parameters; None where only the kernel knows."""
     facts = Facts()
     read_preconditions(function, facts)
@@ -81,14 +81,17 @@ def turns_at_launch(function: Function, plan: Specialised) -> str | None:
     def known(value: Value) -> Linear | None:
         return ranges.of(value).launch_known
 
-    start, stop, step = known(plan.loop.start), known(plan.loop.stop), known(plan.loop.step)
+    loop = plan.mainloop
+    if loop is None:
+        return None
+    start, stop, step = known(loop.start), known(loop.stop), known(loop.step)
     if start is None or stop is None or step is None or not step.known or step.known < 0:
         return None
     text = ceil_div(stop - start, step.known).text
     return None if ONLY_IN_THE_KERNEL in text else text
 
 
-def ways(made_for: Callable[[int], Specialised | str], units: int) -> Ways:
+def ways(made_for: Callable[[int], Plan | str], units: int) -> Ways:
     """In which ways launches on a device with so many multiprocessors divide the turns.
 
     More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
@@ -104,13 +107,13 @@ def ways(made_for: Callable[[int], Specialised | str], units: int) -> Ways:
     costs = {1: 0.0}
     for pieces, share in CLUSTERED.items():
         plan = made_for(pieces)
-        if isinstance(plan, Specialised) and plan.parts:
+        if isinstance(plan, Plan) and plan.tiles.parts:
             meet = MEETING + _sums_bytes(plan) / SENT
             least = max(pieces * LEAST_NEARBY, _worth(plan, pieces, meet, costs))
             found.append((int(units * share) // pieces, least, pieces))
             costs[pieces] = meet
     plan = made_for(MOST_PIECES)
-    if isinstance(plan, Specialised) and not plan.whole:
+    if isinstance(plan, Plan) and not plan.tiles.whole:
         fewest = 2 * max(costs)
         meet = GATHERING + fewest * _sums_bytes(plan) / GATHERED
         least = max(fewest * LEAST_TURNS, _worth(plan, fewest, meet, costs))
@@ -118,7 +121,7 @@ def ways(made_for: Callable[[int], Specialised | str], units: int) -> Ways:
     return tuple(each for each in reversed(found) if each[0] > 0)
 
 
-def _worth(plan: Specialised, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
+def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
     """Turns from which on so many pieces, whose sums meet within `meet` seconds, are faster than each fewer.
 
     Args:
@@ -135,16 +138,16 @@ def _worth(plan: Specialised, pieces: int, meet: float, costs: Mapping[int, floa
     return math.ceil(min(max(needed), MOST_TURNS))
 
 
-def _turn_s(plan: Specialised, *, alone: bool) -> float:
+def _turn_s(plan: Plan, *, alone: bool) -> float:
     """Seconds of a turn: of a thread block that has a tile block alone, or of one of several."""
-    rows, columns = plan.product.acc.tile.shape
-    left = plan.product.a.tile
-    if plan.by_fma:
+    rows, columns = plan.dot.op.acc.tile.shape
+    left = plan.dot.op.a.tile
+    if plan.dot.by_fma:
         return 2 * rows * columns * left.shape[1] / MULTIPLIED_F32
-    loaded = (plan.left.panels.nbytes + plan.right.panels.nbytes) / (LOADED if alone else LOADED_TOGETHER)
+    loaded = sum(operand.panels.nbytes for operand in plan.dot.operands) / (LOADED if alone else LOADED_TOGETHER)
     multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MULTIPLIED
-    return max(TURN, loaded, multiplied) * (1 if alone else max(1, ENOUGH_SLOTS / plan.slots))
+    return max(TURN, loaded, multiplied) * (1 if alone else max(1, ENOUGH_SLOTS / plan.stages[0]))
 
 
-def _sums_bytes(plan: Specialised) -> int:
-    return sums_bytes(plan.accumulator, plan.product.acc.tile.dtype)
+def _sums_bytes(plan: Plan) -> int:
+    return sums_bytes(plan.dot.accumulator, plan.dot.op.acc.tile.dtype)

@@ -104,11 +104,11 @@ class _Cut:
 
     def run(self, count: int, *, ahead: bool) -> None:
         """Write `count` pieces."""
+        self._count = count
         stores = self._stores()
         for op in self._after:
             if isinstance(op, Assert) or (op.results and op.results[0].tile.is_scalar):
                 self._builder.current.operations.append(op)  # numbers are the same for all pieces
-        self._count = count
         begins: list[int] = []
         operations = self._builder.current.operations
         for number in range(count):
@@ -129,6 +129,8 @@ class _Cut:
         """The stores, having checked that nothing else is done that the pieces would leave out, or need whole."""
         stores = [op for op in self._after if isinstance(op, StoreMut)]
         stored = {op.x for op in stores}
+        if any(op.value.tile.shape[-1] % self._count for op in stores):  # a result that is narrower than the sums
+            raise _CannotCut
         for op in self._after:
             if any(value.tile.is_scalar for value in op.results) and _of_tiles(op):
                 raise _CannotCut

@@ -26,12 +26,12 @@ def is_scalar_work(op: Op) -> bool:
     return known and all(isinstance(each.type, TileType) and each.type.is_scalar for each in op.results)
 
 
-def _only_asserts(op: Op) -> bool:
+def only_asserts(op: Op) -> bool:
     """Whether an operation is an assertion, or a condition under which there is nothing but assertions of numbers."""
     if isinstance(op, If) and not op.results:
         nested = [each for block in (op.then, op.orelse) for each in block.operations]
-        return any(map(_only_asserts, nested)) and all(
-            isinstance(each, Yield) or is_scalar_work(each) or _only_asserts(each) for each in nested
+        return any(map(only_asserts, nested)) and all(
+            isinstance(each, Yield) or is_scalar_work(each) or only_asserts(each) for each in nested
         )
     return isinstance(op, Assert)
 
@@ -41,6 +41,6 @@ def guards(function: Function, loop: For) -> list[Op] | None:
 
     None where one is elsewhere: in another loop, or under a condition under which tiles are computed.
     """
-    found = [op for block in (function.body, loop.body) for op in block.operations if _only_asserts(op)]
+    found = [op for block in (function.body, loop.body) for op in block.operations if only_asserts(op)]
     asserting = {each for op in found for each in (op, *inside(op))}
     return found if all(op in asserting for op in function.walk() if isinstance(op, Assert)) else None

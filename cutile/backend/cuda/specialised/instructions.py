@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
-from cutile.backend.cuda.specialised import thirds
 from cutile.backend.cuda.specialised.crosswise import fragment_registers
 from cutile.backend.cuda.specialised.exchange import exchanged, whole
 from cutile.backend.cuda.specialised.operand import lies_across
 from cutile.backend.cuda.specialised.refusal import Refused, require
+from cutile.backend.cuda.specialised.warpgroups import TALL, THREE
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma
@@ -120,7 +120,7 @@ def _groups(rows: int, columns: int, form: Form, named: str) -> int:
     require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
     step = "16" if form.sums is i32 and columns > 32 else "8"
     require(columns_fit(form, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
-    groups = {ROWS: 1, thirds.TALL: thirds.GROUPS}.get(rows, 2)
+    groups = {ROWS: 1, TALL: THREE}.get(rows, 2)
     require(rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
     return _few_enough(rows * columns, groups)
 

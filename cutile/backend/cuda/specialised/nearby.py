@@ -24,7 +24,7 @@ from __future__ import annotations
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import AddNearby
 from cutile.backend.cuda.specialised.epilogue import in_parts
-from cutile.backend.cuda.specialised.split import MOST_NEARBY, nearby_bytes, parts_of, registers_of
+from cutile.backend.cuda.specialised.split import MOST_NEARBY, cluster_bytes, parts_of, registers_of
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 
@@ -47,7 +47,7 @@ def parts_nearby(function: Function, loop: For, sums: Layout, pieces: int) -> in
     count = parts_of(columns, least, pieces)
     if columns % (least * count) or registers_of(sums, count) is None or loop_beside(function, loop, count) is None:
         count = 1
-    return count if nearby_bytes(sums, count, pieces) <= MOST_BYTES else 0
+    return count if cluster_bytes(sums, count, pieces) <= MOST_BYTES else 0
 
 
 def loop_beside(function: Function, loop: For, parts: int) -> For | None:

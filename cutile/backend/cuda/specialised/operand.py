@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from cutile.ir.types import TensorType
 from cutile.ops.cast import Convert
 from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute, Reshape
+from cutile.ops.view import LoadView
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,13 @@ class Operand:
         panels: how it lies in shared memory.
         axis: the axis that is contiguous in memory, of the two of the load's tile that are the matrix's.
         passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
-            it, the conversion from f32 to tf32, which the copy engine does on the way, and a reshape that leaves away
-            axes of one element, ahead of the matrix's.
+            it, the conversion from f32 to tf32, which the copy engine does on the way, and a reshape that makes one
+            axis, the matrix's rows, of all those ahead of the last.
         rounded: whether that is among these.
         shared: blocks of a cluster that need the same tile, and load a part each.
     """
 
-    load: LoadTile
+    load: LoadTile | LoadView
     panels: Panels
     axis: int
     passed: tuple[Op, ...] = ()
@@ -44,16 +46,39 @@ class Operand:
 
     @property
     def lead(self) -> int:
-        """Axes of the load's tile ahead of the matrix's: of one element each, such as that of a batch."""
+        """Axes of the load's tile ahead of the matrix's; -1 of a row that has no other axis."""
         return len(self.load.shape) - 2
+
+    @property
+    def index(self) -> tuple[Value, ...]:
+        """The tile's index, one number for each axis."""
+        return self.load.index if isinstance(self.load, LoadTile) else self.load.starts
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """From tile to tile, where tiles do not lie side by side; empty where they do."""
+        return () if isinstance(self.load, LoadTile) or self.load.is_plain else self.load.steps
+
+    @property
+    def latency(self) -> int:
+        """How many iterations ahead the author would have it begun; 0 leaves that."""
+        return self.load.latency if isinstance(self.load, LoadTile) else 0
+
+    @property
+    def merged(self) -> int:
+        """Rows of each of the matrix's that axes ahead of it make."""
+        return math.prod(self.load.shape[: max(self.lead, 0)])
 
     @property
     def map(self) -> TensorMap:
         """How the copy engine loads it."""
         _, rows, _ = self.panels.part(self.shared)
-        box = (rows, self.panels.span) if self.axis == 1 else (self.panels.span, rows)
-        order = (*range(self.lead), self.lead + 1 - self.axis, self.lead + self.axis)
-        return TensorMap((1,) * self.lead + box, self.panels.swizzle, order, self.rounded)
+        contiguous, box = self.lead + self.axis, list(self.load.shape)
+        box[contiguous] = self.panels.span
+        if self.lead >= 0:
+            box[self.lead + 1 - self.axis] = rows // self.merged
+        order = (*(axis for axis in range(len(box)) if axis != contiguous), contiguous)
+        return TensorMap(tuple(box), self.panels.swizzle, order, self.rounded)
 
 
 def loads_of(operands: Iterable[Operand]) -> set[Op]:
@@ -80,7 +105,7 @@ def operand_of(
     load = definitions.get(value)
     require(uses[value] == 1, f"the {side} operand is used twice")
     passed: list[Convert | Permute | Reshape] = []
-    while isinstance(load, Permute) or leaves_lead(load) or rounds(load):
+    while isinstance(load, Permute) or merges_rows(load) or rounds(load):
         if isinstance(load, Permute) and len(load.axes) != 2:
             break
         passed.append(load)
@@ -88,10 +113,14 @@ def operand_of(
         load = definitions.get(load.x)
     along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
     if isinstance(load, Reshape):
-        raise Refused(f"the {side} operand is reshaped by more than leaving away axes of one element, ahead of others")
-    if not isinstance(load, LoadTile) or load not in where:
+        raise Refused(f"the {side} operand is reshaped by more than making rows of the axes ahead of its last")
+    if not isinstance(load, LoadTile | LoadView) or load not in where:
         raise Refused(f"the {side} operand is not loaded in the loop")
-    require(load.bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
+    if isinstance(load, LoadView):
+        require(not load.limited, f"the {side} operand's tensor ends where a number says")
+        require(load.padding in ("none", "zero"), f"the {side} operand's padding is not zero")
+    bulk = isinstance(load, LoadView) or load.bulk
+    require(bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise Refused(f"the {side} operand is a tensor that this launch writes")
@@ -104,6 +133,9 @@ def operand_of(
     apart = f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes, each at one of its own"
     require(tensor.alignment == 16, apart)
     width, length = load.shape[lead + axis], load.shape[lead + 1 - axis]
+    merged = math.prod(load.shape[:lead])
+    require(merged == 1 or axis == 1, f"rows of several axes of the {side} operand's tensor lie across its last one")
+    length *= merged
     if k_axis == 1 and axis == along and length % ROWS:
         length = whole(length)
     size = tensor.dtype.bits // 8
@@ -118,6 +150,11 @@ def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
         return False
     *lead, rows, columns = op.x.tile.shape
     return (rows, columns) == op.shape and all(extent == 1 for extent in lead)
+
+
+def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
+    """Whether an operation makes one axis, of a matrix's rows, of all those ahead of the last."""
+    return isinstance(op, Reshape) and len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]
 
 
 def rounds(op: Op | None) -> TypeGuard[Convert]:

@@ -20,22 +20,36 @@ from dataclasses import replace
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
-from cutile.backend.cuda.specialised import alone, thirds, trailing
+from cutile.backend.cuda.pipeline.delayed import WARPGROUPS, may_delay
+from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, Group, Plan, Tiles, TmaStore, square
+from cutile.backend.cuda.pipeline.slice import Slice, parents_of, producer_slice
 from cutile.backend.cuda.specialised.cluster import block_axes, cluster_of
 from cutile.backend.cuda.specialised.crosswise import crosswise_accumulator
 from cutile.backend.cuda.specialised.exchange import exchanged, sums_of
-from cutile.backend.cuda.specialised.guards import guards
+from cutile.backend.cuda.specialised.guards import guards, is_scalar_work
 from cutile.backend.cuda.specialised.instructions import Instructions, instructions_of
 from cutile.backend.cuda.specialised.nearby import parts_nearby
 from cutile.backend.cuda.specialised.operand import Operand, operand_of
 from cutile.backend.cuda.specialised.outer import outer_groups
-from cutile.backend.cuda.specialised.product_loop import loop_of_products, needed_to_load, require_products_alone
-from cutile.backend.cuda.specialised.record import Specialised
+from cutile.backend.cuda.specialised.product_loop import loop_of_products, require_products_alone
+from cutile.backend.cuda.specialised.reads import reads
 from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.backend.cuda.specialised.split import MOST_PIECES, why_too_many, why_whole
+from cutile.backend.cuda.specialised.warpgroups import (
+    NARROW,
+    PINGPONG,
+    PINGPONG_WARPS,
+    TALL,
+    THREE,
+    goes_narrow,
+    own_accumulator,
+    why_not_pingpong,
+    why_not_three,
+)
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bf16, f16, i32
+from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
@@ -50,7 +64,7 @@ MOST_BUFFERS = 4
 """Places per warp for pieces of a tile on their way to memory."""
 
 
-def plan(function: Function, arch: Architecture, options: CompileOptions) -> Specialised | str:
+def plan(function: Function, arch: Architecture, options: CompileOptions) -> Plan | str:
     """The plan for a kernel, or the reason why there is none."""
     try:
         return _plan(function, arch, options)
@@ -58,7 +72,7 @@ def plan(function: Function, arch: Architecture, options: CompileOptions) -> Spe
         return str(reason)
 
 
-def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Specialised:
+def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Plan:
     require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warp group products (sm_90a has)")
     loop, product = loop_of_products(function)
     definitions = {value: op for op in function.walk() for value in op.results}
@@ -70,18 +84,20 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     unsafe = bool(function.facts.get("unsafe", False))
     require(not (unsafe and stores_views), "what is stored by address may be what is loaded ahead")
     wanted_warps = options.num_worker_warps or 4 * groups
-    solo = groups == alone.GROUPS and how.form is not None and wanted_warps == alone.WARPS
+    solo = groups == PINGPONG and how.form is not None and wanted_warps == PINGPONG_WARPS
     fits = solo or wanted_warps == 4 * groups
     require(fits, f"{wanted_warps} worker warps are asked for, a tile of {rows} rows has {4 * groups}")
     require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
     uses = Counter(value for op in function.walk() for value in op.operands)
     left = operand_of(product.a, 1, loop.body.operations, definitions, uses)
     right = operand_of(product.b, 0, loop.body.operations, definitions, uses)
+    for operand in (left, right):
+        require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
     if swapped:
         left, right = right, left
     bounds = (loop.start, loop.stop, loop.step)
     moving = bool(block_axes(bounds, definitions))
-    axes = {each: block_axes((*each.load.index, *bounds), definitions) for each in (left, right)}
+    axes = {each: block_axes((*each.index, *bounds), definitions) for each in (left, right)}
     asserts = guards(function, loop)
     if asserts is None:
         raise Refused("it asserts under conditions or in loops that the loading warps do not follow")
@@ -90,7 +106,12 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     hints = replace(options, num_cta_in_cga=1) if by_itself else options
     cluster, along, left, right = cluster_of(left, right, axes, hints, swapped, exchanged(rows, columns))
     require_products_alone(loop, product, (left, right), asserts, definitions, uses)
-    needed = needed_to_load(loop, (left, right), asserts, definitions)
+    asserted = [value for op in asserts for value in reads(op)]
+    parents = dict(parents_of(function.body, ()))
+    slice_ = producer_slice([*left.index, *right.index, *asserted], [left.load], parents, definitions)
+    others = slice_.nests.difference((loop, *asserts))
+    plain = not others and all(map(is_scalar_work, slice_.needed))
+    require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
     accumulator = _accumulator(function, loop, product, how, left, right)
     pieces = min(options.num_pieces or 1, MOST_PIECES)
     counts = loop.start.tile.dtype  # numbers that plans make of turns are i32, and may be less than none
@@ -101,50 +122,75 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Sp
     store = _bulk_store(function, (rows, columns)) if how.by_instruction else None
     if solo:
         _require_alone(how, asserts, store, cluster, moving)
-        accumulator = alone.alone_accumulator((rows, columns))
-        why = alone.why_not_alone(function, loop, product, accumulator)
-        require(why is None, why or "")
+        accumulator = own_accumulator((rows, columns))
+        require(not (why := why_not_pingpong(function, loop, product, accumulator)), why)
         whole_for = "warp groups have tile blocks of their own"
     divisible = not whole_for
     if divisible and pieces < 2:
         whole_for = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
     parts = 0 if whole_for else parts_nearby(function, loop, accumulator, pieces)
     trails = (
-        (store is not None and groups == trailing.GROUPS and cluster == 1 and counts is i32)
+        (store is not None and groups == WARPGROUPS and cluster == 1 and counts is i32)
         and not (solo or how.form is None or how.apart or not whole_for)
-        and trailing.may_trail(function, loop, store, how.sums, _staged(columns).count)
+        and may_delay(function, loop, store, how.sums, _staged(columns).count)
     )
     promoted, together = how.promoted(product.a.tile.shape[1], by_turns=counts is i32)
-    found = Specialised(
-        loop=loop,
-        product=product,
-        left=left,
-        right=right,
-        groups=groups,
+    zeros = definitions.get(loop.carried[0])
+    dot = Dot(
+        product,
+        left,
+        right,
+        accumulator,
+        fresh=isinstance(zeros, Constant) and zeros.value == 0,
+        by_fma=how.form is None,
+        swapped=swapped,
+        crosswise=how.crosswise,
+        promoted=promoted,
+        interval=together,
+    )
+    lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
+    tiles = Tiles(
         cluster=cluster,
         along=along,
-        slots=0,
-        accumulator=accumulator,
-        store=store,
-        buffers=0,
-        needed=needed,
-        asserts=frozenset(asserts),
-        promoted=promoted,
-        together=together,
-        limited=options.limit_waits,
-        exchanged=swapped,
-        crosswise=how.crosswise,
-        whole=whole_for,
-        by_fma=how.form is None,
-        alone=solo,
+        rows=lead,
+        columns=lead + 1,
+        grouped=square(rows, columns, cluster if along == 0 else 1),
+        pingpong=solo,
         pieces=pieces,
         parts=parts,
-        trailing=trails,
-        narrow=solo and alone.goes_narrow(function, loop),
+        whole=whole_for,
         divisible=divisible,
     )
-    slots, buffers = _room(found, arch)
-    return replace(found, slots=slots, buffers=buffers)
+    narrow = solo and goes_narrow(function, loop)
+    span = Panels(NARROW if narrow else columns, 1, 2, k_major=False).span
+    subtile = 0 if swapped else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
+    loads: list[Op] = [left.load, right.load]
+    order = {op: place for place, op in enumerate(loop.body.operations)}
+    group = Group(
+        (left, right), 0, within=True, first=min(loads, key=order.__getitem__), last=max(loads, key=order.__getitem__)
+    )
+    box = (WARP_ROWS, span)
+    stores: dict[Op, TmaStore] = {}
+    if store is not None:
+        stores[store] = TmaStore(store, store.value, box, (), accumulator, 0, delayed=trails)
+    dots: dict[Op, Dot] = {}
+    dots[product] = dot
+    first = Plan(
+        warpgroups=groups,
+        dots=dots,
+        groups=dict.fromkeys(loads, group),
+        stages=(0,),
+        operands=((left, right),),
+        slice=Slice(slice_.needed, frozenset[Op]([loop]), {loop: ()}),
+        guards=frozenset(asserts),
+        limited=options.limit_waits,
+        stores=stores,
+        tiles=tiles,
+        mainloop=loop,
+        subtile=accumulator.core[1] if dot.by_fma else subtile,
+        narrow=narrow,
+    )
+    return _with_room(first, arch)
 
 
 def _accumulator(
@@ -159,12 +205,11 @@ def _accumulator(
             raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         return found
     usual = sums_of(rows, columns, groups) if how.swapped else group_accumulator((rows, columns), groups)
-    if groups == thirds.GROUPS:
+    if groups == THREE:
         dtype = product.a.tile.dtype
-        require(not how.swapped, f"{thirds.TALL} columns of few rows do not divide among 2 warp groups")
+        require(not how.swapped, f"{TALL} columns of few rows do not divide among 2 warp groups")
         require(not how.crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
-        why = thirds.why_not_thirds(function, loop, product, usual, apart=how.apart)
-        require(why is None, why or "")
+        require(not (why := why_not_three(function, loop, product, usual, apart=how.apart)), why)
     if how.crosswise:
         return crosswise_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swapped)
     return usual
@@ -187,19 +232,21 @@ def _staged(columns: int) -> Panels:
     return Panels(columns, ROWS, 2, k_major=False)
 
 
-def _room(found: Specialised, arch: Architecture) -> tuple[int, int]:
-    """The slots of the ring, and the places of each warp for what is stored: as many as shared memory takes."""
-    rows, columns = found.product.acc.tile.shape
-    span = found.span if found.store is not None else 0
-    together = 1 if found.alone else found.groups
-    pieces = rows // (ROWS * together) * columns // span if span else 0
-    most = slots_wanted(found.left.load, found.right.load, MOST_SLOTS)
-    for buffers in range(min(pieces, MOST_BUFFERS), 0, -1) if span else [0]:
-        beside = max(buffers * found.groups * ROWS * span * 2, found.nearby_bytes)
-        slots = min(most, (arch.shared_bytes - ALIGNMENT - beside) // found.slot_bytes)
-        if slots >= min(GOOD_SLOTS, most) or (buffers <= 1 and slots >= 2):
-            return slots, buffers
-    raise Refused(f"two slots of {found.slot_bytes} bytes do not fit into shared memory")
+def _with_room(plan: Plan, arch: Architecture) -> Plan:
+    """The plan with stages of its pipeline, and places of each warp for what is stored: as many as shared memory
+    takes."""
+    dot, store = plan.dot, plan.store
+    rows, columns = dot.op.acc.tile.shape
+    together = 1 if plan.tiles.pingpong else plan.warpgroups
+    pieces = rows // (ROWS * together) * columns // store.span if store else 0
+    most = slots_wanted((operand.latency for operand in dot.operands), MOST_SLOTS)
+    for buffers in range(min(pieces, MOST_BUFFERS), 0, -1) if store else [0]:
+        stores: dict[Op, TmaStore] = {op: replace(each, buffers=buffers) for op, each in plan.stores.items()}
+        fitted = replace(plan, stores=stores)
+        stages = min(most, (arch.shared_bytes - ALIGNMENT - fitted.staging_bytes) // plan.stage_bytes(0))
+        if stages >= min(GOOD_SLOTS, most) or (buffers <= 1 and stages >= 2):
+            return replace(fitted, stages=(stages,))
+    raise Refused(f"two slots of {plan.stage_bytes(0)} bytes do not fit into shared memory")
 
 
 def _bulk_store(function: Function, tile: tuple[int, ...]) -> StoreMut | None:

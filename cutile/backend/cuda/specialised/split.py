@@ -94,7 +94,7 @@ def parts_of(columns: int, least: int, pieces: int) -> int:
     return pieces if columns % (least * pieces) == 0 else max(1, columns // least)
 
 
-def nearby_bytes(sums: Layout, parts: int, pieces: int) -> int:
+def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
     """What a thread block of a cluster is sent: its parts of the sums of all pieces."""
     return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
 
@@ -104,12 +104,16 @@ def sums_bytes(sums: Layout, dtype: DTypeLike) -> int:
     return sums.registers * sums.threads * dtype.bits // 8
 
 
-def part_layout(sums: Layout, parts: int) -> Layout:
-    """The layout of one of `parts` parts of the columns of a tile that lies as `sums`."""
-    rows, columns = sums.shape
-    shape = (rows, columns // parts)
+def with_columns(sums: Layout, columns: int) -> Layout:
+    """The layout of sums, of a tile with so many columns."""
+    shape = (sums.shape[0], columns)
     counts = [(axis, -(-shape[axis] // sums.core[axis])) for axis in (1, 0)]
     return replace(sums, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
+
+
+def part_layout(sums: Layout, parts: int) -> Layout:
+    """The layout of one of `parts` parts of the columns of a tile that lies as `sums`."""
+    return with_columns(sums, sums.shape[1] // parts)
 
 
 def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:

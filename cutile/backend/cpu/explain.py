@@ -1,0 +1,85 @@
+"""The plan of a kernel on a CPU in words: threads, vectors, what runs in one loop, what goes to the BLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cutile.backend.cpu.stage import Gemm, Read, ReadInside, Scratch, Step, Write
+from cutile.backend.interface import Row, Target
+from cutile.ir.control import For
+from cutile.ir.core import Block, Function, Op
+from cutile.passes.fast_math import FACT
+
+_INDEXING = frozenset({"constant", "yield", "convert"})
+"""What stands in loops beside a kernel's own operations."""
+
+
+def plan(function: Function) -> tuple[Row, ...]:
+    """The rows of a lowered kernel, but for what the target and LLVM alone know (`explain`)."""
+    facts = function.facts
+    rows: list[Row] = []
+    products = {op.c.tensor.dtype.name: op for op in function.walk() if isinstance(op, Gemm)}
+    for dtype in products:
+        rows.append(("products", f"{'dgemm' if dtype == 'f64' else 'sgemm'} of the BLAS, {dtype}"))
+    coarse = " x ".join(map(str, facts["coarse"]))
+    joined = int(facts["joined"])
+    joins = f"up to {joined} neighbouring tile blocks ({coarse}) run as one" if joined > 1 else "tile blocks run singly"
+    rows.append(("schedule", joins))
+    loops: dict[str, None] = {}
+    for block in _innermost(function.body):
+        if line := _fused(block):
+            loops[line] = None
+    rows += [("fused", line) for line in loops]
+    if relaxed := facts.get(FACT):
+        rows.append(("fast math", "; ".join(relaxed)))
+    scratch = [op for op in function.body.operations if isinstance(op, Scratch)]
+    if scratch:
+        nbytes = sum(op.size * max(op.dtype.bits, 8) // 8 for op in scratch)
+        names = ", ".join(op.result.name or "a tile" for op in scratch)
+        rows.append(("scratch", f"{nbytes / 1024:.0f} KiB a thread: {names}"))
+    rows += [("why not better", f"{plan}") for plan in facts["plans"] if "since" in plan]
+    return tuple(rows)
+
+
+def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
+    """The rows of a kernel, from the facts of a `Source` or an `Executable`."""
+    rows = [(str(heading), str(text)) for heading, text in facts["plan"]]
+    reasons = [row for row in rows if row[0] == "why not better"]
+    rows = [row for row in rows if row[0] != "why not better"]
+    cores = f"{target.units} threads, " if target.units else ""
+    rows.insert(0, ("threads", f"{cores}which take ranges of tile blocks as they get free"))
+    if "vectors" in facts:
+        rows.append(("vectors", str(facts["vectors"]) or "none: the loops are scalar"))
+    return (*rows, *(reasons or [("why not better", "no better plan was refused")]))
+
+
+def _innermost(block: Block) -> Iterator[Block]:
+    """The bodies of the loops without loops in them."""
+    for op in block.operations:
+        for nested in op.regions:
+            yield from _innermost(nested)
+            if isinstance(op, For) and not any(isinstance(each, For) for each in nested.walk()):
+                yield nested
+
+
+def _fused(block: Block) -> str:
+    """What one loop over elements does: what it reads, computes and writes."""
+    ops = list(block.walk())
+    reads = dict.fromkeys(op.x.name for op in ops if isinstance(op, Read | ReadInside))
+    writes = dict.fromkeys(op.x.name for op in ops if isinstance(op, Write))
+    if not writes and not reads:
+        return ""
+    work = dict.fromkeys(op.kind if isinstance(op, Step) else op.name for op in ops if _is_work(op))
+    lines = sorted({op.location.line for op in ops if op.location})
+    where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: " if lines else ""
+    steps = [", ".join(names) for names in (reads, work, writes) if names]
+    return where + " -> ".join(steps)
+
+
+def _is_work(op: Op) -> bool:
+    """Whether an operation is the kernel's, not the arithmetic of its indices."""
+    if op.name in _INDEXING or isinstance(op, Read | ReadInside | Write) or not op.results:
+        return False
+    kind = op.result.tile.dtype.kind
+    return isinstance(op, Step) or (kind in ("float", "storage") and not op.name.startswith("cpu."))

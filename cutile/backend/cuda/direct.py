@@ -1,0 +1,205 @@
+"""Products of a loop whose operands are read as they were copied: what these pass through needs no instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
+
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.placement import vector_width
+from cutile.backend.cuda.staging import HALVES, Stage, Swaps, stages, step_of, usual_swaps
+from cutile.backend.cuda.target import Architecture
+from cutile.dtypes import f16, f32, f64, tf32
+from cutile.ir.core import Op, Value
+from cutile.ops.cast import Convert
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute, Reshape
+from cutile.ops.view import LoadView
+
+Load = LoadTile | LoadView
+COPY_BYTES = 16
+"""Of the widest copy, in which operands come."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand of a product that reads its operands from stages.
+
+    Attributes:
+        value: the operand.
+        stage: how it lies there.
+        load: the load that brings it there; None where it is written there from registers.
+        axes: of the load, that are the operand's two.
+        passed: what it passes through, from the load to the product: exchanges of axes, reshapes that drop axes of one
+            element, a conversion from f32 to tf32.
+        outside: whether it is written there once, ahead of the loop.
+        place: where its first stage is.
+        copies: its stages, where it is written from registers.
+    """
+
+    value: Value
+    stage: Stage
+    load: Load | None = None
+    axes: tuple[int, int] = (0, 1)
+    passed: tuple[Op, ...] = ()
+    outside: bool = False
+    place: int = 0
+    copies: int = 1
+
+    @property
+    def written(self) -> bool:
+        """Whether it is written there in each iteration."""
+        return self.load is None and not self.outside
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it is f32 that is rounded to tf32 as it is read."""
+        return any(isinstance(op, Convert) for op in self.passed)
+
+
+Sides = tuple[Side, Side]
+
+
+@dataclass
+class Products:
+    """The products of a loop that read stages.
+
+    Attributes:
+        sides: of each, its operands.
+        users: the operations of the loop that read a value.
+        passed: what nobody needs but these products.
+    """
+
+    sides: dict[Mma, Sides]
+    users: Mapping[Value, list[Op]]
+    passed: set[Op] = field(default_factory=set[Op])
+
+    def __post_init__(self) -> None:
+        for side in self._loaded():
+            self.passed.update(op for op in reversed(side.passed) if not self.is_read(op.results[0]))
+
+    def _loaded(self) -> Iterator[Side]:
+        return (side for pair in self.sides.values() for side in pair if side.load is not None)
+
+    def side_of(self, load: Load) -> Side | None:
+        """The operand that a load is; None where it is none, or passes through registers."""
+        return next((side for side in self._loaded() if side.load is load), None)
+
+    def only(self, loads: Collection[Load]) -> Products:
+        """Those of them that read one of these loads; other operands are written to stages from registers."""
+        sides: dict[Mma, Sides] = {}
+        for op, pair in self.sides.items():
+            left, right = (
+                side if side.load is None or side.load in loads else Side(side.value, side.stage) for side in pair
+            )
+            if left.load or right.load:
+                sides[op] = (left, right)
+        return Products(sides, self.users)
+
+    def is_read(self, value: Value) -> bool:
+        """Whether a value is needed in registers, and not in stages alone."""
+
+        def from_stages(op: Op) -> bool:
+            pair = self.sides.get(op) if isinstance(op, Mma) else None
+            operands = [*op.operands]
+            return (
+                pair is not None
+                and operands[2] is not value
+                and all(
+                    side.load is not None for side, operand in zip(pair, operands, strict=False) if operand is value
+                )
+            )
+
+        return not all(op in self.passed or from_stages(op) for op in self.users.get(value, ()))
+
+
+def products_of(
+    operations: Iterable[Op],
+    inner: Mapping[Value, Op],
+    users: Mapping[Value, list[Op]],
+    loads: Collection[Load],
+    own: Collection[Value],
+    accumulator: Callable[[Mma], Layout],
+) -> Products:
+    """The products of a loop of which an operand can be read as it was copied.
+
+    Args:
+        operations: of the loop.
+        inner: the operation of the loop behind a value.
+        users: those that read it.
+        loads: those that may be copied ahead.
+        own: what the loop carries, and its variable.
+        accumulator: how a product's sums lie.
+    """
+    sides: dict[Mma, Sides] = {}
+    lies: dict[Load, tuple[Stage, tuple[int, int]]] = {}
+    for op in operations:
+        if not isinstance(op, Mma) or len(op.acc.tile.shape) != 2 or op.a.tile.shape[1] % step_of(op.a.tile.dtype):
+            continue
+        dtype, usual = op.a.tile.dtype, usual_swaps(op.a.tile.dtype)
+        found = [_loaded_operand(value, inner, loads) for value in (op.a, op.b)]
+        any_way = dtype in HALVES or dtype in (f64, tf32)
+        found = [each if each and (any_way or each[3] == way) else None for each, way in zip(found, usual, strict=True)]
+        left, right = (each[3] if each else way for each, way in zip(found, usual, strict=True))
+        places = stages(dtype, accumulator(op), op.a.tile.shape[1], right=op.b.tile.dtype, swaps=(left, right))
+        pair: list[Side] = []
+        for value, each, place in zip((op.a, op.b), found, places, strict=True):
+            stage = replace(place, offset=0)
+            if each is not None and lies.setdefault(each[0], (stage, each[2])) == (stage, each[2]):
+                pair.append(Side(value, stage, *each[:1], axes=each[2], passed=each[1]))
+            else:
+                pair.append(Side(value, stage, outside=value not in inner and value not in own))
+        if any(side.load for side in pair):
+            sides[op] = (pair[0], pair[1])
+    return Products(sides, users)
+
+
+def _loaded_operand(
+    value: Value, inner: Mapping[Value, Op], loads: Collection[Load]
+) -> tuple[Load, tuple[Op, ...], tuple[int, int], bool] | None:
+    """The load that an operand is, if it comes in whole 16 bytes; what it passes through; the load's axes that are the
+    operand's; and whether it lies transposed."""
+    passed: list[Op] = []
+    op = inner.get(value)
+    while isinstance(op, Permute | Reshape) or _rounds(op):
+        passed.insert(0, op)
+        op = inner.get(op.operands[0])
+    if not isinstance(op, LoadTile | LoadView) or op not in loads:
+        return None
+    axes, tensor = _axes(op, passed), op.x.tensor
+    width = vector_width(tensor, op.shape, op.steps if isinstance(op, LoadView) else None)
+    if axes is None or width is None or width[0] not in axes or width[1] * tensor.dtype.bits != COPY_BYTES * 8:
+        return None
+    return op, tuple(passed), axes, width[0] == axes[0]
+
+
+def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
+    """The load's axes that are the operand's two; None where a reshape does more than to drop axes of one element."""
+    axes = list(range(len(load.shape)))
+    for op in passed:
+        if isinstance(op, Permute):
+            axes = [axes[axis] for axis in op.axes]
+        elif isinstance(op, Reshape):
+            kept = [axis for axis in axes if load.shape[axis] != 1]
+            ones = [axis for axis in axes if load.shape[axis] == 1]
+            wide = [extent for extent in op.shape if extent != 1]
+            if [load.shape[axis] for axis in kept] != wide or len(op.shape) - len(wide) > len(ones):
+                return None
+            axes = [(ones if extent == 1 else kept).pop(0) for extent in op.shape]
+    return (axes[0], axes[1]) if len(axes) == 2 else None
+
+
+def _rounds(op: Op | None) -> TypeGuard[Convert]:
+    return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
+
+
+def is_crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
+    """Whether a product takes so many registers that two blocks of large tiles spill: as the compiler was seen to."""
+    dtype = product.a.tile.dtype
+    if product.acc.tile.dtype is f16:  # sums that are f32 while they grow
+        return True
+    if dtype is tf32:  # each thread loads its own elements of what does not lie along K
+        return arch.major < 9 and swaps != (False, True)
+    return dtype.kind == "storage"  # floats of 8 bits, which become f16 in registers

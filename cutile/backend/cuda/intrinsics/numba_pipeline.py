@@ -1,0 +1,131 @@
+"""Numba's way from a generated function to LLVM IR, with the passes that generated text needs, and no others.
+
+Generated text is calls of intrinsics, loops, branches and assignments. What Numba does about closures, `with`, raises,
+literals, inlining and array expressions finds nothing there, and walks the whole function each time. Machine code is
+the same to the byte without it (docs/benchmarks/compile has what it saves).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.toolchain import import_numba_cuda
+
+import_numba_cuda()  # before anything else imports a part of it
+
+
+def _of(module: str) -> Any:
+    return importlib.import_module(f"numba.cuda.{module}")
+
+
+_compiler: Any = _of("compiler")
+_machinery: Any = _of("core.compiler_machinery")
+_typed: Any = _of("core.typed_passes")
+_untyped: Any = _of("core.untyped_passes")
+_types: Any = _of("types")
+_utils: Any = _of("utils")
+_target: Any = _of("descriptor").cuda_target
+_flags: Any = _of("flags").CUDAFlags
+_convention: Any = _of("core.callconv").CUDACABICallConv
+_lock: Any = _of("core.compiler_lock").global_compiler_lock
+
+
+@_machinery.register_pass(mutates_CFG=True, analysis_only=False)
+class _TypeInference(_typed.NopythonTypeInference):
+    """Types, with what is registered taken in before and behind them, and not at each call.
+
+    Numba refreshes the target's context whenever it types a call of an intrinsic, its first or its tenth: 440 times for
+    an attention kernel, each time asking 27 registries. What typing registers, the lowering behind it asks for.
+    """
+
+    _name = "cutile_type_inference"
+
+    def run_pass(self, state: Any) -> Any:
+        context = _target.target_context
+        context.refresh()
+        context.refresh = _nothing  # of this object; under Numba's lock, so that nobody else misses anything
+        try:
+            return _typed.NopythonTypeInference.run_pass(self, state)
+        finally:
+            del context.refresh
+            context.refresh()
+
+
+def _nothing() -> None:
+    """What takes the place of a refresh."""
+
+
+class _Pipeline(_compiler.CUDACompiler):
+    """`CUDACompiler` without passes for Python that generated text does not have."""
+
+    def define_pipelines(self) -> list[Any]:
+        passes = _machinery.PassManager("cutile")
+        for each in (
+            _compiler.CUDATranslateBytecode,
+            _untyped.FixupArgs,
+            _untyped.IRProcessing,
+            _untyped.ReconstructSSA,
+            _TypeInference,
+            _typed.PreLowerStripPhis,
+            _typed.IRLegalization,
+            _compiler.CreateLibrary,
+            _compiler.CUDANativeLowering,
+            _compiler.CUDABackend,
+        ):
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Keep Python's cyclic garbage collector off: of the objects of a compilation none is garbage before its end.
+
+    It would walk all of them again and again. Where another thread turns it off meanwhile, it comes on again.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Architecture) -> Any:
+    """The code library in which Numba has written a function for an architecture as LLVM IR.
+
+    Args:
+        function: a Python function, generated.
+        name: of the symbol.
+        kinds: Numba's types of its parameters.
+        arch: the architecture.
+    """
+    flags = _flags()
+    flags.no_compile = True  # LLVM IR is what is asked for
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"  # no exceptions: division by zero gives what NumPy gives
+    flags.nvvm_options = {"opt": 3}
+    flags.compute_capability = arch.capability
+    typing, target = _target.typing_context, _target.target_context
+    with _lock, _no_collection(), _utils.numba_target_override():
+        result = _compiler.compile_extra(
+            typingctx=typing,
+            targetctx=target,
+            func=function,
+            args=kinds,
+            return_type=_types.void,
+            flags=flags,
+            locals={},
+            pipeline_class=_Pipeline,
+            call_conv=_convention(target),
+            abi_info={"abi_name": name},
+        )
+        result.library.finalize()
+    return result.library

@@ -1,0 +1,132 @@
+"""Tiles that threads read from the buffers of pipelines, into any layout.
+
+A buffer holds panels as the copy engine writes them: pieces of 16 bytes, of which those of one panel's row are permuted
+by bits 7 to 9 of their address (PTX ISA, "Swizzling Modes"). Addresses are made in two parts: what the thread and the
+lower bits of a register's place come to, permuted; and multiples of 1024 bytes, which the permutation does not see, and
+which an access adds by itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
+from cutile.backend.cuda.intrinsics.llvm import (
+    I32,
+    address,
+    asm,
+    from_memory,
+    i32c,
+    ir,
+    memory_type,
+)
+from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.panels import Panels
+from cutile.dtypes import DTypeLike
+
+PERIOD = 1024
+"""Bytes after which the permutation of pieces repeats."""
+ROW = 128
+"""Bytes of which the permutation is the same."""
+WIDEST = 16
+"""Bytes of the widest access, which are a piece."""
+
+
+@cache
+def read(
+    dtype: DTypeLike, layout: Layout, panels: Panels, axis: int, *, stages: int, stage_bytes: int, place: int
+) -> Any:
+    """`f(counter)`: what this thread has of the tile in the stage of a counter.
+
+    Args:
+        dtype: of the tile.
+        layout: who has what of it.
+        panels: how it lies in shared memory; the axes but the contiguous one, in their order, are its rows.
+        axis: the contiguous one.
+        stages: of the buffer.
+        stage_bytes: from stage to stage.
+        place: where the tile lies in stage 0, in bytes.
+    """
+    size = dtype.bits // 8
+    others = [other for other in range(layout.rank) if other != axis]
+    width = min(layout.vector(axis), WIDEST // size)
+    bits = layout.reach[axis] * size  # of the bytes from a row's begin, those that differ from thread to thread
+    known = bits < min(ROW, panels.swizzle) and not any(layout.reach[other] for other in others)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        base = b.add(address(b, place), b.mul(stage_of(b, values[0], stages), i32c(stage_bytes)))
+        coordinates = Coordinates(b, layout)
+        row: Any = i32c(0)
+        for other in others:
+            row = b.add(b.mul(row, i32c(layout.shape[other])), coordinates.thread_part(other))
+        column = coordinates.thread_part(axis)
+        mine = b.add(_panel(b, panels, column), b.mul(row, i32c(panels.swizzle)))
+        permuted: dict[int, Any] = {}
+        elements: list[Any] = []
+        for register in range(0, layout.registers, width):
+            offset = layout.offsets[register]
+            above = 0
+            for other in others:
+                above = above * layout.shape[other] + offset[other]
+            panel, within = divmod(offset[axis], panels.span)
+            beyond = panel * panels.panel_bytes + above * panels.swizzle + within * size
+            lower = beyond % PERIOD
+            if known and not lower & bits:
+                # Which pieces change places, a register's place tells for all threads. What that does to bits that
+                # they do not have is one constant with the place.
+                turn = (lower // ROW & panels.swizzle // WIDEST - 1) * WIDEST
+                key, lower = turn & bits, lower ^ (turn & ~bits)
+                if key not in permuted:
+                    permuted[key] = b.add(base, b.xor(mine, i32c(key)))
+                elements += _access(b, dtype, permuted[key], lower + beyond - beyond % PERIOD, width)
+                continue
+            if lower not in permuted:
+                permuted[lower] = b.add(base, _permute(b, panels, b.add(mine, i32c(lower))))
+            elements += _access(b, dtype, permuted[lower], beyond - lower, width)
+        return pack(b, elements, layout.registers)
+
+    return intrinsic("read", frag(dtype, layout.registers), [INTEGER], generate)
+
+
+def _panel(b: Any, panels: Panels, column: Any) -> Any:
+    """Bytes from the tile's begin to an element of its first row."""
+    panel = b.mul(b.lshr(column, i32c(panels.span.bit_length() - 1)), i32c(panels.panel_bytes))
+    return b.add(panel, b.mul(b.and_(column, i32c(panels.span - 1)), i32c(panels.size)))
+
+
+def _permute(b: Any, panels: Panels, place: Any) -> Any:
+    """Where the piece of a place lies: the piece's number, changed by the upper bits."""
+    pieces = panels.swizzle // WIDEST
+    mask = b.and_(b.lshr(place, i32c(7)), i32c(pieces - 1))
+    return b.xor(place, b.shl(mask, i32c(4)))
+
+
+def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[Any]:
+    """Some elements beside one another. Volatile: a stage is read between its arrival and its release."""
+    nbytes = dtype.bits // 8 * width
+    if nbytes < 4:
+        # into a word whose upper bits nothing is known of: a byte of it is then converted as a byte, not as 16 bits
+        text = f"ld.shared.u{8 * nbytes} $0, [$1+{beyond}];"
+        return _elements(b, dtype, asm(b, I32, [at], text, "=r,r,~{memory}", effect=True))[:width]
+    words = nbytes // 4
+    if words == 1:
+        loaded = [asm(b, I32, [at], f"ld.shared.b32 $0, [$1+{beyond}];", "=r,r,~{memory}", effect=True)]
+    else:
+        names = ", ".join(f"${i}" for i in range(words))
+        text = f"ld.shared.v{words}.b32 {{{names}}}, [${words}+{beyond}];"
+        kind = ir.LiteralStructType([I32] * words)
+        words_read = asm(b, kind, [at], text, ",".join(["=r"] * words) + ",r,~{memory}", effect=True)
+        loaded = [b.extract_value(words_read, i) for i in range(words)]
+    return [each for word in loaded for each in _elements(b, dtype, word)]
+
+
+def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
+    """The elements in a word."""
+    count = 32 // dtype.bits
+    if count == 1:
+        return [from_memory(b, dtype, word)]
+    shifted = [b.lshr(word, i32c(dtype.bits * i)) if i else word for i in range(count)]
+    return [from_memory(b, dtype, b.trunc(each, memory_type(dtype))) for each in shifted]

@@ -1,0 +1,106 @@
+"""Loads that arrive together: the buffers of each pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.pipeline.plan import Dot, Group
+from cutile.backend.cuda.pipeline.reads import Reads
+from cutile.backend.cuda.pipeline.slice import blocks_of
+from cutile.backend.cuda.specialised.operand import Operand, loads_of
+from cutile.backend.cuda.specialised.refusal import require
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Block, Function, Op
+
+_User = tuple[Block, tuple[Op, ...], bool]
+"""Of a pipeline: the block of some loads, what is around it, and whether their stage is released in that block's own
+products."""
+
+
+def groups_of(
+    function: Function, dots: Mapping[Op, Dot], reads: Reads, parents: Mapping[Op, tuple[Op, ...]]
+) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
+    """The loads that arrive together, and the buffers of each pipeline.
+
+    Loads of several blocks may take the same pipeline, whose counter runs on from one to the next: those before a loop,
+    in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile, and
+    not two of one block, whose products may be under way together.
+    """
+    home: dict[Op, Block] = {op: block for block in blocks_of(function.body) for op in block.operations}
+    together: list[tuple[Block, list[Operand], list[Dot]]] = []
+    for dot in dots.values():
+        for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
+            operands = [each for each in dot.operands if home[each.load] is block]
+            sharing = [each for each in together if each[0] is block and loads_of(each[1]) & loads_of(operands)]
+            joined: tuple[Block, list[Operand], list[Dot]] = (block, [], [])
+            for _, others, readers in (*sharing, (block, operands, [dot])):  # one product may join several groups
+                known = loads_of(joined[1])
+                joined[1].extend(each for each in others if each.load not in known)
+                joined[2].extend(readers)
+            together = [*(each for each in together if each not in sharing), joined]
+    known = loads_of(operand for _, operands, _ in together for operand in operands)
+    # What threads alone read of a block arrives together; in the order of the program, which sets do not keep.
+    for load in (load for load in reads.operands if load not in known):
+        found = next((each for each in together if each[0] is home[load] and not each[2]), None)
+        if found is None:
+            together.append((home[load], [reads.operands[load]], []))
+        else:
+            found[1].append(reads.operands[load])
+    order = {op: place for place, op in enumerate(function.walk())}
+    together.sort(key=lambda each: max(order[operand.load] for operand in each[1]))
+    nests = {op for _, operands, _ in together for operand in operands for op in parents[operand.load]}
+    for block, operands, _ in together:
+        places = [block.operations.index(operand.load) for operand in operands]
+        # The producer fills a stage where the last load stands, when consumers may wait ahead of the loop already.
+        apart = any(op in nests for op in block.operations[min(places) : max(places)])
+        require(not apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
+    buffers: list[tuple[Operand, ...]] = []
+    users: list[list[tuple[Block, tuple[Op, ...], bool]]] = []
+    groups: dict[Op, Group] = {}
+    for block, operands, readers in together:
+        loads = sorted((operand.load for operand in operands), key=lambda load: order[load])
+        users_of = [op for load in loads for op in reads.users.get(load, ())]
+        within = all(home[op] is block for op in (*(dot.op for dot in readers), *users_of))
+        user = (block, parents[operands[0].load], within)
+        fitting = [n for n, other in enumerate(buffers) if _forms(other) == _forms(operands) and _free(user, users[n])]
+        alike = [n for n in fitting if all(a.load.x is b.load.x for a, b in zip(buffers[n], operands, strict=True))]
+        if not fitting:
+            buffers.append(tuple(operands))
+            users.append([])
+        number = (alike or fitting or [len(buffers) - 1])[0]
+        users[number].append(user)
+        arriving = Group(tuple(operands), number, within, loads[0], loads[-1])
+        groups.update((load, arriving) for load in loads)
+    return groups, tuple(buffers)
+
+
+def _forms(operands: Sequence[Operand]) -> tuple[tuple[Panels, DTypeLike], ...]:
+    """How operands lie in shared memory."""
+    return tuple((operand.panels, operand.load.x.tensor.dtype) for operand in operands)
+
+
+def _free(user: _User, others: Iterable[_User]) -> bool:
+    """Whether no stage of others is held while loads of this user arrive."""
+    block, above, within = user
+    for other, others_above, others_within in others:
+        if other is block:
+            return False
+        if _inside(above, other) and not others_within:
+            return False
+        if _inside(others_above, block) and not within:
+            return False
+    return True
+
+
+def _inside(above: Sequence[Op], block: Block) -> bool:
+    """Whether a block stands directly or not in what is around another."""
+    return any(op in block.operations for op in above)
+
+
+def loads_on(groups: Mapping[Op, Group], count: int) -> list[list[Op]]:
+    """The loads that arrive on each pipeline."""
+    return [
+        [operand.load for group in groups.values() if group.pipeline == number for operand in group.operands]
+        for number in range(count)
+    ]

@@ -1,0 +1,92 @@
+"""The order of tile blocks, where some have longer loops than others.
+
+What a loop's bounds are computed from tells whether tile blocks differ, and whether they grow along an axis of the
+grid. Of tile blocks that differ, thread blocks take the next one as they come to it, the longest first: what is left
+at the end is short (causal attention: 1.01 to 1.09 of the speed with every so-manyth, `docs/benchmarks/loops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import Add, DivCeil, DivTrunc, FloorDiv, Max, Min, Mul, Neg, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.grid import TileBlockId
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which tile block comes when.
+
+    Attributes:
+        taken: whether thread blocks take tile blocks as they come to them, or have every so-manyth.
+        backwards: axes of the grid along which the last tile block comes first, since it has the longest loops.
+    """
+
+    taken: bool = False
+    backwards: tuple[int, ...] = ()
+
+
+def order_of(nests: Iterable[Op], definitions: Mapping[Value, Op]) -> Order:
+    """The order for a kernel with these loops and branches around its loads."""
+    nests = list(nests)
+    loops = {op.induction: op for op in nests if isinstance(op, For)}
+    slopes = _Slopes(definitions, loops)
+    found = [{slopes.of_nest(op, axis) for op in nests} for axis in range(3)]
+    return Order(
+        taken=any(growth != 0 for growths in found for growth in growths),
+        backwards=tuple(axis for axis, growths in enumerate(found) if growths - {None, 0} == {1}),
+    )
+
+
+class _Slopes:
+    """How numbers change with the tile block's index along an axis of the grid.
+
+    They grow (1), shrink (-1), or do not depend on it (0); None where they may do either, as numbers from memory may.
+    """
+
+    def __init__(self, definitions: Mapping[Value, Op], loops: Mapping[Value, For]) -> None:
+        self._definitions = definitions
+        self._loops = loops
+
+    def of_nest(self, op: Op, axis: int) -> int | None:
+        """The slope of a loop's length. What a branch leaves out is not known."""
+        if isinstance(op, If):
+            return 0 if self._of(op.condition, axis) == 0 else None
+        if not isinstance(op, For):
+            return None
+        start, stop, step = (self._of(value, axis) for value in (op.start, op.stop, op.step))
+        if step != 0 or start is None or stop is None or start * stop > 0:
+            return None
+        return stop or -start
+
+    def _of(self, value: Value, axis: int) -> int | None:
+        if value in self._loops:
+            loop = self._loops[value]
+            return 0 if all(self._of(bound, axis) == 0 for bound in (loop.start, loop.stop, loop.step)) else None
+        op = self._definitions.get(value)
+        if op is None or isinstance(op, Constant):
+            return 0  # a parameter of the kernel
+        if isinstance(op, TileBlockId):
+            return int(op.axis == axis)
+        slopes = [self._of(operand, axis) for operand in op.operands]
+        if op.regions or None in slopes:
+            return None
+        known = [slope for slope in slopes if slope is not None]
+        if not any(known):
+            return 0
+        if isinstance(op, Sub):
+            known[1] = -known[1]
+        if isinstance(op, Neg):
+            known[0] = -known[0]
+        monotonic = isinstance(op, Add | Sub | Neg | Min | Max | Convert)
+        scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(map(self._is_positive, op.operands))
+        return max(known, key=abs) if (monotonic or scaled) and max(known) * min(known) >= 0 else None
+
+    def _is_positive(self, value: Value) -> bool:
+        op = self._definitions.get(value)
+        return isinstance(op, Constant) and op.value > 0

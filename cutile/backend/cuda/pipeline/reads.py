@@ -1,0 +1,137 @@
+"""Stages that threads read: tiles that more than products need, and small tiles beside the operands of a loop.
+
+a = load(x, k)                 the product reads it in shared memory,
+total += sum(a * a)            and threads read the same stage
+s = load(scale, k)             threads alone read it; loaded ahead like the operands
+acc = mma(a, b, acc)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.pipeline.plan import Dot
+from cutile.backend.cuda.specialised.operand import Operand, loads_of
+from cutile.backend.cuda.tensor_map import MOST_AXES, MOST_BOX
+from cutile.ir.control import For, While
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import TensorType
+from cutile.ops.memory import LoadTile
+from cutile.ops.view import LoadView
+
+ROW_BYTES = 128
+"""What copies into shared memory begin at multiples of."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What threads read of the stages of buffers.
+
+    Attributes:
+        operands: by load.
+        users: of each load, the operations that take what is read.
+        kept: what happens to operands of products on their way, and is needed by threads too.
+    """
+
+    operands: Mapping[Op, Operand]
+    users: Mapping[Op, tuple[Op, ...]]
+    kept: frozenset[Op]
+
+
+def reads_of(
+    function: Function,
+    dots: Mapping[Op, Dot],
+    roomy: Iterable[Block],
+    definitions: Mapping[Value, Op],
+) -> Reads:
+    """What threads read; tiles for them alone in `roomy` blocks."""
+    operands: dict[Op, Operand] = {}
+    users: dict[Op, tuple[Op, ...]] = {}
+    kept: set[Op] = set()
+    of_products = [operand for dot in dots.values() for operand in dot.operands]
+    passed = {op for operand in of_products for op in operand.passed}
+    takers: dict[Value, list[Op]] = {}
+    for op in function.walk():
+        for value in op.operands:
+            takers.setdefault(value, []).append(op)
+    products = {dot.op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for dot in dots.values()}
+
+    def by_threads(value: Value) -> list[Op]:
+        """The operations that take a value, or what it is passed on as, but for products that find it in a buffer."""
+        found: list[Op] = []
+        for op in takers.get(value, ()):
+            if op in passed:
+                more = by_threads(op.results[0])
+                if more:
+                    kept.add(op)
+                found += more
+            elif value not in products.get(op, ()):
+                found.append(op)
+        return found
+
+    for operand in of_products:
+        found = by_threads(operand.load.result)
+        if found:
+            operands[operand.load] = operand
+            users[operand.load] = tuple(found)
+    for load in _beside(function, of_products, roomy, definitions):
+        operands[load.load] = load
+        users[load.load] = tuple(takers.get(load.load.result, ()))
+    return Reads(operands, users, frozenset(kept))
+
+
+def _beside(
+    function: Function, of_products: Iterable[Operand], roomy: Iterable[Block], definitions: Mapping[Value, Op]
+) -> list[Operand]:
+    """The loads of tiles, for threads alone, in loops in which operands of products are loaded."""
+    staged = loads_of(of_products)
+    looped = {block for op in function.walk() if isinstance(op, For | While) for block in op.regions}
+    found: list[Operand] = []
+    for block in roomy:
+        if block in looped and staged.intersection(block.operations):
+            loads = [op for op in block.operations if isinstance(op, LoadTile | LoadView) and op not in staged]
+            found += [operand for op in loads if (operand := _operand(op, definitions)) is not None]
+    return found
+
+
+def _operand(load: LoadTile | LoadView, definitions: Mapping[Value, Op]) -> Operand | None:
+    """How TMA brings a tile for threads; None where it cannot, or where the tile is a number."""
+    tensor, shape = load.x.type, load.shape
+    if not isinstance(tensor, TensorType) or load.x in definitions or not tensor.stable or tensor.alignment != 16:
+        return None
+    if isinstance(load, LoadView) and (load.limited or load.padding not in ("none", "zero")):
+        return None
+    if isinstance(load, LoadTile) and not load.bulk:
+        return None
+    axis = -1 if tensor.unit_axis is None else tensor.unit_axis - (len(shape) - 2)
+    width = shape[tensor.unit_axis] if tensor.unit_axis is not None else 0
+    length = math.prod(shape) // max(width, 1)
+    size = tensor.dtype.bits // 8
+    if axis < 0 or len(shape) > MOST_AXES or max(shape) > MOST_BOX * 4 or length > MOST_BOX:
+        return None
+    if (width * size) % 32 or any(extent & (extent - 1) for extent in shape):
+        return None
+    panels = Panels(width, length, size, k_major=True)
+    if panels.panel_bytes % ROW_BYTES or tensor.dtype.bits < 8:
+        return None
+    return Operand(load, panels, axis)
+
+
+def anchors_of(
+    dots: Mapping[Op, Dot], reads: Reads, warpgroups: int, definitions: Mapping[Value, Op]
+) -> list[tuple[Op, Layout]]:
+    """The layouts of left operands that threads read or compute: that of a product's sums, by which a row is in the
+    registers of the threads that have its sums."""
+    found: list[tuple[Op, Layout]] = []
+    for dot in dots.values():
+        op = definitions.get(dot.op.a)
+        read = dot.left is None or dot.left.load in reads.operands
+        if op is not None and read and len(op.results) == 1 and not op.regions:
+            shape = op.results[0].tile.shape
+            if len(shape) == 2 and shape[0] == dot.op.acc.tile.shape[0]:
+                found.append((op, group_accumulator((shape[0], shape[1]), warpgroups)))
+    return found

@@ -1,0 +1,389 @@
+"""Lowering to a producer warp and consumer warpgroups: the plan of `plan.py`, carried out.
+
+%query = cuda.buffer() ...   %pipeline = cuda.pipeline(%query)   ...
+cuda.roles() {groups = 2} {
+  if elected: for tile in first..all by step: acquire; load query; for k in a..b: acquire; load key; ...
+} {
+  for tile in first..all by step:
+    wait for query
+    for k in a..b: wait for key; s = dot(query, key); s = dot_wait(s); release key; ... the loop's other work
+    release query; ... the rest of the kernel
+}
+
+Both roles walk the same operations in the same order, and count the stages of each pipeline alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.cuda.layout import Layout, round_up
+from cutile.backend.cuda.lower import Lowering
+from cutile.backend.cuda.ops import (
+    AddNearby,
+    AddTile,
+    BulkDrain,
+    BulkLoad,
+    BulkPrefetch,
+    ClusterEnd,
+    ClusterStart,
+    Elected,
+    FollowOn,
+    Part,
+    PipelineAcquire,
+    Registers,
+    Roles,
+    StorePart,
+    TakeOver,
+)
+from cutile.backend.cuda.ops.pipeline import buffer_types
+from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.pipeline.failures import Verdict
+from cutile.backend.cuda.pipeline.indices import Indices
+from cutile.backend.cuda.pipeline.mainloop import Mainloop
+from cutile.backend.cuda.pipeline.nests import Nests
+from cutile.backend.cuda.pipeline.pipelines import Pipelines
+from cutile.backend.cuda.pipeline.plan import Group, Plan
+from cutile.backend.cuda.pipeline.products import Products
+from cutile.backend.cuda.pipeline.split_k import SplitK
+from cutile.backend.cuda.pipeline.stores import Epilogue
+from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
+from cutile.backend.cuda.pipeline.tiles import TileLoop
+from cutile.backend.cuda.pipeline.words import in_words, packed, words_like
+from cutile.backend.cuda.residency import COUNTERS
+from cutile.backend.cuda.ring import Ring
+from cutile.backend.cuda.specialised.epilogue import cut
+from cutile.backend.cuda.specialised.nearby import beside, loop_beside
+from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.specialised.reads import inside, reads
+from cutile.backend.cuda.specialised.split import part_layout
+from cutile.backend.cuda.target import Architecture
+from cutile.ir.control import For, If
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.compare import Lt
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.view import StoreView
+
+
+class WarpSpecialised(Lowering):
+    """One walk for the producer, over what its loads need, and one for the consumers, over everything."""
+
+    early = True
+
+    def __init__(self, source: Function, plan: Plan, arch: Architecture) -> None:
+        whole, function = _in_subtiles(source, plan)
+        super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
+        # What stores a tile's parts runs in place of what stores all of it: nothing is stored over.
+        self._shared_tensors = self._find_shared_tensors(whole) | self._exposed
+        self._plan = plan
+        self._warps = 4 * plan.warpgroups
+        self._skipped = {*plan.staged, *plan.passed}
+        self._words = in_words(function, plan)
+        self._maps = TensorMaps()
+        self._pipelines = Pipelines(self, plan)
+        self._indices = Indices(self, function, plan)
+        self._split = None if plan.tiles.whole else SplitK(self, function, plan, self._pipelines)
+        self._tiles = TileLoop(self, function, plan, self._pipelines, self._split)
+        self._epilogue = Epilogue(self, function, plan, self._pipelines, self._tiles, self._maps)
+        self._products = Products(self, plan, self._pipelines, self._words)
+        self._mainloop: Mainloop | None = None
+        if plan.mainloop is not None:
+            parts = (self._pipelines, self._tiles, self._indices, self._split, self._epilogue.delayed)
+            self._mainloop = Mainloop(self, plan, *parts)
+        self._verdict = Verdict(self, plan, self._pipelines)
+        self._producing = False
+
+    def _ring(self, op: For) -> Ring | None:
+        """Loops have pipelines here, or keep to registers."""
+        return None
+
+    def run(self) -> Function:
+        """The lowered function."""
+        source, plan, builder = self._function, self._plan, self.builder
+        with builder.block(*(self.copy(value) for value in source.parameters)) as body:
+            self._prefetch_maps()
+            self._pipelines.reserve()
+            builder.add(FollowOn())
+            if plan.clustered:
+                builder.add(ClusterStart())
+            with builder.block() as produce:
+                self._produce()
+                builder.yield_()
+            with builder.block() as consume:
+                self._consume()
+                builder.yield_()
+            builder.add(Roles(load=produce, compute=consume, groups=plan.warpgroups))
+            if plan.tiles.cluster > 1:
+                builder.add(ClusterEnd())
+        lowered = Function(source.name, body, source.source, source.file, "cuda")
+        self.arena.place()
+        lowered.facts = self._facts(
+            threads=plan.threads,
+            min_blocks=1,
+            early=self.early,
+            **({"persistent": 1, "divided": f"no: {plan.tiles.whole}"} if self._split is None else self._split.facts()),
+            cluster=plan.tiles.pieces if plan.tiles.parts else plan.tiles.cluster,
+            computing=GROUP * plan.warpgroups,
+            **({"rolled": True} if plan.mainloop is None else {}),
+            **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
+            **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
+            tensor_maps=self._maps.facts(source),
+        )
+        return lowered
+
+    def _prefetch_maps(self) -> None:
+        plan = self._plan
+        wanted = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
+        wanted += [(store.op.x, store.map) for store in plan.stores.values()]
+        for tensor, form in dict.fromkeys(wanted):
+            self.builder.add(BulkPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
+
+    def _produce(self) -> None:
+        plan, builder = self._plan, self.builder
+        shrunk, _ = plan.registers
+        if shrunk:
+            builder.add(Registers(count=shrunk, grow=False))
+        elected = builder.value(Elected(groups=plan.warpgroups))
+        with builder.block() as then:
+            self._producing = True
+            self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, None)
+            self._tiles.run(self._produce_tile)
+            self._producing = False
+            builder.yield_()
+        with builder.block() as orelse:
+            builder.yield_()
+        builder.add(If(condition=elected, then=then, orelse=orelse))
+
+    def _produce_tile(self) -> None:
+        self._tiles.ask_for_next()
+        self._indices.add(self._tiles.number)
+        self._run_block(self._function.body)
+
+    def _consume(self) -> None:
+        plan, delayed = self._plan, self._epilogue.delayed
+        _, grown = plan.registers
+        if grown:
+            self.builder.add(Registers(count=grown, grow=True))
+        carried = delayed.nothing() if delayed else ()
+        self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, self._products)
+        self._tiles.run(self._consume_tile, groups=plan.warpgroups if plan.tiles.pingpong else 1, carried=carried)
+        if plan.stores:
+            self.builder.add(BulkDrain())
+
+    def _consume_tile(self) -> None:
+        """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
+        plan, tiles, late = self._plan, self._tiles, self._indices.late
+        if plan.tiles.pingpong:
+            self.builder.add(TakeOver(tiles.number, tiles.step, self._pipelines.further, limited=plan.limited))
+        if late is None:
+            self._indices.add(tiles.number)
+        elsewhere = {*(late or ()), *self._hoisted}
+        operations = [op for op in self._function.body.operations if not op.terminates and not self._is_parts(op)]
+        after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
+        with self._products.block():
+            self.operations([op for op in operations[:after] if op not in elsewhere])
+            if plan.verdict is None:
+                self.builder.location = None
+                self._verdict.read()
+            self._finish_in_grid([op for op in operations[after:] if op not in elsewhere])
+            self._verdict.failed = None
+
+    @property
+    def _hoisted(self) -> set[Op]:
+        return set() if self._split is None else self._split.hoisted
+
+    def _is_parts(self, op: Op) -> bool:
+        return self._split is not None and op is self._split.parts
+
+    # What follows the products of a tile block.
+
+    def _finish_in_grid(self, operations: Sequence[Op]) -> None:
+        """What follows the products. The last block of a cluster may have no tile block: the tile there is not its own,
+        where the tensor has one, since a launch may cover a part of it."""
+        tiles, builder = self._plan.tiles, self.builder
+        if tiles.cluster == 1:
+            self._finish_tile(operations)
+            return
+        self._products.settle_all()
+        builder.location = None
+        count = builder.value(NumTileBlocks(axis=tiles.along))
+        exists = builder.value(Lt(x=self.block_ids[tiles.along], y=count))
+        with builder.block() as then:
+            self._finish_tile(operations)
+            builder.location = None
+            builder.yield_()
+        with builder.block() as orelse:
+            builder.yield_()
+        builder.add(If(condition=exists, then=then, orelse=orelse))
+
+    def _finish_tile(self, operations: Sequence[Op]) -> None:
+        if self._epilogue.delayed is not None:
+            self._epilogue.delayed.finish(operations)
+        elif self._split is not None:
+            self._split.finish(operations)
+        else:
+            self.operations(operations)
+
+    def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Nowhere, once an assertion failed."""
+        return self._verdict.allowed(index)
+
+    @property
+    def _on_failure(self) -> tuple[int, *tuple[Value, ...]]:
+        """Nobody leaves, since others wait for what is loaded; what is stored from here on is dropped."""
+        assert self._pipelines.flag is not None
+        return (GROUP * self._plan.warpgroups, self._pipelines.flag)
+
+    # Operations.
+
+    def _run_block(self, block: Block, *, keep: bool = False) -> None:
+        """What a role does of a block's operations, but for its terminator."""
+        operations = [op for op in block.operations if not op.terminates]
+        if not self._producing:
+            with self._products.block(keep=keep):
+                self.operations(operations)
+            return
+        plan = self._plan
+        numbers = (plan.slice.needed | plan.guards) - self._hoisted
+        # Ahead of a main loop, and in it, assertions come first, and what they need: its stages tell of them.
+        first = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
+        self.operations([op for op in operations if op in first])
+        rest = numbers.union(self._skipped, plan.slice.nests, self._told) - first
+        self.operations([op for op in operations if op in rest])
+
+    @property
+    def _told(self) -> set[Op]:
+        """The stores ahead of which the producer tells consumers whether an assertion failed."""
+        if self._plan.verdict is None:
+            return set()
+        stores: list[Op] = [op for op in self._function.walk() if isinstance(op, StoreMut | StoreView)]
+        return set(stores)
+
+    def operation(self, op: Op) -> None:
+        """Lower one operation, as far as the role has to do with it."""
+        if isinstance(op, TileBlockId):
+            self.lowered[op.result] = self.block_ids[op.axis]
+        elif op in self._skipped:
+            self._take_stage(op)
+        elif self._producing:
+            self._produce_operation(op)
+        elif op not in self._plan.guards:
+            self._consume_operation(op)
+
+    def _produce_operation(self, op: Op) -> None:
+        if op in self._plan.slice.nests:
+            self._nests.add(op)
+        elif isinstance(op, StoreMut | StoreView):
+            self._verdict.give()
+        else:
+            super().operation(op)
+
+    def _consume_operation(self, op: Op) -> None:
+        self._epilogue.hand_round(op.operands)
+        if op is self._plan.mainloop and self._mainloop is not None:
+            self._mainloop.add()
+        elif op in self._plan.slice.nests:
+            self._nests.add(op)
+        elif isinstance(op, Mma):
+            self._products.begin(self._plan.dots[op])
+        elif isinstance(op, Part):
+            self._epilogue.part(op)
+        elif isinstance(op, StorePart):
+            self._epilogue.store_part(op)
+        elif isinstance(op, AddNearby) and self._split is not None:
+            self.lowered[op.result] = self._split.sums_of_part(op)
+        else:
+            self._products.settle(reads(op))
+            self._products.enter_region(op)
+            self._products.read(reads(op))
+            self._compute(op)
+
+    def _compute(self, op: Op) -> None:
+        if isinstance(op, StoreMut | StoreView):
+            self._verdict.take()
+        if op in self._plan.stores:
+            self._epilogue.store(self._plan.stores[op])
+        elif isinstance(op, AddTile):
+            self._add_tile(op)
+        else:
+            super().operation(op)
+        self._verdict.forget()
+        for value in op.results:
+            if value in self._words and not op.regions:  # what control flow carries is words already
+                # The registers of the words before may take the new ones when no product reads them any more.
+                self._products.settle_registers(value)
+                self.lowered[value] = packed(self, value, self.lowered[value], self._plan.warpgroups)
+
+    def load(self, op: LoadTile | LoadMut) -> None:
+        """A tile that lies as sums do is loaded in wide accesses."""
+        self.load_in(op, self._epilogue.wide(op) or self.layout(op.result))
+
+    def copy(self, value: Value) -> Value:
+        """The lowered value of one that has none yet."""
+        if value not in self._words:
+            return super().copy(value)
+        self.lowered[value] = words_like(value)
+        return self.lowered[value]
+
+    def _add_tile(self, op: AddTile) -> None:
+        self.builder.location = op.location
+        index = tuple(self.lowered[value] for value in op.index)
+        update = AddTile(self.lowered[op.x], self.lowered[op.value], index)
+        self.add(update, **self.access(op.x.tensor, self.placement[op.value]))
+
+    # Loads by TMA.
+
+    def _take_stage(self, load: Op) -> None:
+        """The next stage of a load's pipeline: the producer fills it where the last of its loads stands, when all of
+        their indices are known; consumers name it where the first does."""
+        group = self._plan.groups.get(load)
+        if group is None or load is not (group.last if self._producing else group.first):
+            return
+        if self._producing:
+            self._fill(group)
+        else:
+            self._products.name_stage(group)
+
+    def _fill(self, group: Group) -> None:
+        number = group.pipeline
+        pipeline, counter = self._pipelines.values[number], self._pipelines.counters[number]
+        self.builder.location = group.operands[0].load.location
+        nbytes = sum(operand.panels.nbytes for operand in group.operands)
+        self.builder.add(PipelineAcquire(pipeline, counter, nbytes=nbytes, limited=self._plan.limited))
+        for operand, buffer in zip(group.operands, self._pipelines.buffers[number], strict=True):
+            self._load_operand(operand, buffer, pipeline, counter)
+        self._pipelines.next_stage(number)
+
+    def _load_operand(self, operand: Operand, buffer: Value, pipeline: Value, counter: Value) -> None:
+        load = operand.load
+        self.builder.location = load.location
+        index = tuple(self.lowered[value] for value in operand.index)
+        name, axis = self._maps.name(load.x, operand.map), operand.lead + operand.axis
+        where = (self.lowered[load.x], buffer, pipeline, counter, index)
+        (reserved,) = buffer_types([buffer])
+        shape = () if load.shape == reserved.shape else load.shape
+        self.builder.add(
+            BulkLoad(*where, map=name, axis=axis, cluster=operand.shared, steps=operand.steps, shape=shape)
+        )
+
+
+def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
+    """The function with what follows the main loop some columns at a time; and the same with a loop over the columns
+    that a thread block of a cluster adds up at its end."""
+    loop, tiles = plan.mainloop, plan.tiles
+    if loop is None:
+        return source, source
+    whole = source
+    if plan.subtile:
+        whole = cut(source, loop, plan.subtile, ahead=not (plan.narrow or plan.dot.by_fma))
+    parts = loop_beside(source, loop, tiles.parts)
+    return whole, whole if parts is None else beside(whole, parts)
+
+
+def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
+    """The layouts of sums, and of their parts."""
+    parts = [op for op in function.walk() if isinstance(op, Part | AddNearby)]
+    sums = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
+    return [*sums, *plan.anchors, *((op, part_layout(plan.dot.accumulator, op.parts)) for op in parts)]

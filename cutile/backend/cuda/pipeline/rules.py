@@ -1,0 +1,276 @@
+"""Which kernels have their products made by specialised warps: what is required, in the order of the tests.
+
+The first requirement that does not hold is the reason, and stands in the lowered IR.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from cutile.backend.cuda.forms import columns_fit, form_of
+from cutile.backend.cuda.layout import Layout, across_accumulator, group_accumulator, round_up
+from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels, panels_fit
+from cutile.backend.cuda.pipeline.failures import guards_of
+from cutile.backend.cuda.pipeline.groups import groups_of, loads_on
+from cutile.backend.cuda.pipeline.order import order_of
+from cutile.backend.cuda.pipeline.plan import Dot, Plan, Tiles, Written
+from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
+from cutile.backend.cuda.pipeline.slice import blocks_of, parents_of, producer_slice
+from cutile.backend.cuda.pipeline.stages import stages_of
+from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
+from cutile.backend.cuda.placement import Placement, is_tile
+from cutile.backend.cuda.specialised.instructions import TOGETHER
+from cutile.backend.cuda.specialised.operand import Operand, loads_of, operand_of
+from cutile.backend.cuda.specialised.reads import reads
+from cutile.backend.cuda.specialised.refusal import Refused, require
+from cutile.backend.cuda.specialised.warpgroups import among_three
+from cutile.backend.cuda.target import Architecture
+from cutile.backend.interface import CompileOptions
+from cutile.dtypes import bf16, f16
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, While
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile, StoreMut
+from cutile.ops.shape import Permute
+from cutile.ops.view import LoadView, StoreView
+from cutile.passes.reorder import why_linear
+
+ROWS_TOGETHER = 12
+"""Rows of tile blocks that are gone through column by column: 132 multiprocessors then work on about 12 x 11 tiles."""
+ROWS_LONGEST_FIRST = 32
+"""The same where the longest tile blocks of those come first: each time, short ones are followed by long ones again. Of
+128 heads of causal attention, 32 at a time are 1.01 to 1.10 as fast as 12 (`docs/benchmarks/loops`)."""
+ROOM = {1: 176, 2: 208, 3: 128}
+"""Registers of a consumer thread that accumulators and left operands may fill, by warpgroups: the rest of what it has
+is for addresses and for what is computed from them."""
+LARGEST = {1: 128, 2: 128, 3: 96}
+"""Sums of one product that a thread may hold, by warpgroups. Whatever `setmaxnreg` adds, ptxas has 128 registers for
+each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
+
+
+def plan(function: Function, arch: Architecture, options: CompileOptions) -> Plan | str:
+    """The plan for a kernel's products, or the reason why there is none."""
+    try:
+        return _plan(function, arch, options)
+    except Refused as reason:
+        return str(reason)
+
+
+def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Plan:
+    require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warpgroup products (sm_90a has)")
+    require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
+    stores_views = any(isinstance(op, StoreView) for op in function.walk())
+    unsafe = bool(function.facts.get("unsafe", False))
+    require(not (unsafe and stores_views), "what is stored by address may be what is loaded ahead")
+    require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")
+    require((options.num_pieces or 1) == 1, f"{options.num_pieces} pieces of a tile block are asked for")
+    require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
+    products = [op for op in function.walk() if isinstance(op, Mma)]
+    warpgroups = _warpgroups(products)
+    asked = options.num_worker_warps
+    require(asked in (None, 4 * warpgroups), f"{asked} worker warps are asked for, the tiles have {4 * warpgroups}")
+    parents = dict(parents_of(function.body, ()))
+    definitions = {value: op for op in function.walk() for value in op.results}
+    dots: dict[Op, Dot] = {op: _dot(op, function, definitions, warpgroups) for op in products}
+    roomy = [each for each in blocks_of(function.body) if _held(each, dots, warpgroups) <= ROOM[warpgroups]]
+    reads = reads_of(function, dots, roomy, definitions)
+    for load, operand in reads.operands.items():
+        require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
+    anchors = anchors_of(dots, reads, warpgroups, definitions)
+    placement = _require_layouts(function, dots.values(), reads, anchors, warpgroups)
+    _require_room(function, dots, warpgroups)
+    groups, buffers = groups_of(function, dots, reads, parents)
+    operands = [operand for group in groups.values() for operand in group.operands]
+    loads: list[Op] = [operand.load for operand in operands]
+    guards, asserted = guards_of(function)
+    # Where an assertion may fail, stores ask for it at places that both roles come by.
+    stores = [op for op in function.walk() if isinstance(op, StoreMut | StoreView)] if guards else []
+    wanted = [*(value for operand in operands for value in operand.index), *asserted]
+    slice_ = producer_slice(wanted, (*loads, *guards, *stores), parents, definitions)
+    tma_stores = tma_stores_of(function, dots, placement, warpgroups)
+    order = order_of(slice_.nests, definitions)
+    # Along the columns tile blocks follow each other most slowly: the axis along which they grow.
+    rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
+    together = ROWS_LONGEST_FIRST if order.backwards else ROWS_TOGETHER
+    tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
+    first = Plan(
+        warpgroups=warpgroups,
+        dots=dots,
+        groups=groups,
+        stages=(),
+        operands=buffers,
+        slice=slice_,
+        guards=guards,
+        limited=options.limit_waits,
+        stores=tma_stores,
+        reads=reads.operands,
+        kept=reads.kept,
+        anchors=tuple(anchors),
+        tiles=tiles,
+    )
+    looped = [
+        any(parents[load] and any(isinstance(op, For | While) for op in parents[load]) for load in of)
+        for of in loads_on(groups, len(buffers))
+    ]
+    wanted = [max((operand.latency for operand in some), default=0) for some in buffers]
+    return replace(first, stages=stages_of(first, looped, wanted, arch))
+
+
+def _warpgroups(products: Sequence[Mma]) -> int:
+    """The warpgroups that share the rows of every product."""
+    require(bool(products), "the kernel has no product")
+    for op in products:
+        require(len(op.acc.tile.shape) == 2, "a batch of products in one tile")
+        rows = op.acc.tile.shape[0]
+        require(rows % ROWS == 0, f"a tile of {rows} rows is no whole number of {ROWS}")
+    count = max({ROWS: 1, 3 * ROWS: 3}.get(op.acc.tile.shape[0], 2) for op in products)
+    for op in products:
+        rows, columns = op.acc.tile.shape
+        shared = rows % (ROWS * count) == 0 or _shares_columns(rows, columns, count)
+        require(shared, f"{rows} rows do not divide among {count} warpgroups")
+    return count
+
+
+def _shares_columns(rows: int, columns: int, warpgroups: int) -> bool:
+    """Whether warpgroups share the columns of a product: its rows are those of one, and each has whole panels of it."""
+    own = columns // warpgroups
+    return rows == ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (64, 128)
+
+
+def _dot(op: Mma, function: Function, definitions: Mapping[Value, Op], warpgroups: int) -> Dot:
+    dtype, other, acc = op.a.tile.dtype, op.b.tile.dtype, op.acc.tile.dtype
+    rows, columns = op.acc.tile.shape
+    form = form_of(dtype, other, acc)
+    if form is None:
+        raise Refused(f"there is no warpgroup product of {dtype} by {other} that adds up in {acc}")
+    require(columns_fit(form, columns), f"{columns} columns: a multiple of 8 up to 256 is wanted")
+    depth = op.a.tile.shape[1] * dtype.bits // 8
+    require(depth % STEP_BYTES == 0, f"a depth of {op.a.tile.shape[1]} is no whole number of steps")
+    everything = set(function.walk())
+    once = Counter(dict.fromkeys(definitions, 1))  # several products may read one load; others may not
+    right = operand_of(op.b, 0, everything, definitions, once)
+    left: Operand | None = None
+    written: Written | None = None
+    across = warpgroups > 1 and rows % (ROWS * warpgroups) != 0
+    try:
+        left = operand_of(op.a, 1, everything, definitions, once)
+    except Refused:
+        computed = definitions.get(op.a)
+        require(
+            dtype in (f16, bf16) and not isinstance(computed, LoadTile | LoadView),
+            "the left operand is loaded by threads",
+        )
+        if isinstance(computed, Permute) and _from_sums(computed.x, definitions):
+            written = _written(computed)
+        require(written is not None or not across, "warpgroups have no rows of a left operand in common")
+    for operand in (right, *([left] if left else [])):
+        require(form.any_major or operand.panels.k_major, f"an operand of {dtype} lies across K")
+    start = definitions.get(op.acc)
+    fresh = isinstance(start, Constant) and start.value == 0
+    by_itself = fresh and op.a.tile.shape[1] <= TOGETHER  # who adds these up in f32 is the kernel
+    require(not form.promoted or op.use_fast_acc or by_itself, f"sums of {dtype} are added up in f32 on the way")
+    accumulator = (across_accumulator if across else group_accumulator)((rows, columns), warpgroups)
+    return Dot(op, left, right, accumulator, fresh, written=written)
+
+
+def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
+    """Whether a tile is computed from a product's sums, or carried by a loop: who has which rows of it is then decided.
+    What is computed from loads alone lies as its readers want it."""
+    pending, seen = [value], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value in seen or not is_tile(value):
+            continue
+        seen.add(value)
+        op = definitions.get(value)
+        if op is None or isinstance(op, Mma) or op.regions:
+            return True
+        pending += [each for each in op.operands if isinstance(each.type, TileType)]
+    return False
+
+
+def _written(exchange: Permute) -> Written:
+    """A computed left operand whose axes are exchanged: registers cannot take it, since its rows are others' too."""
+    length, width = exchange.x.tile.shape
+    size = exchange.x.tile.dtype.bits // 8
+    require(panels_fit(width, length, size), f"the computed tile {(length, width)} does not lie in whole panels")
+    return Written(exchange.x, Panels(width, length, size, k_major=False), (exchange,))
+
+
+def _require_layouts(
+    function: Function, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
+) -> Placement:
+    """Where tiles lie. Left operands from registers lie as a product's sums do, which is how `wgmma` takes them."""
+    dots = list(dots)
+    placement = Placement(function, round_up(4 * warpgroups), [*((dot.op, dot.accumulator) for dot in dots), *anchors])
+    for dot in dots:
+        if dot.left is None:
+            value = dot.op.a if dot.written is None else dot.written.value
+            rows, columns = value.tile.shape
+            require(rows % (ROWS * warpgroups) == 0, f"{rows} rows of a left operand do not divide among warpgroups")
+            wanted = group_accumulator((rows, columns), warpgroups)
+            require(placement[value] == wanted, "the left operand is computed in another layout than sums have")
+        require(placement[dot.op.result] == dot.accumulator, "the sums are used in another layout")
+    if warpgroups == 3:
+        staged = _staged(dots) - reads.operands.keys() - reads.kept  # in shared memory alone
+        tiles = [value for op in function.walk() if op not in staged for value in op.results if is_tile(value)]
+        require(
+            all(among_three(placement[value]) for value in tiles),
+            "three warpgroups do not hold every tile alone",
+        )
+    return placement
+
+
+def _require_room(function: Function, dots: Mapping[Op, Dot], warpgroups: int) -> None:
+    """That the sums and left operands of the products of a block fit into a thread's registers together."""
+    for block in blocks_of(function.body):
+        held, most = _held(block, dots, warpgroups), ROOM[warpgroups]
+        require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
+        one = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)
+        most = LARGEST[warpgroups]
+        require(one <= most, f"a thread would hold {one} sums of one product, and {most} at most compile")
+
+
+def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
+    """The registers of a thread that the sums and left operands of the products of a block fill."""
+    here = [dots[op] for op in block.operations if op in dots]
+    words = max((dot.op.a.tile.size // (2 * GROUP * warpgroups) for dot in here if dot.left is None), default=0)
+    return _most_sums(block, here) + words
+
+
+def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
+    """The registers of the sums that a thread holds at most at once, and of what is computed from them in 32 bits.
+
+    A loop's sums are held from begin to end, others from their product to their last use.
+    """
+    places = {op: place for place, op in enumerate(block.operations)}
+    added = {dot.op.result for dot in dots}  # another product adds to the same registers
+    held: list[tuple[int, int, int]] = []
+    for dot in dots:
+        if dot.op.acc in added:
+            continue
+        begin, end = places[dot.op], places[dot.op]
+        of = {dot.op.result}
+        for op, place in places.items():
+            if of.intersection(reads(op)):
+                end = place
+                of.update(value for value in op.results if not op.regions and _is_as_wide(value, dot.op.result))
+        if block.operations[end].terminates or dot.op.acc in block.arguments:
+            begin, end = 0, len(places)
+        held.append((begin, end, dot.accumulator.registers))
+    return max((sum(count for begin, end, count in held if begin <= at <= end) for at in places.values()), default=0)
+
+
+def _is_as_wide(value: Value, sums: Value) -> bool:
+    """Whether a value takes as many registers as some sums."""
+    return isinstance(value.type, TileType) and value.tile.size == sums.tile.size and value.tile.dtype.bits >= 32
+
+
+def _staged(dots: Iterable[Dot]) -> set[Op]:
+    """The loads into shared memory, and what their operands pass on the way to products."""
+    operands = [operand for dot in dots for operand in dot.operands]
+    return loads_of(operands) | {op for operand in operands for op in operand.passed}

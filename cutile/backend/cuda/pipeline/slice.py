@@ -1,0 +1,152 @@
+"""What the producer runs: the numbers that its loads need, wherever these come from, and no tiles.
+
+    e = reshape(load_tile(expert, i))      a number from memory, which nobody writes meanwhile
+    while condition(k):                    a loop whose variables are numbers: the producer carries them too
+        x = load_tile(w, e, k)             a load into a stage of a pipeline
+        assert(e < count)                  an assertion: the producer has its numbers anyway
+
+Both roles run these operations, each for itself. Control flow around a load, or around what its numbers are computed
+from, is a nest: both roles run it, and the producer carries those of its values that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cutile.backend.cuda.specialised.guards import is_scalar_work
+from cutile.backend.cuda.specialised.refusal import require
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Block, Op, Value
+from cutile.ir.types import TensorType, TileType
+from cutile.ops.memory import LoadTile
+from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
+from cutile.ops.shape import Reshape
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What the producer runs.
+
+    Attributes:
+        needed: operations that make numbers.
+        nests: loops and branches.
+        carried: of each nest, the places among its results of those that the producer needs.
+    """
+
+    needed: frozenset[Op]
+    nests: frozenset[Op]
+    carried: Mapping[Op, tuple[int, ...]]
+
+
+def producer_slice(
+    wanted: Iterable[Value],
+    inside: Iterable[Op],
+    parents: Mapping[Op, Sequence[Op]],
+    definitions: Mapping[Value, Op],
+) -> Slice:
+    """What the producer runs so that it has the numbers in `wanted`, and comes by the operations in `inside`.
+
+    Raises:
+        Refused: one of them is computed from more than numbers.
+    """
+    places = _places(parents)
+    nests: set[Op] = set()
+    needed: set[Op] = set()
+    carried: dict[Op, set[int]] = {}
+    pending = list(wanted)
+
+    def enter(op: Op) -> None:
+        for nest in parents[op]:
+            if nest not in nests:
+                nests.add(nest)
+                pending.extend(_control(nest))
+
+    for op in inside:
+        enter(op)
+    while pending:
+        value = pending.pop()
+        if value in places:
+            nest, place = places[value]
+            require(_is_number(value), "an index of a load depends on a tile")
+            if nest not in nests:
+                enter(nest)
+                nests.add(nest)
+                pending += _control(nest)
+            if place not in carried.setdefault(nest, set()):
+                carried[nest].add(place)
+                pending += _same_variable(nest, place)
+            continue
+        op = definitions.get(value)
+        if op is None or op in needed or op in nests:
+            continue
+        require(makes_numbers(op), f"an index of a load depends on more than numbers: {op.name}")
+        enter(op)
+        needed.add(op)
+        pending += [each for each in op.operands if isinstance(each.type, TileType)]
+    return Slice(frozenset(needed), frozenset(nests), {nest: tuple(sorted(carried.get(nest, ()))) for nest in nests})
+
+
+def makes_numbers(op: Op) -> bool:
+    """Whether an operation computes with numbers, or reads one that nobody writes while the kernel runs."""
+    if isinstance(op, LoadTile):
+        tensor = op.x.type
+        return isinstance(tensor, TensorType) and tensor.stable and op.result.tile.size == 1
+    if isinstance(op, TensorAddress | TensorStride):
+        return isinstance(op.x.type, TensorType) and op.x.type.stable
+    if isinstance(op, LoadPointer):
+        return op.constant and _is_number(op.result)
+    if isinstance(op, Reshape):
+        return op.x.tile.size == 1
+    return is_scalar_work(op)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value.type, TileType) and value.type.is_scalar
+
+
+def _control(nest: Op) -> list[Value]:
+    """What decides how often a nest's blocks run."""
+    if isinstance(nest, For):
+        return [nest.start, nest.stop, nest.step]
+    if isinstance(nest, While):
+        return list(nest.condition.terminator.operands)
+    require(isinstance(nest, If), f"a load is under {nest.name}")
+    return list(nest.operands[:1])
+
+
+def _places(parents: Mapping[Op, Sequence[Op]]) -> dict[Value, tuple[Op, int]]:
+    """The values of control flow that are one variable: block arguments and results, with its place among them."""
+    found: dict[Value, tuple[Op, int]] = {}
+    for op in parents:
+        if isinstance(op, For | While):
+            blocks = [op.body.arguments[1:]] if isinstance(op, For) else [op.condition.arguments, op.body.arguments]
+            for values in (*blocks, op.results):
+                found.update((value, (op, place)) for place, value in enumerate(values))
+        elif isinstance(op, If):
+            found.update((value, (op, place)) for place, value in enumerate(op.results))
+    return found
+
+
+def _same_variable(nest: Op, place: int) -> list[Value]:
+    """The values from which one of control flow's values comes."""
+    if isinstance(nest, For | While):
+        return [nest.carried[place], nest.body.terminator.operands[place]]
+    assert isinstance(nest, If)
+    return [nest.then.terminator.operands[place], nest.orelse.terminator.operands[place]]
+
+
+def parents_of(block: Block, above: tuple[Op, ...]) -> Iterator[tuple[Op, tuple[Op, ...]]]:
+    """Each operation, with the loops and branches around it."""
+    for op in block.operations:
+        yield op, above
+        for nested in op.regions:
+            yield from parents_of(nested, (*above, op))
+
+
+def blocks_of(block: Block) -> Iterator[Block]:
+    """A block, and those in it."""
+    yield block
+    for op in block.operations:
+        for nested in op.regions:
+            yield from blocks_of(nested)

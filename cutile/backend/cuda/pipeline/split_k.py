@@ -1,0 +1,223 @@
+"""Lowering to thread blocks that share a tile block's iterations (`split.py`): what they take, and what becomes of it.
+
+Their sums meet in a workspace, or in the shared memory of the cluster that they are (`nearby.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, Share
+from cutile.backend.cuda.pipeline.pipelines import Pipelines
+from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.placement import is_tile
+from cutile.backend.cuda.residency import COUNTERS
+from cutile.backend.cuda.specialised.nearby import loop_of_parts
+from cutile.backend.cuda.specialised.reads import reads
+from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
+from cutile.dtypes import bool_
+from cutile.ir.control import For, If
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import MutType
+from cutile.ops.arith import Mul
+from cutile.ops.compare import Eq, Lt
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What a thread block does of a tile block.
+
+    Attributes:
+        tile: the number of the tile block.
+        piece: of `pieces`, which one.
+        bounds: of its iterations, in place of the loop's.
+    """
+
+    tile: Value
+    piece: Value
+    pieces: Value
+    bounds: list[Value]
+
+
+class SplitK:
+    """Units of work: pieces of tile blocks.
+
+    Attributes:
+        hoisted: the operations that the loop's bounds need, which are the same for all tile blocks.
+        parts: the loop that does what follows the main loop for some columns of the tile, at the end of the kernel.
+    """
+
+    def __init__(self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines) -> None:
+        assert plan.mainloop is not None
+        self._draft = draft
+        self._source = source
+        self._plan = plan
+        self._loop = plan.mainloop
+        self._pipelines = pipelines
+        self._pieces: Value | None = None
+        self._share: _Piece | None = None
+        self._bounds: list[Value] = []
+        self._mine: Value | None = None
+        self.hoisted = self._bound_work()
+        self.parts = loop_of_parts(source)
+
+    def facts(self) -> dict[str, Any]:
+        """What a launch has to know of it."""
+        tiles, dot = self._plan.tiles, self._plan.dot
+        if tiles.parts:
+            return {
+                "persistent": tiles.pieces,
+                "divided": f"{tiles.pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster, "
+                "where tile blocks are too few",
+            }
+        return {
+            "persistent": tiles.pieces,
+            "divided": f"up to {tiles.pieces} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
+            "workspace": 4 * COUNTERS,
+            "workspace_per_block": sums_bytes(dot.accumulator, dot.op.acc.tile.dtype),
+        }
+
+    def _bound_work(self) -> set[Op]:
+        definitions = {value: op for op in self._source.walk() for value in op.results}
+        pending = [self._loop.start, self._loop.stop, self._loop.step]
+        work: set[Op] = set()
+        while pending:
+            op = definitions.get(pending.pop())
+            if op is not None:
+                work.add(op)
+                pending += reads(op)
+        return work
+
+    def units(self, tiles: Value) -> Value:
+        """How many units of work so many tile blocks are."""
+        draft, plan, loop = self._draft, self._plan.tiles, self._loop
+        for op in self._source.body.operations:
+            if op in self.hoisted:
+                draft.operation(op)
+        draft.builder.location = None
+        self._bounds = [draft.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
+        start, stop, step = self._bounds
+        limits: dict[str, int] = {"most": plan.pieces, "least": LEAST_NEARBY if plan.parts else LEAST_TURNS}
+        pieces = Pieces(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=plan.parts > 0)
+        self._pieces = draft.builder.value(pieces, "pieces")
+        return draft.builder.value(Mul(x=tiles, y=self._pieces))
+
+    def tile_of(self, unit: Value) -> Value:
+        """The tile block of a unit of work."""
+        assert self._pieces is not None
+        unit.name = "unit"
+        start, stop, step = self._bounds
+        share = self._draft.builder.add(Share(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
+        for value, name in zip(share.results, ("tile", "piece", "first", "last"), strict=True):
+            value.name = name
+        tile, piece, first, last = share.results
+        self._share = _Piece(tile, piece, self._pieces, [first, last, step])
+        return tile
+
+    @property
+    def _mine_of_it(self) -> _Piece:
+        assert self._share is not None
+        return self._share
+
+    def bounds(self) -> list[Value]:
+        """The main loop's bounds, for this thread block's piece of it."""
+        return self._mine_of_it.bounds
+
+    def added_up(self, sums: Value) -> Value:
+        """The sums of all pieces, where this thread block has them."""
+        share, plan, draft = self._mine_of_it, self._plan, self._draft
+        if self.parts is not None:
+            return sums
+        if plan.tiles.parts:
+            return self._added_by_first(sums, share)
+        draft.builder.location = self._loop.location
+        add = AddUp(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
+        added, self._mine = draft.add(add, layout=draft.layout_name(plan.dot.accumulator)).results
+        return added
+
+    def finish(self, operations: Sequence[Op]) -> None:
+        """What follows the main loop, by the thread block that has all sums."""
+        draft, builder, share = self._draft, self._draft.builder, self._mine_of_it
+        if self.parts is not None:
+            with builder.block() as then:
+                self._finish_parts(self.parts, share, operations)
+                builder.yield_()
+            with builder.block() as orelse:
+                draft.operations(operations)
+                builder.yield_()
+            condition = None
+        else:
+            with builder.block() as then:
+                draft.operations(operations)
+                builder.yield_()
+            with builder.block() as orelse:
+                builder.yield_()
+            condition = self._mine
+        builder.location = None
+        builder.add(If(condition=condition or self._divided(), then=then, orelse=orelse))
+
+    # Sums that meet in a cluster's shared memory.
+
+    def _divided(self) -> Value:
+        """Whether there are several pieces of a tile block."""
+        assert self._pieces is not None
+        return self._draft.builder.value(Lt(x=self._draft.builder.constant(1), y=self._pieces))
+
+    def _deal_out(self, sums: Value) -> None:
+        plan, draft, pipelines = self._plan, self._draft, self._pipelines
+        sizes = {"parts": plan.tiles.parts, "blocks": plan.tiles.pieces}
+        deal = DealOut(sums, pipelines.staging, pipelines.further, **sizes, limited=plan.limited)
+        draft.add(deal, layout=draft.layout_name(plan.dot.accumulator))
+
+    def sums_of_part(self, op: AddNearby) -> Value:
+        """A part of the sums of all thread blocks of the cluster."""
+        draft, accumulator = self._draft, self._plan.dot.accumulator
+        sums = draft.converted(draft.lowered[op.x], draft.placement[op.x], accumulator)
+        return self._nearby_sums(sums, draft.lowered[op.part])
+
+    def _nearby_sums(self, sums: Value, part: Value) -> Value:
+        draft, plan = self._draft, self._plan
+        accumulator, parts = plan.dot.accumulator, plan.tiles.parts
+        add = AddNearby(sums, part, (self._pipelines.staging,), parts=parts, blocks=plan.tiles.pieces)
+        target = draft.layout_name(part_layout(accumulator, parts))
+        return draft.add(add, source=draft.layout_name(accumulator), layout=target).result
+
+    def _finish_parts(self, parts: For, share: _Piece, operations: Sequence[Op]) -> None:
+        """What follows the main loop, for those columns that this thread block adds up."""
+        draft, builder, sums = self._draft, self._draft.builder, self._loop.results[0]
+        builder.location = self._loop.location
+        self._deal_out(draft.converted(draft.lowered[sums], draft.placement[sums], self._plan.dot.accumulator))
+        for op in operations:
+            if not any(is_tile(value) or isinstance(value.type, MutType) for value in (*op.operands, *op.results)):
+                draft.operation(op)
+        draft.loops += 1
+        body = draft.block(parts.body)
+        draft.loops -= 1
+        builder.location = None
+        count = builder.constant(self._plan.tiles.parts)
+        builder.add(For(start=share.piece, stop=count, step=share.pieces, carried=(), body=body))
+
+    def _added_by_first(self, sums: Value, share: _Piece) -> Value:
+        """All sums, by the thread block of the first piece."""
+        builder = self._draft.builder
+        builder.location = self._loop.location
+        divided = self._divided()
+        with builder.block() as then:
+            self._deal_out(sums)
+            first = builder.value(Eq(x=share.piece, y=builder.constant(0)))
+            with builder.block() as add:
+                added = self._nearby_sums(sums, builder.constant(0))
+                if self._plan.store is not None:  # by way of the place that other warps may yet have sums in
+                    builder.add(Barrier())
+                builder.yield_(added)
+            with builder.block() as leave:
+                builder.yield_(sums)
+            (all_,) = builder.add(If(condition=first, then=add, orelse=leave)).results
+            builder.yield_(all_, first)
+        with builder.block() as orelse:
+            builder.yield_(sums, builder.constant(True, bool_))
+        added, self._mine = builder.add(If(condition=divided, then=then, orelse=orelse)).results
+        return added

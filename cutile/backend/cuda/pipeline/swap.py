@@ -1,0 +1,133 @@
+"""Swap the operands of products whose right operand is computed, since `wgmma` takes only the left one from registers.
+
+    for k in a..b:                               for k in a..b:
+        w = f(load(weights, k, j))       -->         w = f(load(weights, k, j))
+        acc = mma(load(x, i, k), w, acc)             acc' = mma(w^T, load(x, i, k)^T, acc')
+    z = acc                                      z = acc'^T
+
+A transposed tile is the same registers by other coordinates, and of a buffer another way to read it: what is exchanged
+moves nothing, but that results are stored by columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutile.backend.cuda.panels import ROWS
+from cutile.backend.cuda.pipeline.copy import Copy
+from cutile.backend.cuda.specialised.operand import merges_rows, rounds
+from cutile.dtypes import bf16, f16
+from cutile.ir.constant import Constant
+from cutile.ir.control import For
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute
+from cutile.ops.view import LoadView
+
+MOST_ROWS = 256
+"""Rows of a product that are columns when it is swapped: what one instruction takes."""
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Products that add up in one variable of a loop.
+
+    Attributes:
+        place: of the variable among those that the loop carries.
+        products: in order.
+    """
+
+    place: int
+    products: tuple[Mma, ...]
+
+
+def swap(function: Function) -> Function:
+    """A copy of `function` with such products swapped; itself where there is none."""
+    definitions = {value: op for op in function.walk() for value in op.results}
+    loops = [op for op in function.walk() if isinstance(op, For)]
+    chains = {op: found for op in loops if (found := _chains(op, definitions))}
+    return _Swapped(chains).function(function) if chains else function
+
+
+def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
+    """The chains of a loop to be swapped."""
+    body, found = loop.body, list[_Chain]()
+    used: dict[Value, list[Op]] = {}
+    for op in body.walk():
+        for value in op.operands:
+            used.setdefault(value, []).append(op)
+    for place, argument in enumerate(body.arguments[1:]):
+        products: list[Mma] = []
+        value, users = argument, used.get(argument, [])
+        while len(users) == 1 and isinstance(users[0], Mma) and users[0].acc is value and users[0] in body.operations:
+            products.append(users[0])
+            value = users[0].result
+            users = used.get(value, [])
+        ends = users == [body.terminator] and body.terminator.operands[place] is value
+        starts = isinstance(definitions.get(loop.carried[place]), Constant)
+        if products and ends and starts and all(_swaps(op, definitions) for op in products):
+            found.append(_Chain(place, tuple(products)))
+    return found
+
+
+def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
+    """Whether a product's right operand is computed and its left one is loaded, and it may be swapped."""
+    if len(op.acc.tile.shape) != 2 or op.a.tile.dtype not in (f16, bf16):
+        return False
+    rows, columns = op.acc.tile.shape
+    fits = rows % 8 == 0 and rows <= MOST_ROWS and columns % ROWS == 0
+    return fits and _is_loaded(op.a, definitions) and not _is_loaded(op.b, definitions)
+
+
+def _is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
+    op = definitions.get(value)
+    while isinstance(op, Permute) or merges_rows(op) or rounds(op):
+        op = definitions.get(op.x)
+    return isinstance(op, LoadTile | LoadView)
+
+
+class _Swapped(Copy):
+    """The copy with chains swapped."""
+
+    def __init__(self, chains: Mapping[For, list[_Chain]]) -> None:
+        super().__init__()
+        self._chains = chains
+        self._products = {op for found in chains.values() for chain in found for op in chain.products}
+
+    def _operation(self, op: Op) -> None:
+        if isinstance(op, For) and op in self._chains:
+            self._loop(op, [chain.place for chain in self._chains[op]])
+        elif isinstance(op, Mma) and op in self._products:
+            self._builder.location = op.location
+            left, right = self._transposed(self._map[op.b]), self._transposed(self._map[op.a])
+            product = self._builder.add(op.copy_with([left, right, self._map[op.acc]], (), ()))
+            product.result.name = op.result.name
+            self._map[op.result] = product.result
+        else:
+            super()._operation(op)
+
+    def _transposed(self, value: Value) -> Value:
+        return self._builder.value(Permute(x=value, axes=(1, 0)))
+
+    def _loop(self, op: For, places: list[int]) -> None:
+        builder, body = self._builder, op.body
+        builder.location = op.location
+        carried = [self._map[value] for value in op.carried]
+        arguments = [self._value(argument) for argument in body.arguments]
+        for place in places:
+            carried[place] = self._transposed(carried[place])
+            old = body.arguments[1 + place]
+            rows, columns = old.tile.shape
+            arguments[1 + place] = self._map[old] = Value(TileType(old.tile.dtype, (columns, rows)), old.name)
+        with builder.block(*arguments) as copy:
+            for nested in body.operations:
+                self._operation(nested)
+        builder.location = op.location
+        start, stop, step = (self._map[value] for value in (op.start, op.stop, op.step))
+        done = builder.add(For(start=start, stop=stop, step=step, carried=tuple(carried), body=copy))
+        for place, (old, new) in enumerate(zip(op.results, done.results, strict=True)):
+            new.name = old.name
+            self._map[old] = self._transposed(new) if place in places else new

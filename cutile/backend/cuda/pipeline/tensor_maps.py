@@ -1,0 +1,33 @@
+"""The tensor maps of a kernel: how TMA loads and stores its tensors' tiles, each a parameter with a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.backend.interface import TensorMap
+from cutile.ir.core import Function, Value
+
+
+class TensorMaps:
+    """The tensor maps by tensor and form, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[Value, TensorMap], str] = {}
+
+    def __contains__(self, key: tuple[Value, TensorMap]) -> bool:
+        return key in self._names
+
+    def name(self, tensor: Value, form: TensorMap) -> str:
+        """The name of the parameter with a tensor's map."""
+        key = (tensor, form)
+        if key not in self._names:
+            taken = sum(other is tensor for other, _ in self._names)
+            self._names[key] = f"{tensor.name}_map" + (f"_{taken}" if taken else "")
+        return self._names[key]
+
+    def facts(self, source: Function) -> tuple[Any, ...]:
+        """What a launch needs to know of them."""
+        return tuple(
+            (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded)
+            for (value, form), name in self._names.items()
+        )

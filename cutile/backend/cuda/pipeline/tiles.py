@@ -1,0 +1,136 @@
+"""The persistent loop over tile blocks, carrying the counter of each pipeline.
+
+    for tile in first..all by step:          where tile blocks are alike
+    while tile < all: ... tile = next        where the producer takes them one by one, and sends on which
+
+Which comes when, `order.py` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.ops import FirstTile, FirstTurn, TileStep, Turns
+from cutile.backend.cuda.pipeline.pipelines import Pipelines
+from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.split_k import SplitK
+from cutile.backend.cuda.pipeline.tile_queue import TileQueue
+from cutile.backend.cuda.specialised.cluster import block_axes
+from cutile.ir.control import For, While
+from cutile.ir.core import Function, Op, Value
+from cutile.ops.arith import Add, FloorDiv, Mul
+from cutile.ops.compare import Lt
+from cutile.ops.grid import NumTileBlocks
+
+
+class TileLoop:
+    """The loop of one role.
+
+    Attributes:
+        number: of the tile block.
+        step: from one of a thread block's tile blocks to the next.
+        first: the number of the thread block's first one.
+        total: how many tile blocks there are.
+        carried: what is carried beside the counters: within the loop, and behind it.
+    """
+
+    number: Value
+    step: Value
+    first: Value
+    total: Value
+    carried: Sequence[Value]
+
+    def __init__(self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines, split: SplitK | None) -> None:
+        self._draft = draft
+        self._source = source
+        self._plan = plan
+        self._pipelines = pipelines
+        self._split = split
+        self._queue = TileQueue(draft, pipelines, limited=plan.limited)
+
+    def run(self, tile: Callable[[], None], *, groups: int = 1, carried: Sequence[Value] = ()) -> None:
+        """Add the loop.
+
+        Args:
+            tile: adds what is done for a tile block.
+            groups: of warpgroups that have tile blocks of their own: the iterations of the others' are skipped.
+            carried: what `self.carried` begins with.
+        """
+        builder, pipelines = self._draft.builder, self._pipelines
+        self.total = self._count()
+        if self._split is not None:
+            self.total = self._split.units(self.total)
+        along = {"cluster": self._plan.tiles.cluster, "alone": groups}
+        self.first, self.step = (builder.value(kind(**along)) for kind in (FirstTile, TileStep))
+        others = self._iterations() if groups > 1 else None
+        counters = [builder.constant(0) if others is None else builder.value(FirstTurn(turns=others))]
+        counters += [builder.constant(0) for _ in pipelines.values[1:]]
+        if self._plan.tiles.order.taken:
+            self._while_there_are(tile, counters)
+            return
+        number = Value(counters[0].type, "tile")
+        pipelines.counters = [Value(counter.type, "counter") for counter in counters]
+        self.carried = tuple(Value(value.type, value.name) for value in carried)
+        with builder.block(number, *pipelines.counters, *self.carried) as block:
+            self._tile(number, tile)
+            after = pipelines.counters
+            if others is not None:
+                after = [builder.value(Add(x=counter, y=others)) for counter in after]
+            builder.yield_(*after, *self.carried)
+        done = For(start=self.first, stop=self.total, step=self.step, carried=(*counters, *carried), body=block)
+        self.carried = builder.add(done).results[len(counters) :]
+
+    def _tile(self, number: Value, tile: Callable[[], None]) -> None:
+        draft = self._draft
+        self.number = number if self._split is None else self._split.tile_of(number)
+        draft.loops += 1  # what one tile block left in shared memory, other warps may still read in the next
+        tile()
+        draft.loops -= 1
+        draft.builder.location = None
+
+    def _while_there_are(self, tile: Callable[[], None], counters: Sequence[Value]) -> None:
+        """The loop where thread blocks take tile blocks as they come to them."""
+        builder, pipelines, queue = self._draft.builder, self._pipelines, self._queue
+        number, counter = Value(self.first.type, "tile"), Value(self.first.type, "tile_counter")
+        pipelines.counters = [Value(value.type, "counter") for value in counters]
+        asked = [Value(value.type) for value in (number, counter, *counters)]
+        with builder.block(*asked) as condition:
+            builder.yield_(builder.value(Lt(x=asked[0], y=self.total)))
+        with builder.block(number, counter, *pipelines.counters) as block:
+            self._tile(number, tile)
+            following = queue.next_tile(counter, self.step)
+            counted = builder.value(Add(x=counter, y=builder.constant(1)), "tile_counter")
+            builder.yield_(following, counted, *pipelines.counters)
+        carried = (self.first, builder.constant(0), *counters)
+        builder.add(While(carried=carried, condition=condition, body=block))
+
+    def ask_for_next(self) -> None:
+        """In the producer: ask which tile block comes next, where thread blocks take them as they come to them."""
+        if self._plan.tiles.order.taken:
+            self._queue.ask(self.total)
+
+    def _count(self) -> Value:
+        """All tile blocks, or clusters of them."""
+        builder, tiles = self._draft.builder, self._plan.tiles
+        counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
+        if tiles.cluster > 1:
+            rounded = builder.value(Add(x=counts[tiles.along], y=builder.constant(tiles.cluster - 1)))
+            counts[tiles.along] = builder.value(FloorDiv(x=rounded, y=builder.constant(tiles.cluster)))
+        return builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
+
+    def _iterations(self) -> Value:
+        """The iterations of the main loop, which are the same for all tile blocks."""
+        draft, loop = self._draft, self._plan.mainloop
+        assert loop is not None
+        definitions = {value: op for op in self._source.walk() for value in op.results}
+        for op in self._before(loop):
+            if op in self._plan.slice.needed and not block_axes(op.results, definitions):
+                draft.operation(op)
+        draft.builder.location = None
+        start, stop, step = (draft.lowered[value] for value in (loop.start, loop.stop, loop.step))
+        return draft.builder.value(Turns(start=start, stop=stop, step=step))
+
+    def _before(self, loop: For) -> Sequence[Op]:
+        operations = self._source.body.operations
+        return operations[: operations.index(loop)]

@@ -1,0 +1,150 @@
+"""Warpgroups that do not share a tile evenly: two with tile blocks of their own (ping-pong), or three with 192 rows.
+
+    loads:        iterations of tile 0 | of tile 1  | of tile 2  | ...      one pipeline, whose stages one of them reads
+    warpgroup 0:  multiply 0           | write 0    | multiply 2 | ...
+    warpgroup 1:                       | multiply 1 | write 1    | ...
+
+The pipeline says whose turn it is: a warpgroup begins its tile when its operands arrive, which is when the other's are
+loaded. So the tensor cores have work at the end of a tile too, which counts where K is short. A thread has the sums of
+a whole tile's rows, twice as many as where warpgroups share a tile. Not where a block has one tile: then half of it
+does nothing.
+
+Layouts count warps in powers of two. That of three warpgroups is that of four, of which the last would hold rows past
+the tile's edge: so nothing is lost where its threads do something else, as long as every tile keeps to such a layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.panels import GROUP, ROWS
+from cutile.backend.cuda.placement import ELEMENTWISE, Placement, is_tile
+from cutile.backend.cuda.specialised.epilogue import cut
+from cutile.ir.constant import Constant
+from cutile.ir.control import For
+from cutile.ir.core import Function, Op
+from cutile.ops.cast import Convert
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Reshape
+
+PINGPONG = 2
+"""Warpgroups that have tile blocks of their own."""
+PINGPONG_WARPS = 4
+"""That such a tile block has."""
+NARROW = 16
+"""Columns for which what else follows the main loop is done at a time there, so that nothing spills."""
+THREE = 3
+TALL = THREE * ROWS
+"""Rows of a tile that three warpgroups share."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Sums of a thread for which there are registers.
+
+    Attributes:
+        sums: with what a conversion needs, nothing spills.
+        beside_more: where more than a conversion follows the main loop, done for all columns at a time.
+        apart: where products are added up apart from the sums.
+    """
+
+    sums: int
+    beside_more: int
+    apart: int
+
+
+PINGPONG_ROOM = Room(sums=192, beside_more=112, apart=0)
+THREE_ROOM = Room(sums=100, beside_more=80, apart=64)
+"""Four groups of threads begin with 128 registers each, and one instruction's must fit into these; what follows has the
+160 that a thread then takes over."""
+
+_KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
+
+
+def own_accumulator(shape: tuple[int, int]) -> Layout:
+    """Where the sums of a tile are that one warpgroup has: whichever of them, its threads hold the same places.
+
+    Example:
+        >>> print(own_accumulator((128, 192)))
+        128x192: 192 each of 256 threads, core 64x8
+    """
+    one = group_accumulator(shape, 1)
+    return Layout(shape, one.register, one.lane, (*one.warp, (0, 0)), one.repeat)
+
+
+def goes_narrow(function: Function, loop: For) -> bool:
+    """Whether more than a conversion follows the main loop, and can be done for a few columns at a time."""
+    return cut(function, loop, NARROW) is not function
+
+
+def why_not_pingpong(function: Function, loop: For, product: Mma, accumulator: Layout) -> str:
+    """Why warpgroups cannot have tile blocks of their own; empty where they can."""
+    sums = product.acc.tile.size // GROUP
+    more = _more_follows(function, loop) and not goes_narrow(function, loop)
+    return _why(function, loop, product, accumulator, _why_no_room("a group alone", PINGPONG_ROOM, sums, more), alone)
+
+
+def why_not_three(function: Function, loop: For, product: Mma, accumulator: Layout, *, apart: bool) -> str:
+    """Why three warpgroups cannot share the tiles of a kernel; empty where they can.
+
+    Args:
+        function, loop, product: the kernel.
+        accumulator: the layout of its sums.
+        apart: whether products are added up apart from the sums.
+    """
+    sums = product.acc.tile.shape[1] // 2
+    more = _more_follows(function, loop)
+    why = _why_no_room("three warp groups", THREE_ROOM, sums, more, apart=apart)
+    return _why(function, loop, product, accumulator, why, among_three)
+
+
+def _more_follows(function: Function, loop: For) -> bool:
+    """Whether more than conversions follow the main loop."""
+    after = function.body.operations[function.body.operations.index(loop) + 1 :]
+    return any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in after)
+
+
+def _why_no_room(whose: str, room: Room, sums: int, more: bool, *, apart: bool = False) -> str:
+    most = room.apart if apart else room.beside_more if more else room.sums
+    beside = " beside their products" if apart else " beside what follows the loop" if more else ""
+    if sums <= most:
+        return ""
+    return f"a thread of {whose} would hold {sums} sums, and has registers for {most}{beside}"
+
+
+def _why(
+    function: Function, loop: For, product: Mma, accumulator: Layout, why: str, holds: Callable[[Layout], bool]
+) -> str:
+    """The reason that is there already; or that what follows the main loop needs other threads' elements."""
+    after = function.body.operations[function.body.operations.index(loop) + 1 :]
+    placement = Placement(function, accumulator.warps, ((product, accumulator),))
+    for op in after:
+        if not by_element(op):
+            why = why or f"warp groups would have to work together on {op.name}"
+    for op in after:
+        for value in (*op.operands, *op.results):
+            if is_tile(value) and not holds(placement[value]):
+                why = why or f"a tile of {value.tile.shape} is not held by these warp groups alone"
+    return why
+
+
+def by_element(op: Op) -> bool:
+    """Whether an operation takes no element from another thread."""
+    return family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _KNOWN)
+
+
+def alone(layout: Layout) -> bool:
+    """Whether each warpgroup holds every element of a tile."""
+    return not any(any(basis) for basis in layout.warp[2:])
+
+
+def among_three(layout: Layout) -> bool:
+    """Whether three warpgroups hold every element of a tile."""
+    missing = (layout.thread_coordinate(0, warp) for warp in range(4 * THREE, layout.warps))
+    return alone(layout) or all(
+        any(at >= extent for at, extent in zip(where, layout.shape, strict=True)) for where in missing
+    )

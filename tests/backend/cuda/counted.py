@@ -1,0 +1,90 @@
+"""The generated text of pipelines, run for its counters alone: which stage is taken, filled and released, in order.
+
+    turns(text, grid=(2, 3, 1), n=5) -> {("wait", 98304): [0, 1, 2, ...], ...}
+
+The models read the lowered IR. What the emitter makes of it, such as which variable holds which counter, only the text
+can show. Tiles are nothing here: what is no number computes none.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cutile.dtypes import DTypeLike, i32
+
+NUMBERS: Mapping[str, Callable[..., int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floor_div": operator.floordiv,
+    "min": min,
+    "max": max,
+    "lt": operator.lt,
+    "ne": operator.ne,
+}
+"""What is computed with counters and the bounds of loops."""
+
+
+class _Nothing:
+    """A value of no meaning, and a function that returns one."""
+
+    def __call__(self, *_: Any, **__: Any) -> _Nothing:
+        return self
+
+    def __getattr__(self, name: str) -> _Nothing:
+        return self
+
+    def __int__(self) -> int:
+        return 0
+
+
+def _of_numbers(kind: str, dtype: DTypeLike, axes: int) -> Callable[..., Any]:
+    """What computes with numbers, or with tiles, which are nothing."""
+    return NUMBERS.get(kind, _Nothing()) if dtype is i32 and not axes else _Nothing()
+
+
+class _Intrinsics:
+    """One role's intrinsics of a family: numbers are computed, barriers noted, all else is nothing."""
+
+    def __init__(self, family: str, turns: dict[tuple[str, int], list[int]], *, loads: bool) -> None:
+        self._family = family
+        self._turns = turns
+        self._loads = loads
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        known: dict[str, Any] = {
+            "binary": _of_numbers,
+            "comparison": _of_numbers,
+            "constant": lambda value, *_: lambda: value,
+            "loads": lambda *_: lambda: self._loads,
+            "elected": lambda *_: lambda: True,
+            "first_tile": lambda *_: lambda: 0,
+            "tile_step": lambda *_: lambda: 1,
+        }
+        if self._family == "pipeline" and name in ("acquire", "wait", "release"):
+            return lambda offset, **_: lambda counter, *_: self._turns[name, offset].append(counter)
+        return known.get(name, lambda *_, **__: _Nothing())
+
+
+def turns(text: str, entry: str, grid: tuple[int, int, int], **numbers: int) -> dict[tuple[str, int], list[int]]:
+    """The counters with which each pipeline's stages are acquired, waited for and released, by what and by offset."""
+    seen: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for loads in (True, False):
+
+        def imported(name: str, *rest: Any, loads: bool = loads, **named: Any) -> Any:
+            families = {"__getattr__": lambda _, family: _Intrinsics(family, seen, loads=loads)}
+            if "intrinsics" in name:
+                return type("Package", (), families)()
+            return builtins.__import__(name, *rest, **named)
+
+        scope: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": imported}, "range": range}
+        exec(compile(text, "<generated>", "exec"), scope)
+        function = scope[entry]
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        extents = dict(zip(("grid_x", "grid_y", "grid_z"), grid, strict=True)) | numbers
+        function(*(extents.get(name, _Nothing()) for name in names))
+    return seen

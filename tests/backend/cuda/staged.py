@@ -1,0 +1,125 @@
+"""A lowered kernel of one group of threads, run on NumPy: its stages are those of the model of copies. No tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.cuda.draft import layouts_of
+from cutile.backend.cuda.model.copies import Copies
+from cutile.backend.cuda.ops import (
+    Barrier,
+    ConvertLayout,
+    FailUnless,
+    StageCommit,
+    StagedMma,
+    StagePut,
+    StageRead,
+    StageTile,
+    StageWait,
+    Store,
+)
+from cutile.backend.cuda.staging import Stage, stages
+from cutile.backend.interface import Grid
+from cutile.backend.reference.interpret import Walker
+from cutile.backend.reference.memory import load, load_view, store
+from cutile.ir.core import Function, Op, Value
+
+Array = np.ndarray[Any, Any]
+
+
+class StagedWalker(Walker):
+    """One tile block of a lowered kernel."""
+
+    def __init__(self, function: Function, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
+        super().__init__(values, index, grid)
+        self._function = function
+        self._layouts = layouts_of(function)
+        self._copies = Copies()
+
+    def run(self) -> None:
+        """Run it to its end."""
+        self.block(self._function.body)
+        self._copies.end()
+
+    def operation(self, op: Op) -> Sequence[Array]:
+        values, copies = self.values, self._copies
+        match op:
+            case StageTile():
+                copies.copy(self._at(op, op.stage), self._copied(op))
+            case StageCommit():
+                copies.commit()
+            case StageWait():
+                copies.wait(op.pending)
+                if op.meet:
+                    copies.meet()
+            case Barrier():
+                copies.meet()
+            case StageRead():
+                elements = copies.read(self._at(op, op.stage), own=op.own)
+                return [elements[_places(op.shape, op.strides)]]
+            case StagePut():
+                acc = self._layouts[op.attributes["accumulator"]]
+                tile = values[op.value]
+                depth = tile.shape[0 if op.right else 1]
+                stage = stages(op.dtype, acc, depth, right=op.other, swaps=op.swaps)[op.right]
+                elements = np.full(stage.rows * stage.pitch, 77).astype(tile.dtype)
+                elements[_of(stage, *tile.shape)] = tile
+                copies.put(self._at(op, op.stage), elements)
+            case StagedMma():
+                acc = self._layouts[op.attributes["layout"]]
+                rows, columns = op.acc.tile.shape
+                where = stages(op.dtype, acc, op.depth, right=op.other, swaps=op.swaps)
+                left = copies.read(self._at(op, op.left))[_of(where[0], rows, op.depth)]
+                right = copies.read(self._at(op, op.right))[_of(where[1], op.depth, columns)]
+                wide = np.promote_types(values[op.acc].dtype, np.float32 if op.dtype.kind == "float" else np.int32)
+                return [values[op.acc] + (left.astype(wide) @ right.astype(wide)).astype(values[op.acc].dtype)]
+            case ConvertLayout():
+                return [values[op.x]]
+            case Store():
+                store(values[op.x], values[op.value], [int(values[each]) for each in op.index])
+            case FailUnless():
+                assert values[op.operands[0]]
+            case _:
+                return super().operation(op)
+        return []
+
+    def _at(self, op: StageTile | StageRead | StagePut | StagedMma, place: tuple[int, int, int]) -> int:
+        """Where a stage is in this turn."""
+        first, count, stage_bytes = place
+        return int(op.attributes["offset"]) + first + int(self.values[op.turn]) % count * stage_bytes
+
+    def _copied(self, op: StageTile) -> Array:
+        """A tile as it lies in its stage, and rubbish where it does not."""
+        array, index = self.values[op.x], [int(self.values[each]) for each in op.index]
+        if op.steps:
+            starts = [at * step for at, step in zip(index, op.steps, strict=False)]
+            limits = dict(zip(op.limited, index[len(op.steps) :], strict=True))
+            tile = load_view(array, op.shape, starts, limits, 0)
+        else:
+            tile = load(array, op.shape, index)
+        places = _places(op.shape, op.strides)
+        elements = np.full(int(places.max()) + 1, 99).astype(tile.dtype)
+        elements[places] = tile
+        return elements
+
+
+def _places(shape: Sequence[int], strides: Sequence[int]) -> Array:
+    return np.tensordot(np.asarray(strides), np.indices(shape), 1)
+
+
+def _of(stage: Stage, rows: int, columns: int) -> Array:
+    """The places of an operand's elements."""
+    i, j = np.indices((rows, columns))
+    at = replace(stage, offset=0)
+    return j * at.pitch + i if at.swap else i * at.pitch + j
+
+
+def run_lowered(function: Function, arrays: Sequence[Any], grid: Grid) -> None:
+    """Run all tile blocks of a lowered kernel on its arguments, which it writes to."""
+    for index in np.ndindex(grid):
+        values = dict(zip(function.parameters, map(np.asarray, arrays), strict=True))
+        StagedWalker(function, values, (index[0], index[1], index[2]), grid).run()

@@ -1,0 +1,236 @@
+"""The gradients of attention on Hopper: buffers read in both orders, four products in a loop, and their registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import Device
+from cutile import api, bf16, f16, f32
+from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.protocol import ProtocolError
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.written import check_written
+from cutile.backend.cuda.ops import Barrier, BulkLoad, Dot, DotWait, Roles
+from cutile.backend.cuda.ops.pipeline import buffer_types
+from cutile.backend.cuda.panels import Panels
+from cutile.errors import IRError
+from cutile.ir.control import For
+from cutile.ir.core import Function, Op
+from cutile.ir.verify import verify
+from cutile.ops.matmul import Mma
+from kernels.attention_backward import (
+    LOG2_E,
+    attend_backward,
+    attention_dk_dv,
+    attention_dq,
+    attention_gradients,
+    gradients_of,
+    weights_of,
+)
+from tests.backend.cuda.executed import execute
+from tests.backend.cuda.programs import compiled, instructions, lowered, shipped
+from tests.support.programs import mut, scalar, tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def keys_program(width: int = 128, *, causal: bool = False, group: int = 1) -> Function:
+    """dk and dv."""
+    operand, term = tensor(3, bf16), tensor(2, f32)
+    tile = mut(1, 128, width, dtype=bf16)
+    given = {"dk": tile, "dv": tile, **dict.fromkeys(("q", "k", "v", "do"), operand), "top": term, "delta": term}
+    return shipped(attention_dk_dv, {**given, "scale": scalar()}, CAUSAL=int(causal), GROUP=group)
+
+
+def rows_program(width: int = 128, *, causal: bool = False, group: int = 1) -> Function:
+    """dq."""
+    operand, term = tensor(3, bf16), tensor(2, f32)
+    tile = mut(1, 128, width, dtype=bf16)
+    given = {"dq": tile, **dict.fromkeys(("q", "k", "v", "do"), operand), "top": term, "delta": term}
+    return shipped(attention_dq, {**given, "scale": scalar()}, CAUSAL=int(causal), GROUP=group)
+
+
+def gradients_program(width: int = 128, *, causal: bool = False, group: int = 1) -> Function:
+    """dk and dv, and sums of dq."""
+    operand, term = tensor(3, bf16), tensor(2, f32)
+    tile = mut(1, 128, width, dtype=bf16)
+    given = {"dk": tile, "dv": tile, "dq": mut(group, 128, width)}
+    given |= {**dict.fromkeys(("q", "k", "v", "do"), operand), "top": term, "delta": term, "scale": scalar()}
+    return shipped(attention_gradients, given, unsafe=True, CAUSAL=int(causal), GROUP=group)
+
+
+PROGRAMS = {"dk and dv": keys_program, "dq": rows_program, "all": gradients_program}
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_pipeline_is_proved(name: str, causal: bool) -> None:
+    function = lowered(PROGRAMS[name](causal=causal))
+    verify(function)
+    assert not any(isinstance(op, Mma) for op in function.walk())
+    assert check_function(function) > 10
+    assert check_layouts(function) > 10
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_read_in_both_orders_is_loaded_once(name: str) -> None:
+    """Scores take keys (of dq) or rows (of dk) along their width, gradients take them along the other axis."""
+    function = lowered(PROGRAMS[name]())
+    dots = [op for op in function.walk() if isinstance(op, Dot)]
+    orders: dict[str, set[bool]] = {}
+    for dot in dots:
+        orders.setdefault(dot.right.name, set()).add(dot.right_k_major)
+    both = {False, True}
+    wanted = {"q_buffer": both, "do_buffer": both, "k_buffer": {False}, "v_buffer": set[bool]()}
+    wanted = {"k_buffer": both, "v_buffer": {True}} if name == "dq" else wanted
+    assert orders == {buffer: wanted[buffer] for buffer in orders}
+    loads = [op.x.name for op in function.walk() if isinstance(op, BulkLoad)]
+    # Of dq in a second loop, of keys that not every row sees; of the others what threads read beside.
+    again = ["k", "v"] if name == "dq" else ["top", "delta"]
+    assert sorted(loads) == sorted(["q", "k", "v", "do", *again])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_operand_read_in_the_wrong_order_is_found(name: str) -> None:
+    function = lowered(PROGRAMS[name]())
+    check_layouts(function)
+    dot = next(op for op in function.walk() if isinstance(op, Dot) and not op.right_k_major)
+    dot.attributes["right_k_major"] = True
+    with pytest.raises(IRError, match="deep"):
+        check_layouts(function)
+
+
+def test_a_product_goes_on_while_the_next_ones_operand_is_computed() -> None:
+    """Words of two products that no loop carries are in registers of their own."""
+    (roles,) = (op for op in lowered(keys_program()).walk() if isinstance(op, Roles))
+    loop = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    steps = [op for op in loop.body.operations if isinstance(op, Dot | DotWait)]
+    kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in steps]
+    begun, ahead = [("Dot", False), ("Dot", False), ("DotWait", 1)], [("Dot", True), ("DotWait", 1), ("Dot", True)]
+    assert kinds == [*begun, *ahead, ("DotWait", 0), ("DotWait", 0)]
+
+
+def first_barrier_left_out(function: Function) -> None:
+    """A warpgroup writes where another one's product may still read."""
+    drop(function, Barrier, 0)
+
+
+def second_barrier_left_out(function: Function) -> None:
+    """A product begins before all have written."""
+    drop(function, Barrier, 1)
+
+
+def product_not_waited_for(function: Function) -> None:
+    """The products that read what was written last go on while it is written anew."""
+    for op in function.walk():
+        if isinstance(op, DotWait):
+            op.attributes["pending"] = 9
+
+
+def drop(function: Function, kind: type[Op], which: int) -> None:
+    """Take an operation out of the innermost loop of the consumers."""
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    loop = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    loop.body.operations.remove([op for op in loop.body.operations if isinstance(op, kind)][which])
+
+
+@pytest.mark.parametrize(
+    "fault", [first_barrier_left_out, second_barrier_left_out, product_not_waited_for], ids=lambda each: each.__name__
+)
+def test_an_operand_that_consumers_write_is_proved(fault: Callable[[Function], None]) -> None:
+    function = lowered(gradients_program())
+    check_written(function)
+    fault(function)
+    with pytest.raises(ProtocolError):
+        check_written(function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "causal"), [("dk and dv", True), ("dq", True), ("all", True)])
+def test_nothing_spills_and_nothing_is_serialised(name: str, causal: bool, tmp_path: Any) -> None:
+    """Nor are the producer's loops unrolled, whose registers are few."""
+    function = PROGRAMS[name](causal=causal)
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    names = instructions(built, tmp_path)
+    assert not any(each.startswith("HMMA") for each in names)
+    buffers = buffer_types([op.buffer for op in lowered(function).walk() if isinstance(op, BulkLoad)])
+    panels = sum(Panels(*buffer.panels).count for buffer in buffers)  # of which one instruction each loads one
+    assert sum(names[each] for each in names if each.startswith("UTMALDG")) == panels
+
+
+@pytest.mark.parametrize(("shape", "causal"), [((4, 2, 37, 50), True), ((2, 1, 64, 40), False), ((1, 1, 5, 5), True)])
+def test_gradients_are_right(shape: tuple[int, int, int, int], causal: bool) -> None:
+    """On the CPU: edges, heads that share keys, rows that see few keys."""
+    assert errors_of(shape, 16, causal, repeats=not causal, rows=16, keys=16, step=16) < 2e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "width"), [((4, 2, 500, 500), 128), ((2, 2, 300, 700), 64), ((3, 3, 1024, 1024), 128)], ids=str
+)
+def test_gradients_are_right_on_a_gpu(
+    shape: tuple[int, int, int, int], width: int, causal: bool, repeats: bool
+) -> None:
+    with Device(0):
+        assert errors_of(shape, width, causal, repeats=repeats) < 2e-3
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_lowered_means_the_gradients(name: str) -> None:
+    """By NumPy, with barriers, stages and products under way, in an order that is drawn."""
+    do, q, k, v = drawn((2, 1, 150, 200), 128, bf16.numpy)
+    exact = tuple(each.astype(np.float64) for each in (do, q, k, v))
+    weights, lse = weights_of(exact[1], exact[2].repeat(2, 0), causal=False)
+    top = (lse * LOG2_E).astype(np.float32)
+    delta = (exact[0] * (weights @ exact[3].repeat(2, 0))).sum(2).astype(np.float32)
+    scale = np.float32(128**-0.5)
+    dq, dk, dv = (np.full(each.shape, np.nan, bf16.numpy) for each in (q, k, v))
+    sums = np.zeros((2, 256, 128), np.float32)
+    given = (q, k, v, do, top, delta, scale)
+    function = lowered(PROGRAMS[name](group=2))
+    with np.errstate(all="ignore"):
+        if name == "dq":
+            execute(function, (dq, *given), (2, 2, 1), blocks=2, seed=1)
+        else:
+            outputs = (dk, dv, *((sums,) if name == "all" else ()))
+            execute(function, (*outputs, *given), (1, 2, 1), blocks=2, seed=1)
+    found = (sums[:, :150] * scale if name == "all" else dq, dk, dv)
+    wanted = gradients_of(*exact, causal=False)
+    which = {"dq": (0,), "dk and dv": (1, 2), "all": (0, 1, 2)}[name]
+    assert max(relative(found[at], wanted[at]) for at in which) < 6e-3
+
+
+def drawn(shape: tuple[int, int, int, int], width: int, dtype: Any) -> tuple[Array, ...]:
+    """do, q, k and v."""
+    heads, key_heads, rows, keys = shape
+    random = np.random.default_rng(1)
+    counts = ((heads, rows), (heads, rows), (key_heads, keys), (key_heads, keys))
+    return tuple(random.standard_normal((*count, width)).astype(dtype) for count in counts)
+
+
+def relative(found: Array, wanted: Array) -> float:
+    """The error, of the norm."""
+    return math.sqrt(((found.astype(np.float64) - wanted) ** 2).sum() / (wanted**2).sum())
+
+
+def errors_of(shape: tuple[int, int, int, int], width: int, causal: bool, **options: int) -> float:
+    """The largest error of the three gradients, of their norms."""
+    heads, key_heads, *_ = shape
+    do, q, k, v = drawn(shape, width, np.float16)
+    exact = tuple(each.astype(np.float64) for each in (do, q, k, v))
+    weights, lse = weights_of(exact[1], exact[2].repeat(heads // key_heads, 0), causal=causal)
+    o = (weights @ exact[3].repeat(heads // key_heads, 0)).astype(np.float16)
+    given = [api.from_numpy(each).sync() for each in (do, q, k, v, o, lse.astype(np.float32))]
+    out = tuple(api.full(float("nan"), each.shape, f16).sync() for each in (q, k, v))
+    results = attend_backward(*given, out=out, causal=causal, **options).sync()
+    found = [result.to_numpy().sync().astype(np.float64) for result in results]
+    wanted = gradients_of(*exact, causal=causal)
+    return max(map(relative, found, wanted))

@@ -1,0 +1,162 @@
+"""Lowered pipelines run by NumPy: they compute what the kernel means, and what must not be is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.protocol import ProtocolError
+from cutile.backend.cuda.ops.pipeline import PipelineType
+from cutile.backend.reference.interpret import run_block
+from cutile.dtypes import bf16, i32
+from cutile.errors import IRError
+from cutile.ir.constant import Constant
+from cutile.ir.core import Function, Value
+from cutile.ir.types import TensorType, Type
+from tests.backend.cuda.executed import execute
+from tests.backend.cuda.programs import lowered, written
+from tests.backend.cuda.test_pipelines import NESTED, STEADY, TWO_LOOPS, WEIGHED, attention_program, products
+from tests.support.programs import mut, scalar, tensor
+
+Array = np.ndarray[Any, Any]
+
+SHARED = """
+def shared(z: Mut, x: Tensor, y: Tensor, u: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 96), f32)
+    for k in range(n):
+        acc = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(y, (64, 96), (k, j)), acc)
+    for k in range(n):
+        acc = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(u, (96, 64), (j, k)).transpose(), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""Tiles of two shapes that lie alike in shared memory, both along K, have one buffer."""
+AGAIN = """
+def again(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 64), f32)
+    for k in range(n):
+        s = ct.mma(ct.load_tile(x, (64, 64), (i, 0)), ct.load_tile(y, (64, 64), (0, j)), ct.constant(0, (64, 64), f32))
+        s = ct.convert_tile(ct.min_tile(ct.max_tile(s, -2), 2), x.dtype)
+        acc = ct.mma(s, ct.load_tile(y, (64, 64), (1, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""Two chained products in a loop that loads nothing itself."""
+CROSSED = """
+def crossed(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    one, two = ct.constant(0, (64, 64), f32), ct.constant(0, (64, 64), f32)
+    if n > 0:
+        a, b = ct.load_tile(x, (64, 64), (i, 0)), ct.load_tile(x, (64, 64), (i, 1))
+        c, d = ct.load_tile(y, (64, 64), (0, j)), ct.load_tile(y, (64, 64), (1, j))
+        one = ct.mma(a, c, one)
+        two = ct.mma(b, d, two)
+        one = ct.mma(a, d, one)
+    z.store(ct.convert_tile(one - two, z.dtype))
+"""
+"""A product that shares an operand with one product, and the other with another."""
+BEFORE = """
+def before(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    one, two = ct.constant(0, (64, 64), f32), ct.constant(0, (64, 64), f32)
+    if n > 0:
+        a, b = ct.load_tile(x, (64, 64), (i, 0)), ct.load_tile(x, (64, 64), (i, 1))
+        one = ct.mma(a, ct.load_tile(y, (64, 64), (0, j)), one)
+        for k in range(n):
+            two = ct.mma(b, ct.load_tile(y, (64, 64), (1, j)), two)
+    z.store(ct.convert_tile(one - two, z.dtype))
+"""
+"""A product under way ahead of a loop of others."""
+DOWN = """
+def down(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    one, two = ct.constant(0, (64, 64), f32), ct.constant(0, (64, 64), f32)
+    for k in range(n - 1, -1, -1):
+        a = ct.load_tile(x, (64, 64), (i, k))
+        one = ct.mma(a, ct.load_tile(y, (64, 64), (k, j)), one)
+        two = ct.mma(a, ct.load_tile(y, (64, 64), (k + 1, j)), two)
+    z.store(ct.convert_tile(one - two, z.dtype))
+"""
+STARTED = """
+def started(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    count, acc = ct.constant(0, (64, 64), f32), ct.constant(0, (64, 64), f32)
+    for k in range(n):
+        count = count + 1
+        s = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j)), ct.constant(0, (64, 64), f32))
+        s = ct.convert_tile(ct.min_tile(ct.max_tile(s, -2), 2), x.dtype)
+        acc = ct.mma(s, ct.load_tile(y, (64, 64), (k, j)), acc)
+    z.store(ct.convert_tile(acc + count, z.dtype))
+"""
+"""The first iteration stands ahead of the others, and there what is counted is a constant."""
+
+
+PROGRAMS = (NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED)
+
+
+def whole(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(-2, 3, shape).astype(bf16.numpy)
+
+
+def compare(function: Function, out: tuple[int, ...], arguments: list[Any], grid: tuple[int, int, int]) -> None:
+    """Run a kernel by walking its tile IR, and lowered to pipelines."""
+    wanted, found = (np.full(out, 7, bf16.numpy) for _ in range(2))
+    values: dict[Value, Any] = dict(zip(function.parameters, [wanted, *arguments], strict=True))
+    for index in np.ndindex(grid):
+        with np.errstate(all="ignore"):  # of no key, nothing is divided by nothing
+            run_block(function, dict(values), (index[0], index[1], index[2]), grid)
+    lowered_function = lowered(function)
+    check_layouts(lowered_function)
+    for blocks, seed in ((1, 0), (3, 1)):
+        found[...] = 7
+        execute(lowered_function, [found, *arguments], grid, blocks, seed)
+        np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize(
+    "text", [NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED], ids=lambda each: each.split("(")[0][5:]
+)
+def test_pipelines_compute_what_the_kernel_means(text: str, count: int) -> None:
+    arguments = [whole(100, 200), whole(300, 100, seed=1), np.int32(count)]
+    compare(products(text, 64, 64), (100, 100), arguments, (2, 2, 1))
+
+
+def test_loops_one_after_the_other_share_a_pipeline() -> None:
+    arguments = [whole(100, 200), whole(200, 100, seed=1), whole(100, 150, seed=2), whole(150, 100, seed=3)]
+    compare(products(TWO_LOOPS, 64, 64), (100, 100), arguments, (2, 2, 1))
+
+
+def test_attention_is_rotated_and_right() -> None:
+    arguments = [whole(1, 100, 64), whole(1, 200, 64, seed=1), whole(1, 200, 64, seed=2), np.float32(0.25)]
+    compare(attention_program(64, 64, 64), (1, 100, 64), arguments, (1, 2, 1))
+
+
+def test_a_tile_is_loaded_by_its_own_extents_where_it_shares_a_buffer() -> None:
+    across = TensorType(bf16, (None, None), (1, None), 16)
+    types: dict[str, Type] = {"z": mut(64, 96, dtype=bf16), "x": tensor(2, bf16), "y": across, "u": tensor(2, bf16)}
+    function = written(SHARED, {**types, "n": scalar(i32)})
+    arguments = [whole(64, 320), whole(200, 320, seed=1).T, whole(200, 320, seed=2), np.int32(5)]
+    compare(function, (64, 200), arguments, (1, 3, 1))
+
+
+def test_what_is_folded_lies_as_before() -> None:
+    function = products(STARTED, 64, 64)
+    compare(function, (64, 100), [whole(64, 320), whole(320, 100, seed=1), np.int32(5)], (1, 2, 1))
+    broken = lowered(function)
+    del next(op for op in broken.walk() if isinstance(op, Constant) and op.shape).attributes["layout"]
+    with pytest.raises(IRError, match="a constant of which nobody says how it lies"):
+        check_layouts(broken)
+
+
+def test_a_kernel_whose_warps_wait_for_ever_ends() -> None:
+    function = lowered(products(STEADY, 64, 64))
+    arguments = [whole(64, 64), whole(64, 64), whole(64, 64), np.int32(1)]
+    for op in function.walk():
+        if op.name == "cuda.pipeline":
+            op.results[0].type = PipelineType(1, 2, 1)  # one warpgroup releases, two are waited for
+    with pytest.raises(ProtocolError, match="deadlock"):
+        execute(function, arguments, (1, 3, 1))

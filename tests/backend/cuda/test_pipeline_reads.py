@@ -1,0 +1,226 @@
+"""Stages that threads read, beside products and alone: the right elements, and no stage given up too early."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutile import bf16
+from cutile.backend.cuda.intrinsics import reading
+from cutile.backend.cuda.intrinsics.llvm import I32
+from cutile.backend.cuda.layout import Layout, blocked, group_accumulator
+from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.protocol import ProtocolError
+from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadStage, Roles
+from cutile.backend.cuda.panels import Panels
+from cutile.dtypes import DTypeLike, f16, f32, i8
+from cutile.ir.control import For
+from cutile.ir.core import Block, Function, Op
+from cutile.ir.types import Type
+from cutile.ir.verify import verify
+from cutile.ops.memory import LoadTile
+from tests.backend.cuda.emulated import Array, Emulated, Vector, collect
+from tests.backend.cuda.programs import compiled, instructions, lowered, written
+from tests.support.programs import mut, tensor
+
+NORM = """
+def norm(z: Mut, x: Tensor, y: Tensor):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc, squares = ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, 1), f32)
+    for k in range(ct.num_tiles(x.partition((BM, 64)), 1)):
+        left = ct.load_tile(x, (BM, 64), (i, k))
+        wide = ct.convert_tile(left, f32)
+        squares = squares + ct.reduce_sum(wide * wide, 1).reshape((BM, 1))
+        acc = ct.mma(left, ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc * ct.rsqrt(squares), z.dtype))
+"""
+WEIGHTED = """
+def weighted(z: Mut, x: Tensor, y: Tensor, scale: Tensor):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(x.partition((BM, 64)), 1)):
+        right = ct.load_tile(y, (64, BN), (k, j))
+        part = ct.mma(ct.load_tile(x, (BM, 64), (i, k)), right, ct.constant(0, z.shape, f32))
+        acc = acc + part * ct.load_tile(scale, (1, BM), (k, i)).reshape((BM, 1))
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+PROLOGUE = """
+def prologue(z: Mut, x: Tensor, y: Tensor, scale: Tensor):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(x.partition((BM, 64)), 1)):
+        left = ct.convert_tile(ct.load_tile(x, (BM, 64), (i, k)), f32) * ct.load_tile(scale, (1, 64), (0, k))
+        acc = ct.mma(ct.convert_tile(left, bf16), ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+BATCHED = """
+def batched(z: Mut, x: Tensor, y: Tensor):
+    _, BM, BN = z.shape
+    b, i, j = ct.get_tile_block_id()
+    acc, total = ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, 1), f32)
+    for k in range(ct.num_tiles(x.partition((1, BM, 64)), 2)):
+        left = ct.load_tile(x, (1, BM, 64), (b, i, k)).reshape((BM, 64))
+        total = total + ct.reduce_sum(ct.convert_tile(left, f32), 1).reshape((BM, 1))
+        acc = ct.mma(left, ct.load_tile(y, (64, BN), (k, j)), acc)
+    z.store(ct.convert_tile(acc + total, z.dtype).reshape(z.shape))
+"""
+
+
+def program(text: str, columns: int = 128) -> Function:
+    operand = tensor(2, bf16)
+    z, x = mut(128, columns, dtype=bf16), operand
+    if text is BATCHED:
+        z, x = mut(1, 128, columns, dtype=bf16), tensor(3, bf16)
+    given: dict[str, Type] = {"z": z, "x": x, "y": operand}
+    return written(text, {**given, **({"scale": tensor(2, f32)} if "scale: Tensor" in text else {})})
+
+
+PROGRAMS = {"rows that are summed up": NORM, "scales": WEIGHTED, "a prologue": PROLOGUE, "a batch": BATCHED}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_threads_read_what_tma_brings(name: str) -> None:
+    function = lowered(program(PROGRAMS[name]))
+    verify(function)
+    assert [step for step, _ in function.facts["refused"]] == ["specialised warps"]
+    assert check_function(function) > 10
+    assert check_layouts(function) > 3
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    assert any(isinstance(op, ReadStage) for op in roles.compute.walk())
+    assert not any(isinstance(op, LoadTile) for op in roles.compute.walk())
+    read = {op.buffer for op in function.walk() if isinstance(op, ReadStage)}
+    for op in function.walk():
+        if isinstance(op, Pipeline):
+            assert op.arrivals == (8 if read.intersection(op.buffers) else 2)
+
+
+def test_sums_of_rows_leave_products_under_way() -> None:
+    """What threads read and add up does not touch the product's sums: it is waited for in the next iteration."""
+    (roles,) = (op for op in lowered(program(NORM, 256)).walk() if isinstance(op, Roles))
+    inner = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    assert sum(isinstance(op, Dot) for op in inner.body.operations) == 1
+    assert not any(isinstance(op, DotWait) for op in inner.body.operations)
+
+
+def test_a_small_tile_has_a_pipeline_of_its_own_and_is_given_up_at_once() -> None:
+    function = lowered(program(WEIGHTED))
+    pipelines = [op for op in function.walk() if isinstance(op, Pipeline)]
+    assert sorted(len(op.buffers) for op in pipelines) == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> None:
+    built = compiled(program(PROGRAMS[name]))
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert any(each.startswith("HGMMA") for each in instructions(built, tmp_path))
+
+
+# What the model must find.
+
+
+def _blocks(block: Block) -> list[Block]:
+    return [block, *(one for op in block.operations for nested in op.regions for one in _blocks(nested))]
+
+
+def read_without_a_wait(block: Block) -> None:
+    reads = [op for op in block.operations if isinstance(op, ReadStage)]
+    waits = [op for op in block.operations if isinstance(op, PipelineWait)]
+    if reads and waits:
+        block.operations.remove(waits[-1])
+
+
+def given_up_before_it_is_read(block: Block) -> None:
+    """The release of what threads alone read, moved ahead of the read."""
+    for place, op in enumerate(block.operations):
+        later = block.operations[place + 1 :]
+        if isinstance(op, ReadStage) and later and isinstance(later[0], Op):
+            counters = [each for each in later if isinstance(each, PipelineRelease) and each.counter is op.counter]
+            if counters:
+                block.operations.remove(counters[0])
+                block.operations.insert(place, counters[0])
+                return
+
+
+@pytest.mark.parametrize("fault", [read_without_a_wait, given_up_before_it_is_read], ids=lambda each: each.__name__)
+def test_a_stage_read_too_early_or_too_late_is_found(fault: Callable[[Block], None]) -> None:
+    function = lowered(program(WEIGHTED))
+    check_function(function)
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    for block in _blocks(roles.compute):
+        fault(block)
+    with pytest.raises(ProtocolError):
+        check_function(function)
+
+
+# The intrinsic: every element in its place, whatever the layout.
+
+
+class _Memory(Emulated):
+    """Adds loads from shared memory by inline PTX."""
+
+    def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
+        found = re.search(r"ld\.shared\.(?:v(\d)\.)?[ub](8|16|32) .*\+(\d+)\]", str(function))
+        if found is None:
+            return super().call(function, operands, attrs)
+        count, size, beyond = int(found[1] or 1), int(found[2]) // 8, int(found[3])
+        at = operands[0].data.astype(np.int64)[:, None] + beyond
+        assert not (at % (size * count)).any(), "an access is not aligned"
+        raw = np.ascontiguousarray(self.memory[at + np.arange(size * count)]).view(f"u{size}")
+        if count == 1:
+            return Vector(I32, raw[:, 0].astype(np.uint32))
+        return Vector(None, [Vector(I32, raw[:, i].copy()) for i in range(count)])
+
+
+def put(memory: Array, tile: Array, panels: Panels, axis: int, place: int) -> None:
+    """Write a tile as the copy engine does: panel by panel, pieces of a row changed by the row's number."""
+    rows = np.ascontiguousarray(np.moveaxis(tile, axis, -1)).reshape(-1, tile.shape[axis]).view(np.uint8)
+    pieces = panels.swizzle // 16
+    for panel in range(panels.count):
+        for row in range(panels.length):
+            data = rows[row, panel * panels.swizzle : (panel + 1) * panels.swizzle]
+            where = panel * panels.panel_bytes + row * panels.swizzle
+            for piece in range(pieces):
+                # rows of 128 bytes: the row in the period of 1024; narrower ones share 128 bytes
+                at = where // 16 + piece
+                moved = at ^ (at // 8 % pieces)
+                memory[place + moved * 16 : place + moved * 16 + 16] = data[piece * 16 : piece * 16 + 16]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "axis", "layout"),
+    [
+        (bf16, (128, 64), 1, group_accumulator((128, 64), 2)),
+        (bf16, (64, 128), 1, group_accumulator((64, 128), 1)),
+        (f16, (128, 32), 1, group_accumulator((128, 32), 2)),
+        (f16, (64, 16), 1, group_accumulator((64, 16), 1)),
+        (i8, (64, 128), 1, group_accumulator((128, 64), 2).permute((1, 0))),
+        (i8, (128, 64), 1, group_accumulator((128, 64), 2)),
+        (bf16, (64, 128), 0, group_accumulator((64, 128), 1)),
+        (bf16, (64, 128), 1, blocked((64, 128), 8, 8)),
+        (f32, (1, 128), 1, group_accumulator((128, 64), 2).collapse(1).permute((1, 0))),
+        (f32, (128,), 0, group_accumulator((128, 64), 2).collapse(1).drop(1)),
+        (bf16, (1, 2, 64, 64), 3, blocked((1, 2, 64, 64), 8, 4)),
+    ],
+    ids=str,
+)
+def test_threads_find_every_element(dtype: DTypeLike, shape: tuple[int, ...], axis: int, layout: Layout) -> None:
+    width = shape[axis]
+    panels = Panels(width, int(np.prod(shape)) // width, dtype.bits // 8, k_major=True)
+    tile = np.random.default_rng(0).integers(0, 256, (*shape, dtype.bits // 8), np.uint8).view(dtype.numpy)[..., 0]
+    if dtype is not i8:
+        tile = np.arange(tile.size, dtype=np.float32).reshape(shape).astype(dtype.numpy)
+    builder = _Memory(layout.threads)
+    put(builder.memory, tile, panels, axis, 2048 + panels.place_bytes)
+    read = reading.read(dtype, layout, panels, axis, stages=2, stage_bytes=panels.place_bytes, place=2048)
+    counter = Vector(I32, np.full(layout.threads, 3, np.uint32))  # stage 1
+    found = collect(read.generate(builder, [counter]), layout, dtype)
+    np.testing.assert_array_equal(found, tile)
