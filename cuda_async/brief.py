@@ -16,26 +16,31 @@ __all__ = ("MOST_LINES", "brief")
 
 MOST_LINES = 15
 _FRAMES = 3
+_LAST = 2  # lines of a message that is cut: the remedy, and what was running
 _WIDTH = 100  # characters; the narrower of the usual notebook pages shows some 105
 
 
 def brief(error: BaseException) -> list[str]:
     """The lines to show."""
+    message = f"{type(error).__name__}: {error}".splitlines()
+    message += [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
+    message = [part for line in message for part in _wrapped(line)]
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_hidden(frame)]
     lines: list[str] = []
     for frame, line in frames[-_FRAMES:]:
         file = frame.f_code.co_filename
         text = linecache.getline(file, line, frame.f_globals).strip()
-        place = [format_site((file, line)), *([f"    {text}"] if text else [])]
-        if lines[-len(place) :] != place:  # a lambda that the same line calls
+        site = format_site((file, line))
+        place = [site, *([f"    {text}"] if text else [])]
+        shown = any(each.strip().startswith(f"{site},") for each in message)  # with its caret
+        if not shown and lines[-len(place) :] != place:  # equal: a lambda that the same line calls
             lines += place
-    message = f"{type(error).__name__}: {error}".splitlines()
-    message += [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
-    message = [part for line in message for part in _wrapped(line)]
     left = MOST_LINES - len(lines)
     if len(message) > left:
-        more = len(message) - left + 1
-        message = [*message[: left - 1], f"... and {more} lines more: print(error) has them"]
+        # The remedy stands at the end; of several errors the first have theirs.
+        last = 0 if len(getattr(error, "errors", ())) > 1 else _LAST
+        cut = f"... and {len(message) - left + 1} lines more: print(error) has them"
+        message = [*message[: left - 1 - last], cut, *message[len(message) - last :]]
     return [*lines, *message]
 
 

@@ -13,10 +13,12 @@ out = saxpy(y.partition((2, 2)), 2.0, x).sync()
 print(out.y.unpartition().to_host_vec().sync())
 """
 
+import difflib
 import sys
 from typing import TYPE_CHECKING
 
 from cutile.backend.interface import CompileOptions
+from cutile.compile.spills import SpillWarning
 from cutile.dtypes import (
     DType,
     bf16,
@@ -261,7 +263,8 @@ if not TYPE_CHECKING:
         words = LANGUAGE.get(name) or FUNCTIONS.get(name)
         if name in api.__all__:
             words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
-        remedy = f"; write {words}" if words else ""
+        near = difflib.get_close_matches(name, __all__, n=1)
+        remedy = f"; write {words}" if words else f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 
 
@@ -303,6 +306,7 @@ __all__ = (
     "RaceError",
     "Shape",
     "SharedTensor",
+    "SpillWarning",
     "StaleRecordError",
     "Tensor",
     "TensorView",

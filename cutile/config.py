@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-STAGES = ("ir", "passes", "lowered", "source", "log")
+STAGES = ("ir", "passes", "lowered", "source", "plan", "log")
 
 
 @dataclass(frozen=True)

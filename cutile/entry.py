@@ -170,7 +170,7 @@ class Kernel:
         Args:
             arguments: as for a launch; nothing is lent.
             stage: "ir" (as written), "passes" (after the neutral passes), "lowered" (after the target's),
-                "source" (the generated Python file), "log" (what the toolchain said).
+                "source" (the generated Python file), "plan" (see `explain`), "log" (what the toolchain said).
             arch: compile for this architecture, such as "sm_90a", in place of the arguments' device.
             named: generics by name.
 
@@ -186,6 +186,35 @@ class Kernel:
         form = self.form
         given, generics = self._taken(form, arguments, named)
         return Listing(inspected(form, given, generics, self._options, stage, arch))
+
+    def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
+        """What these arguments are compiled to, and why it is not faster, in some ten lines. Compiles, runs nothing.
+
+        Of a GPU: the instruction of each product, the stages and bytes of each pipeline, what which warps do, which
+        thread block does which tiles, how results are written, registers, spills, shared memory, thread blocks that fit
+        on a multiprocessor, and what keeps the kernel from a better plan. Of a CPU: threads, vectors, what is fused.
+
+        Args:
+            arguments: as for a launch; nothing is lent. `api.meta` makes tensors without elements.
+            arch: explain it for this architecture, such as "sm_90a", in place of the arguments' device; no GPU is
+                needed.
+            named: generics by name.
+
+        Raises:
+            ArgumentError, ArgumentTypeError, GenericsError: the arguments do not fit the kernel.
+            KernelError: the kernel does not compile; shows the place.
+            UnsupportedTargetError: nothing compiles for `arch`.
+
+        Example:
+            >>> import cutile as ct
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> y = ct.api.meta((4096,), ct.f32)
+            >>> print(double.explain(y.partition((1024,)), arch="sm_90a").splitlines()[2])
+              warps           4 warps, all alike: 128 threads
+        """
+        return self.inspect(*arguments, stage="plan", arch=arch, **named)
 
     @property
     def cache(self) -> KernelCache:

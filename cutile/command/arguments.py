@@ -51,7 +51,7 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
     if found["transposed"]:
         shape, strides = shape[::-1], strides[::-1]
     layout = layout_class(dtype, shape, tuple(strides), 0)
-    return TensorFacts(layout.tiled(tile) if tile else layout, shape)
+    return TensorFacts(layout.tiled(shape, tile) if tile else layout, shape)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

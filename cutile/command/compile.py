@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cutile import config
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.backend.interface import FAST_MATH, CompileOptions
 from cutile.backend.registry import target_named
 from cutile.command.arguments import EXAMPLE, read_facts
 from cutile.compile.driver import compile_kernel
@@ -35,12 +36,33 @@ def add(commands: Any) -> None:
     parser.add_argument("--arg", action="append", default=[], metavar="NAME=TENSOR", help=EXAMPLE)
     parser.add_argument("--generic", action="append", default=[], metavar="NAME=VALUE", help="BK=64, or E=f16")
     parser.add_argument(
-        "--arch", default="cpu", help="cpu (the default), reference, or a GPU's, such as sm_80 or sm_90a"
+        "--target", "--arch", dest="arch", default="cpu", metavar="ARCH",
+        help="cpu (the default), reference, or a GPU's architecture, such as sm_80 or sm_90a; no GPU is needed",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stage", default="source", choices=(*config.STAGES, "image"), help="default: source; plan says it in words"
     )
-    parser.add_argument("--stage", default="source", choices=(*config.STAGES, "image"), help="default: source")
-    parser.add_argument("--occupancy", type=int, help="tile blocks that should fit on one multiprocessor")
+    options = parser.add_argument_group("compile options", "as in cutile.CompileOptions, which says what each does")
+    for each in dataclasses.fields(CompileOptions):
+        _add_option(options, each.name, each.default)
     parser.add_argument("--output", "-o", type=Path, help="write there; needed for the stage image (machine code)")
     parser.set_defaults(run=run)
+
+
+def _add_option(group: Any, name: str, default: object) -> None:
+    """One of the compile options, by its own name: a flag for what is False by default, else a number."""
+    flag = f"--{name.replace('_', '-')}"
+    if default is False:
+        group.add_argument(flag, action="store_true", default=None)
+    elif name == "fast_math":
+        known = f"all, or some of {','.join(FAST_MATH)}; default: none"
+        group.add_argument(flag, type=_parts, nargs="?", const=FAST_MATH, metavar="PARTS", help=known)
+    else:
+        group.add_argument(flag, type=int, metavar="N", help=None if default is None else f"default: {default}")
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,8 +70,11 @@ def run(options: argparse.Namespace) -> int:
     kernel = load_kernel(options.file, options.kernel)
     facts = read_facts(kernel.cache.signature, _pairs(options.arg, "--arg"))
     generics = kernel.cache.generics(None, _pairs(options.generic, "--generic"))
-    hints = CompileOptions(occupancy=options.occupancy) if options.occupancy else DEFAULT_OPTIONS
-    plan = kernel.cache.plan(facts, generics, hints)
+    given = {each.name: getattr(options, each.name) for each in dataclasses.fields(CompileOptions)}
+    default = kernel.cache.declared.default
+    hints = dataclasses.replace(default, **{name: value for name, value in given.items() if value is not None})
+    # The very default lets the kernel's own hints for the architecture count.
+    plan = kernel.cache.plan(facts, generics, default if hints == default else hints)
     target = target_named(options.arch)
     if options.stage == "image":
         if options.output is None:

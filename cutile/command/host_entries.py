@@ -11,6 +11,8 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+from cutile.command import unimported
+
 PLACES = ("cutile", "cuda_async", "cutile.bench", "cutile.tune")
 """Where a name may be, in the order in which they are asked; a user writes the module that has it."""
 
@@ -94,6 +96,11 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
          "api.DevicePointer"),
     ),
     (
+        "Operators of PyTorch",
+        "See [pytorch_operators.md](../pytorch_operators.md). `ctt` is `cutile.torch`, which needs PyTorch.",
+        ("ctt.register", "ctt.launch", "ctt.partition", "ctt.partition.map", "ctt.partition.prefix", "ctt.synchronize"),
+    ),
+    (
         "Measure and tune",
         "See [autotuning.md](../autotuning.md). Names are in `cutile.bench` and `cutile.tune`.",
         ("do_bench", "do_bench_paired", "BenchOptions", "Autotuner", "Config", "load_verified"),
@@ -120,7 +127,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 MADE_BY_USERS = frozenset(
     {"CompileOptions", "Global", "Device", "Event", "SingleStream", "StreamPoolRoundRobin", "BenchOptions", "Autotuner",
-     "Config", "LaunchConfig", "AsyncKernelLaunch", "Instrument", "Pending", "api.DevicePointer"}
+     "Config", "LaunchConfig", "AsyncKernelLaunch", "Instrument", "Pending", "api.DevicePointer", "ctt.partition"}
 )  # fmt: skip
 """Classes that users call; all others come from functions and methods."""
 
@@ -211,6 +218,9 @@ def members(entry: HostEntry) -> Iterator[HostEntry]:
 
 def _found(name: str) -> HostEntry:
     head, *path = name.split(".")
+    if head == "ctt":
+        owner = unimported.member(path[0])
+        return HostEntry(name, unimported.PACKAGE, getattr(owner, path[1]) if path[1:] else owner)
     for place in PLACES:
         module: ModuleType = importlib.import_module(place)
         owner: Any = vars(module).get(head)

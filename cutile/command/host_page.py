@@ -10,6 +10,7 @@ import cuda_async
 from cutile import errors
 from cutile.command.host_entries import Group, HostEntry, entries, rest
 from cutile.command.page import anchor
+from cutile.compile.spills import SpillWarning
 
 HEAD = """# The host
 
@@ -105,6 +106,7 @@ def _errors() -> Iterator[str]:
     yield "Which failure gives which: [errors.md](errors.md).\n"
     yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
     known = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
+    known.append((SpillWarning.__name__, errors.__name__, SpillWarning))
     names = [name for name, _, kind in known if _is_error(name, kind)]
     for name, place, kind in sorted(known, key=lambda each: each[:2]):
         if _is_error(name, kind):

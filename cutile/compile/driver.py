@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from cutile import config
-from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Source, Target
+from cutile.backend.interface import DEFAULT_OPTIONS, Backend, CompileOptions, Executable, Loaded, Source, Target
 from cutile.backend.registry import backend
 from cutile.compile.declared import DEFAULT_DECLARED, Declared
 from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
+from cutile.compile.plan_text import plan_text, types_text, without_toolchain
 from cutile.compile.specialize import Specialization
 from cutile.compile.spills import otherwise, warn_of_spills
 from cutile.compile.store import DiskStore
@@ -57,6 +58,7 @@ class Compiled:
         seconds: what each phase took.
         facts: of the optimised IR; what the launch has to verify is among them.
         memo: what a launch works out once and keeps.
+        options: what it was compiled with.
     """
 
     loaded: Loaded
@@ -67,6 +69,12 @@ class Compiled:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     memo: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    options: CompileOptions = DEFAULT_OPTIONS
+
+    @property
+    def plan(self) -> str:
+        """The plan in words."""
+        return plan_text(self.program.function, self.executable.target, self.options, self.executable.facts)
 
 
 @functools.cache
@@ -159,11 +167,14 @@ def compile_kernel(request: Request) -> Compiled:
                 store.put(key, executable)
                 clock.lap("cache")
     dump.text("source", executable.source)
+    if dump.wants("plan"):
+        dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts))
     dump.text("log", executable.log)
-    warn_of_spills(request.source, executable.facts, request.options, request.target.arch)
+    types = types_text(program.function)
+    warn_of_spills(request.source, executable.facts, request.options, request.target.arch, key, types)
     loaded = made_by.load(executable)
     clock.lap("load")
-    return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts)
+    return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts, options=request.options)
 
 
 def _with_more_warps(
@@ -196,7 +207,9 @@ def _build(made_by: Backend, source: Source, target: Target) -> Executable:
 
 
 def render(request: Request, stage: str) -> str:
-    """The text of one stage, made afresh: "ir", "passes", "lowered", "source" or "log".
+    """The text of one stage, made afresh: "ir", "passes", "lowered", "source", "plan" or "log".
+
+    Of the stage "plan" what the toolchain says is left out, and that is said, where no toolchain is installed.
 
     Raises:
         ValueError: there is no such stage.
@@ -220,4 +233,13 @@ def render(request: Request, stage: str) -> str:
         return print_function(lowered)
     made_by = backend(request.target.backend)
     source = made_by.emit(lowered, request.target, request.options)
-    return source.text if stage == "source" else _build(made_by, source, request.target).log
+    if stage == "source":
+        return source.text
+    if stage == "log":
+        return _build(made_by, source, request.target).log
+    try:
+        executable = _build(made_by, source, request.target)
+        facts = _with_more_warps(request, made_by, function, executable, check=True).facts
+    except ImportError as error:
+        facts = without_toolchain(source.facts, made_by.name, error)
+    return plan_text(program.function, request.target, request.options, facts)

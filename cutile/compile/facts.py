@@ -14,7 +14,8 @@ from cutile.ops.memory import MOST_EXTENT
 WIDEST = 16  # bytes; the widest access of a thread
 REPEATED = 8
 """Of what is aligned to `WIDEST`, but has a stride of 0: the copy engine, which takes all of that alignment, is not
-known to take it. Threads still load it eight bytes at a time."""
+known to take it. Threads still load it eight bytes at a time. Likewise of a result whose rows end within `WIDEST`: the
+copy engine writes beyond the end there (seen on an H200: of 27 columns of f16 in wider rows it wrote 32)."""
 
 
 class LayoutClass:
@@ -47,14 +48,20 @@ class LayoutClass:
         self.tile = tile
         self.map = map
         self.exact = exact
-        self._tiled: dict[tuple[tuple[int, ...], tuple[int, ...] | None, bool], LayoutClass] = {}
+        self._tiled: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None, bool], LayoutClass] = {}
 
-    def tiled(self, tile: tuple[int, ...], map: tuple[int, ...] | None = None, exact: bool = True) -> LayoutClass:
-        """The class of a partition by `tile` of a tensor of this class."""
-        key = (tile, map, exact)
+    def tiled(
+        self, shape: tuple[int, ...], tile: tuple[int, ...], map: tuple[int, ...] | None = None, exact: bool = True
+    ) -> LayoutClass:
+        """The class of a partition by `tile` of a tensor of this class and of that shape."""
+        alignment = self.alignment
+        if alignment == WIDEST and len(shape) > 1 and 1 in self.strides:
+            row = shape[self.strides.index(1)] * self.dtype.bits // 8
+            alignment = max(self.dtype.bits // 8, REPEATED) if row % WIDEST else WIDEST
+        key = (alignment, tile, map, exact)
         found = self._tiled.get(key)
         if found is None:
-            found = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, self.alignment, *key))
+            found = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, *key))
         return found
 
     def __repr__(self) -> str:

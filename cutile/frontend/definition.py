@@ -7,7 +7,7 @@ import functools
 import inspect
 import linecache
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 _FUTURE = functools.reduce(
     lambda a, b: a | b, (vars(__future__)[name].compiler_flag for name in __future__.all_feature_names)
@@ -20,8 +20,17 @@ Lines = tuple[list[str], int]
 
 def lines_of(code: types.CodeType) -> Lines:
     """The lines at the place that the code says. Raises OSError, SyntaxError or TokenError where there are none."""
+    typed = _typed(code)
+    if typed:
+        return inspect.getblock(typed[code.co_firstlineno - 1 :]), code.co_firstlineno
     lines, first = inspect.getsourcelines(code)
     return lines, max(first, 1)
+
+
+def _typed(code: types.CodeType) -> list[str]:
+    """The text that was typed at a prompt or given by `-c`, which Python 3.14 keeps by code and not by file."""
+    find: Callable[[types.CodeType], list[str]] | None = getattr(linecache, "_getlines_from_code", None)
+    return find(code) if find is not None else []
 
 
 def matching_lines(code: types.CodeType) -> Lines | None:

@@ -20,6 +20,10 @@ _SHAPED = "ct.constant(value, shape, dtype)"
 
 _EXPECTED = "x.load_tile(shape, index), or ct.gather(x, index, mask=mask) for elements one by one"
 _WRITTEN = "y.store(tile), or ct.scatter(y, index, value, mask=mask) for elements one by one"
+_TILES = "x.partition(shape), whose tiles are loaded by their indices"
+_RANDOM = "api.rand(shape) on the host, and pass what it yields"
+_NO_SORT = "a sort on the host: there is none of tiles"
+_STACKED = "ct.cat(x, y, axis) of tiles reshaped to one more axis"
 _ORDERED = "nothing: a tile block's accesses are in program order"
 _PRINT = "print(...), also with f-strings"
 # The first of equal ones, and the first NaN, as NumPy has it; no element is below the identity, none lies behind it.
@@ -32,6 +36,7 @@ _THREAD = "ct.get_tile_block_id(): a kernel is written for tile blocks, the comp
 FUNCTIONS: dict[str, str] = {
     "abs": "abs(tile)",
     "add": "x + y",
+    "advance": _TILES,
     "all": "ct.reduce_min(tile.astype(ct.i32), axis) == 1",
     "amax": _MAX,
     "amin": _MIN,
@@ -40,6 +45,8 @@ FUNCTIONS: dict[str, str] = {
     "argmax": _PLACE.format(bound="low", order=">"),
     "argmin": _PLACE.format(bound="high", order="<"),
     "asarray": _SHAPED,
+    "associative_scan": "ct.scan(tile, axis, ct.reverse.FORWARD, value, lambda a, b: a + b)",
+    "assume": "ct.assume_bounds(index, low, high), or ct.assume_div_by(index, divisor)",
     "astype": "ct.convert_tile(tile, dtype)",
     "barrier": _ORDERED,
     "bid": "ct.get_tile_block_id()[axis]",
@@ -50,22 +57,31 @@ FUNCTIONS: dict[str, str] = {
     "clamp": "min(max(tile, low), high)",
     "clip": "min(max(tile, low), high)",
     "concatenate": "ct.cat(x, y, axis)",
+    "cumprod": "ct.scan(tile, axis, ct.reverse.FORWARD, 1.0, lambda a, b: a * b)",
     "cumsum": "ct.scan_sum(tile, axis)",
     "debug_barrier": _ORDERED,
     "device_print": _PRINT,
+    "div_rn": "x / y",
     "divide": "x / y",
     "dot": "ct.mma(a, b, acc)",
+    "dot_scaled": "ct.mmaf_scaled, which takes the scales behind the accumulator",
     "empty": _SHAPED,
     "equal": "x == y",
     "erf": "ct.tanh(1.12838 * (x + 0.08943 * x * x * x)), which is within 0.001 of it",
     "expand_dims": "tile.reshape(shape), or tile[:, None]",
+    "expand": "ct.broadcast(tile, shape)",
     "expm1": "ct.exp(tile) - 1.0",
+    "fdiv": "x / y",
     "floor_divide": "x // y",
     "full": _SHAPED,
     "gelu": "0.5 * x * (1.0 + ct.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))",
     "greater": "x > y",
+    "histogram": "ct.atomic_add(counts, values, 1), as docs/reaching_memory.md does",
+    "inline_asm_elementwise": "it with the language's operations: there is no inline assembly",
+    "interleave": _STACKED,
     "isinf": "abs(tile) == float('inf')",
     "isnan": "tile != tile",
+    "join": _STACKED,
     "less": "x < y",
     "load": _EXPECTED,
     "local_array": "a tile: ct.constant(0, shape, dtype)",
@@ -74,26 +90,36 @@ FUNCTIONS: dict[str, str] = {
     "logical_and": "condition & mask",
     "logical_not": "~condition",
     "logical_or": "condition | mask",
+    "make_block_ptr": _TILES,
+    "make_tensor_descriptor": _TILES,
     "matmul": "ct.mma(a, b, acc)",
     "max": _MAX,
+    "max_contiguous": "nothing: accesses know the strides",
     "maximum": "ct.max_tile(x, y)",
     "mean": "ct.reduce_sum(tile, axis) / count",
     "min": _MIN,
     "minimum": "ct.min_tile(x, y)",
     "mod": "x % y",
+    "move_axis": "ct.permute(tile, axes)",
     "moveaxis": "ct.permute(tile, axes)",
+    "multiple_of": "ct.assume_div_by(index, divisor)",
     "multiply": "x * y",
     "negative": "-tile",
     "num_blocks": "ct.get_num_tile_blocks()[axis]",
+    "num_ctas": "CompileOptions(num_cta_in_cga=...) on the host",
     "num_programs": "ct.get_num_tile_blocks()[axis]",
+    "num_warps": "CompileOptions(num_worker_warps=...) on the host",
     "ones": "ct.constant(1, shape, dtype)",
     "ones_like": "ct.constant(1, tile.shape, tile.dtype)",
     "outer": "x[:, None] * y[None, :]",
     "power": "ct.pow(x, y)",
     "prod": "ct.reduce_prod(tile, axis)",
     "program_id": "ct.get_tile_block_id()[axis]",
-    "rand": "api.rand(shape) on the host, and pass what it yields",
+    "rand": _RANDOM,
+    "randint": _RANDOM,
     "randn": "api.randn(mean, std, shape) on the host, and pass what it yields",
+    "range": "for i in range(start, stop, step), Python's own",
+    "ravel": "tile.reshape((-1,))",
     "reciprocal": "1.0 / tile",
     "relu": "max(tile, 0.0)",
     "remainder": "x % y",
@@ -103,10 +129,11 @@ FUNCTIONS: dict[str, str] = {
     "sign": "ct.select(tile > 0, 1.0, ct.select(tile < 0, -1.0, 0.0 * tile))",
     "silu": "tile / (1.0 + ct.exp(-tile))",
     "softmax": "the exponentials over their sum, as kernels/softmax.py does",
-    "sort": "a sort on the host: there is none of tiles",
+    "sort": _NO_SORT,
+    "split": "ct.extract(tile, index, shape)",
     "square": "tile * tile",
     "squeeze": "tile.reshape(shape)",
-    "stack": "ct.cat(x, y, axis) of tiles reshaped to one more axis",
+    "stack": _STACKED,
     "static_print": _PRINT,
     "store": _WRITTEN,
     "subtract": "x - y",
@@ -115,6 +142,9 @@ FUNCTIONS: dict[str, str] = {
     "syncthreads": _ORDERED,
     "threadIdx": _THREAD,
     "unsqueeze": "tile[:, None], or tile.reshape(shape)",
+    "topk": _NO_SORT,
+    "trans": "tile.transpose()",
+    "view": "tile.reshape(shape)",
     "where": "ct.select(condition, a, b)",
     "zeros": "ct.constant(0, shape, dtype)",
     "zeros_like": "ct.constant(0, tile.shape, tile.dtype)",
@@ -184,16 +214,29 @@ MODULES = {"tl": "ct", "triton": "ct", "cuda": "ct", "torch": "ct", "F": "ct", "
 """By the usual name of another library."""
 
 ARGUMENTS: dict[str, str] = {
+    "boundary_check": "Loads pad and stores clip at the edges of the tensor by themselves.",
+    "cache_modifier": "Caches are the compiler's.",
     "dim": "The axis is called axis.",
     "dtype": "Convert the tile: tile.astype(dtype).",
     "eviction_policy": "Caches are the compiler's.",
     "keepdims": "The result lacks the axis; tile[:, None] or .reshape(shape) adds one of extent 1.",
     "keep_dims": "The result lacks the axis; tile[:, None] or .reshape(shape) adds one of extent 1.",
     "mask": "Loads pad and stores clip at the edges of the tensor by themselves; ct.gather and ct.scatter take masks.",
-    "other": "Loads pad with zeros; ct.make_partition_view(x, shape, padding) with another number.",
+    "other": "What lies past the edges is padding=ct.padding.NEG_INF and its kin; ct.gather takes padding_value.",
+    "padding_option": "Write padding=ct.padding.NEG_INF, or another of its members.",
     "step": "Write range(start, stop, step).",
 }
 """By the name of an argument that another library has."""
+
+
+LIBRARIES = ("cupy", "jax", "numpy", "scipy", "torch", "triton")
+"""Libraries whose functions are not compiled with a kernel, though some are written in Python."""
+
+
+def library_of(function: Any) -> str | None:
+    """The library that a function is from, if it is another one's whose functions a kernel cannot call."""
+    root = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return root if root in LIBRARIES else None
 
 
 def in_module(owner: types.ModuleType, name: str) -> str:

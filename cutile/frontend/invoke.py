@@ -41,6 +41,13 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
                 node,
                 remedy or "Call it before the launch, and pass what it yields as an argument.",
             )
+        library = elsewhere.library_of(function)
+        if library is not None:
+            frame.type_error(
+                f"{name} is a function of {library}'s, which a kernel cannot call",
+                node,
+                elsewhere.for_function(function) or "It computes with cutile's own operations.",
+            )
         return inline(frame, function, node, args, kwargs)
     if isinstance(function, BoundFunction):
         return invoke(frame, function.function, [function.owner, *args], kwargs, node)

@@ -305,6 +305,8 @@ def _instead_of(annotation: object) -> str:
     """The remedy for an annotation that means something else in Python, or stands in the wrong place here."""
     if annotation is Const or annotation is Shape or annotation is DType:
         return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
+    if getattr(annotation, "__name__", "") == "constexpr":
+        return "A constant is a generic: `*, BLOCK: Const` behind the other parameters, given by name."
     scalars: dict[object, str] = {int: "i32 or i64", float: "f32 or f64", bool: "bool_"}
     remedy = "Expected Mut, Tensor, Ptr, or a dtype such as f32."
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cutile.frontend.expect import index_scalar, shape_of, tile_of
+from cutile.frontend.expect import index_scalar, marker_of, shape_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I32, Interval, ceil_divided
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize, narrowed, unify, widened
@@ -14,9 +14,11 @@ from cutile.frontend.values import MutRef, TensorRef, describe, items_of
 from cutile.frontend.weak import adapted, computed, interval_of, is_whole, of_weak, weak
 from cutile.ir.core import Value
 from cutile.ir.types import MutType
+from cutile.language.markers import padding
 from cutile.ops import arith
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import MOST_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.view import LoadView
 
 EXTENTS = Interval(1, MOST_EXTENT)
 """Where the extents of tensors lie."""
@@ -76,7 +78,7 @@ def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
     return of_weak(frame, narrowed(frame, frame.emit(arith.DivCeil(x=x, y=y)), a, b), a, b)
 
 
-def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: str) -> Value:
+def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, fill: Any, what: str) -> Value:
     items = items_of(index) if isinstance(index, tuple) else (index,)
     rank = value.tensor.rank
     if len(shape) != rank:
@@ -89,18 +91,21 @@ def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, what: 
             f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices", remedy="Give one index per axis."
         )
     scalars = tuple(index_scalar(frame, item, what) for item in items)
-    return frame.emit(LoadTile(x=value, index=scalars, shape=shape))
+    word = marker_of(frame, fill, padding, what).value
+    if word in ("zero", "none"):
+        return frame.emit(LoadTile(x=value, index=scalars, shape=shape))
+    return frame.emit(LoadView(x=value, index=scalars, shape=shape, steps=shape, limited=(), padding=word))
 
 
 @operation
-def load_tile(frame: Frame, x: Any, shape: Any, index: Any) -> Any:
+def load_tile(frame: Frame, x: Any, shape: Any, index: Any, padding: Any = padding.ZERO) -> Any:
     if not isinstance(x, TensorRef):
         frame.type_error(f"load_tile: expected a tensor, got {describe(x)}")
-    return _load(frame, x.value, shape_of(frame, shape, "load_tile"), index, "load_tile")
+    return _load(frame, x.value, shape_of(frame, shape, "load_tile"), index, padding, "load_tile")
 
 
 @operation
-def load_tile_like(frame: Frame, x: Any, y: Any) -> Any:
+def load_tile_like(frame: Frame, x: Any, y: Any, padding: Any = padding.ZERO) -> Any:
     if not isinstance(x, TensorRef):
         frame.type_error(f"load_tile_like: the first argument must be a Tensor, got {describe(x)}")
     if not isinstance(y, MutRef):
@@ -111,12 +116,12 @@ def load_tile_like(frame: Frame, x: Any, y: Any) -> Any:
             remedy="Both must have the same rank; load with x.partition(shape).load(index) instead.",
         )
     index = tuple(block_index(frame, axis) for axis in range(y.value.mut.rank))
-    return _load(frame, x.value, y.value.mut.tile, index, "load_tile_like")
+    return _load(frame, x.value, y.value.mut.tile, index, padding, "load_tile_like")
 
 
 @method(TensorRef, "load_tile")
-def _tensor_load_tile(frame: Frame, self: TensorRef, shape: Any, index: Any) -> Any:
-    return load_tile(frame, self, shape, index)
+def _tensor_load_tile(frame: Frame, self: TensorRef, shape: Any, index: Any, padding: Any = padding.ZERO) -> Any:
+    return load_tile(frame, self, shape, index, padding)
 
 
 @method(MutRef, "load")

@@ -9,6 +9,7 @@ device that it runs on. Arguments are checked at once. What a tensor itself can 
 
 from __future__ import annotations
 
+import difflib
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -81,7 +82,9 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else ""
+        near = difflib.get_close_matches(name, __all__, n=1)
+        remedy = f"; did you mean {near[0]!r}?" if near else ""
+        remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else remedy
         words = f"module 'cutile.api' has no attribute {name!r}{remedy}"
         raise AttributeError(words, name=name, obj=sys.modules[__name__])
 

@@ -54,12 +54,16 @@ LANGUAGE: dict[str, str] = {
     "Array": "Tensor for what a kernel reads, Mut for what it writes",
     "Constant": "Const",
     "ConstInt": "Const",
+    "Config": "Autotuner(...).configs(BM=[64, 128]), of cutile.tune",
     "autotune": "cutile.tune.Autotuner(...)",
     "constexpr": "Const",
+    "do_bench": "cutile.bench.do_bench(op)",
     "function": "nothing: a kernel calls plain Python functions",
     "jit": "@ct.entry",
     "kernel": "@ct.entry",
+    "next_power_of_2": "the number itself: tiles need no powers of two",
     "synchronize": "op.sync(), await op, or stream.synchronize()",
+    "testing": "cutile.bench.do_bench(op)",
 }
 """By the name of what declares or launches kernels."""
 
@@ -79,6 +83,7 @@ FUNCTIONS: dict[str, str] = {
     "full_like": "api.full(value, tensor.shape, tensor.dtype)",
     "normal": "api.randn(mean, std, shape)",
     "ones_like": "api.ones(tensor.shape, tensor.dtype)",
+    "randint": "api.from_numpy(rng.integers(low, high, shape))",
     "random": "api.rand(shape)",
     "stack": _JOINED,
     "tensor": _FROM,

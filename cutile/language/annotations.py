@@ -96,8 +96,8 @@ class Tensor(Subscriptable):
         """
         outside_kernel("Tensor.partition_permuted")
 
-    def load_tile(self, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile:
-        """The tile of `shape` at a tile index; zeros past the edges.
+    def load_tile(self, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
+        """The tile of `shape` at a tile index; `padding` past the edges.
 
         Example:
             >>> run(lambda x: x + ct.reduce_sum(x_in.load_tile((2,), (1,)), 0), [1.0, 2.0, 3.0])

@@ -11,6 +11,7 @@ from typing import Any
 from cutile.dtypes import DTypeLike, i32
 from cutile.language.annotations import Mut, Tensor
 from cutile.language.mark import operation
+from cutile.language.markers import padding
 from cutile.language.partitions import Partition
 from cutile.tile import Tile, outside_kernel
 
@@ -50,8 +51,8 @@ def ceil_div(a: int | Tile, b: int | Tile) -> int:
 
 
 @operation
-def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile:
-    """The tile of `shape` at a tile index of `x`; zeros past the edges.
+def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
+    """The tile of `shape` at a tile index of `x`; `padding` past the edges.
 
     Example:
         >>> run(lambda x: ct.load_tile(x_in, (2,), (0,)), [1.0, 2.0])
@@ -61,10 +62,10 @@ def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...]) -> Tile
 
 
 @operation
-def load_tile_like(x: Tensor, y: Mut) -> Tile:
-    """The tile of `x` where this block's tile of `y` is: `y`'s tile shape at this block's index; zeros past the edges.
+def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
+    """The tile of `x` where this block's tile of `y` is: `y`'s tile shape at this block's index.
 
-    `x` keeps its dtype and must have `y`'s rank.
+    `x` keeps its dtype and must have `y`'s rank. Past its edges lies `padding`.
 
     Example:
         >>> run(lambda x: x + ct.load_tile_like(x_in, result), [1.0, 2.0])

@@ -156,8 +156,9 @@ class tma(Marker):
 class Latency(int):
     """How many turns of its loop ahead a load may be begun: `ct.Latency(4)`. A hint, which changes no result.
 
-    On a GPU a product's operands go through a ring in shared memory, which gets a slot more than the larger latency of
-    the two, and no more than fit; without a hint it gets as many as fit. Other loads, and the CPU, have no ring.
+    On a GPU the loads of a loop run ahead of it through stages in shared memory: of which a load has one more than its
+    latency, and no more than fit; without a hint it has as many as fit, up to four. Operands that the copy engine loads
+    share their stages, and take the larger latency. The CPU loads nothing ahead.
 
     Raises:
         ValueError: below 1.

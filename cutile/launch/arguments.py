@@ -144,6 +144,11 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
             f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
             f"partition it first: api.partition({name}, {_some_tile(argument)}), which shares its memory"
         )
+    if type(argument).__module__.startswith("cutile.torch."):
+        return ArgumentTypeError(
+            f"{kernel}: argument {name!r} is a partition for cutile.torch.launch: use that, or give "
+            f"api.partition({name}, tile)"
+        )
     remedy = _taken_out(argument, "out.y") or f"partition it first: {name}.partition({_some_tile(argument)})"
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; {remedy}"

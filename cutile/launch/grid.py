@@ -23,7 +23,9 @@ def launch_grid(kernel: str, given: Grid | None, outputs: Sequence[tuple[str, Ti
         if inferred is not None and grid != inferred:
             what = "tile blocks" if view.map is not None else "tiles"
             raise LaunchError(
-                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} {what}, {name!r} has {grid}"
+                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} {what}, "
+                f"{name!r} has {grid}. Give each tile block one tile of every output; what all of them add to "
+                "is a ct.Global, or an output with one element for each, summed afterwards"
             )
         inferred, source = grid, name
     prefixes = [(name, view.grid) for name, view in outputs if not view.exact]

@@ -149,8 +149,8 @@ class KernelOp(DeviceOp[Any]):
 
     # -- configuration ------------------------------------------------------------------------
 
-    def generics(self, values: Sequence[Any]) -> KernelOp:
-        """Set all generics: a flat list in declared order, types by name or object.
+    def generics(self, values: Sequence[Any] | None = None, /, **named: Any) -> KernelOp:
+        """Set generics: all of them by a flat list in declared order, types by name or object; or some by name.
 
         Raises:
             GenericsError: the number or kind of values is wrong, or they contradict the partitions.
@@ -162,16 +162,22 @@ class KernelOp(DeviceOp[Any]):
             >>> y = ct.api.ones((4,)).sync()
             >>> scale(y.mut.partition((4,))).generics([3]).sync().y.tensor.to_numpy().sync()
             array([3., 3., 3., 3.], dtype=float32)
+            >>> scale(y.mut.partition((4,))).generics(BY=2).sync().y.tensor.to_numpy().sync()
+            array([6., 6., 6., 6.], dtype=float32)
         """
         with self._giving_back():
-            listed = self._form.kernel.generics(values, {})
+            if named and values is not None:
+                raise GenericsError(f"{self.label()}: .generics takes a list of all values, or some by name; got both")
+            if not named and values is None:
+                raise GenericsError(f"{self.label()}: .generics() has no values; write .generics([64]), or by name")
+            listed = self._form.kernel.generics(values, named)
             for name, value in self._generics.items():
                 if listed.get(name, value) != value:
                     raise GenericsError(
                         f"{self.label()}: generic {name!r} was set to {value!r} before, and .generics says "
                         f"{listed[name]!r}; say it once"
                     )
-            self._generics = listed
+            self._generics = {**self._generics, **listed}
             self._check_known()
         return self
 
@@ -403,6 +409,27 @@ class KernelOp(DeviceOp[Any]):
         self.discard()
         return bound
 
+    def explain(self, arch: str | None = None) -> str:
+        """What this launch is compiled to, and why it is not faster, in some ten lines: see `Kernel.explain`.
+
+        Its compile options and generics are taken into account. The op is not used up.
+
+        Args:
+            arch: explain it for this architecture, such as "sm_90a"; no GPU is needed.
+
+        Raises:
+            LaunchError: an argument is an op that has not run, so its type is not known yet.
+
+        Example:
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> op = double(ct.api.meta((64,)).partition((64,))).compile_options(ct.CompileOptions(num_worker_warps=2))
+            >>> print(op.explain("sm_80").splitlines()[2])
+              warps           2 warps, all alike: 64 threads
+        """
+        return self.render("plan", arch)
+
     def render(self, stage: str, arch: str | None = None) -> str:
         """The text of one stage of this launch's compilation; `arch` such as "sm_90a" compiles for a GPU.
 
@@ -421,6 +448,11 @@ class KernelOp(DeviceOp[Any]):
             True
         """
         if self._plan is None:
-            raise LaunchError(f"{self.label()}: to inspect it, pass tensors rather than ops that have not run")
+            names = self._form.kernel.signature.names
+            lazy = next(name for name, each in zip(names, self._arguments, strict=True) if is_op(each))
+            raise LaunchError(
+                f"{self.label()}: argument {lazy!r} is an op that has not run, so its type is unknown: to look at the "
+                "kernel, pass what .sync() of it yields, or api.meta(shape, dtype), which has no elements"
+            )
         device = self._uses[0][1].device if self._uses else default_device()
         return Listing(self._plan.render(target_of(device, self._backend, arch), stage))

@@ -33,19 +33,8 @@ def kernel_html(kernel: KernelCache, doc: str) -> str:
 
 
 def _compiled(kernel: KernelCache) -> list[str]:
-    """What was compiled for what: the head of each generated text, which tells target, types and plan."""
-    heads: list[str] = []
-    for compiled in kernel.compiled():
-        lines = compiled.executable.source.splitlines()
-        end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-        kept = [line.removeprefix("# ") for line in lines[:end] if not _is_noise(line)]
-        heads.append("\n".join(["compiled", *(f"  {line}" for line in kept)]))
-    return heads or ["not compiled yet"]
-
-
-def _is_noise(line: str) -> bool:
-    """Whether a line of a head says what the card says already, or what is so of every such kernel."""
-    return line.startswith(("# kernel", "# key")) or line.endswith("a Mut has no such axis")
+    """What was compiled, for which types and target: each plan, as `Kernel.explain` has it."""
+    return [compiled.plan for compiled in kernel.compiled()] or ["not compiled yet"]
 
 
 def result_text(result: tuple[Any, ...]) -> str:

@@ -111,7 +111,7 @@ class TiledView:
         tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
         x, y, z = (*tiles, 1, 1, 1)[:3]
         self.grid = (x, y, z) if self.map is None else (self.blocks, 1, 1)
-        self.layout = self.view.layout.tiled(self.tile, self.map, self.exact)
+        self.layout = self.view.layout.tiled(self.view.shape, self.tile, self.map, self.exact)
         self.facts = TensorFacts(self.layout, self.view.shape)
         self.storage, self.address = self.view.storage, self.view.address
         self.shape, self.strides = self.view.shape, self.view.strides

@@ -37,7 +37,7 @@ class LoadView(
     spelled=(
         "load_view_tko", "load_strided_view_tko", "make_partition_view", "make_strided_view", "get_index_space_shape",
         "Tensor.partition", "Tensor.partition_permuted", "Partition.load", "Partition.load_pipelined",
-        "Partition.load_unchecked", "Partition.load_index",
+        "Partition.load_unchecked", "Partition.load_index", "load_tile", "load_tile_like", "Tensor.load_tile",
     ),
     effect=Effect.READ,
 ):  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 import cuda_async
 import cutile
 from cutile import api, language
+from cutile.command import unimported
 from cutile.command.host_entries import HostEntry, entries, rest
 from cutile.command.host_page import page, sections
 from cutile.command.line import main
@@ -46,7 +47,8 @@ def test_every_public_name_is_on_the_page() -> None:
     shown = {entry.name for entry in ENTRIES} | {entry.name for group in entries() for entry in rest(group)}
     last = {name.removeprefix("api.") for name in shown}
     host = [name for name in cutile.__all__ if name not in language.__all__]
-    missing = [
+    missing = [name for name in unimported.names() if f"ctt.{name}" not in shown | {"ctt.Partition"}]
+    missing += [
         name
         for place, names in ((cutile, host), (cuda_async, cuda_async.__all__), (api, api.__all__))
         for name in names
@@ -58,6 +60,17 @@ def test_every_public_name_is_on_the_page() -> None:
 def _listed_elsewhere(member: object) -> bool:
     """Errors have a table of their own, element types a page."""
     return inspect.isclass(member) and issubclass(member, BaseException | DType)
+
+
+def test_what_is_read_without_pytorch_is_what_pytorch_users_see() -> None:
+    ctt = pytest.importorskip("cutile.torch", reason="needs PyTorch")
+    assert set(unimported.names()) == set(ctt.__all__)
+    for name in ctt.__all__:
+        read, real = unimported.member(name), getattr(ctt, name)
+        assert (inspect.getdoc(read), str(inspect.signature(read))) == (
+            inspect.getdoc(real),
+            str(inspect.signature(real)),
+        )
 
 
 def test_no_name_is_there_twice() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import cutile as ct
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda import lower
 from cutile.backend.interface import Target
@@ -22,10 +23,11 @@ from tests.support.programs import mut, scalar, tensor
 TEXT = """
 def few(z: Mut, x: Tensor, y: Tensor, n: i32):
     i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, z.shape, ct.f32)
-    for k in range(n):
-        a, b = ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j))
+    acc, at = ct.constant(0, z.shape, ct.f32), n - n
+    for _ in range(n):  # carries the index, so that nothing is loaded ahead
+        a, b = ct.load_tile(x, (z.shape[0], 64), (i, at)), ct.load_tile(y, (64, z.shape[1]), (at, j))
         acc = ct.mma(a * 2, b, acc)
+        at = at + 1
     z.store(ct.convert_tile(acc, z.dtype))
 """
 
@@ -36,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def request_of(**options: Any) -> Request:
-    """A product of 16 rows whose left operand passes through registers."""
+    """A product of 16 rows whose operands pass through registers."""
     z, x, y = api.meta((64, 256), bf16), api.meta((64, 256), bf16), api.meta((256, 256), bf16)
     op = kernel(TEXT)(z.mut.partition((16, 128)), x, y, 4).compile_options(CompileOptions(**options))
     try:
@@ -75,7 +77,8 @@ def test_what_the_user_chose_stays_and_says_once_that_it_spills() -> None:
     assert made.executable.facts["warps"] == 1
     (only,) = said
     text = str(only.message)
-    assert "kernel 'few': its tiles do not fit into the 255 registers of each of 32 threads on sm_80" in text
+    assert text.startswith("kernel 'few' (z bf16[?, ?] in tiles of 16 x 128; x bf16[?, ?]; y bf16[?, ?]; n i32): its ")
+    assert "its tiles do not fit into the 255 registers of each of 32 threads on sm_80" in text
     assert f"{made.executable.facts['spills']} bytes" in text
     assert "Use smaller tiles; or more than num_worker_warps=1, or none given." in text
     assert "few" in request.source.name
@@ -88,4 +91,31 @@ def test_nothing_is_said_or_tried_where_nothing_spills() -> None:
     assert otherwise({"spills": 9, "more_warps": 8}, request.options) == 8
     assert otherwise({"spills": 9}, request.options) is None
     assert otherwise({"spills": 9, "more_warps": 8}, CompileOptions(num_worker_warps=2)) is None
-    warn_of_spills(request.source, {"spills": 0}, request.options, "sm_80")
+    warn_of_spills(request.source, {"spills": 0}, request.options, "sm_80", "none", "")
+
+
+def test_each_specialisation_says_so_once_and_filters_decide() -> None:
+    request, facts = request_of(), {"spills": 8, "registers": 255, "threads": 128, "warps": 4}
+    facts_of_two = facts | {"plan": (("products", "a"), ("products", "b"), ("warps", "4"))}
+
+    def warned(key: str, facts: dict[str, Any], options: CompileOptions = request.options) -> list[str]:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            warn_of_spills(request.source, facts, options, "sm_80", key, "z f32[?]")
+        return [str(each.message) for each in said]
+
+    (text,) = warned("one", facts)
+    assert text.endswith("; or more warps, which share a tile (4 here): CompileOptions(num_worker_warps=8).")
+    assert warned("one", facts) == []
+    (text,) = warned("two", facts_of_two, CompileOptions(occupancy=2))
+    assert text.endswith(
+        "; or less than occupancy=2, or none given; or fewer accumulators at a time (2 products here)."
+    )
+    (text,) = warned("three", facts | {"computing": 128})
+    assert text.endswith("Use smaller tiles.")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", category=ct.SpillWarning)
+        with pytest.raises(SpillWarning, match="8 bytes"):
+            warn_of_spills(request.source, facts, request.options, "sm_80", "four", "")
+        warnings.filterwarnings("ignore", category=ct.SpillWarning)
+        warn_of_spills(request.source, facts, request.options, "sm_80", "five", "")

@@ -39,7 +39,7 @@ def k(y: Mut, x: Tensor, v: Tensor):
 BOUND = (
     "pass",
     "x, y, a, b = tile, tile, tile, tile",
-    "a, b = 7, 2",
+    "a, b, index, divisor, low, high = 7, 2, ct.iota((8,)), 8, 0, 7",
     "x, y, axis = tile, tile, 1",
     "shape = (1, 8, 8)",
     "shape, dtype = (8,), ct.i32",

@@ -1,7 +1,9 @@
 """Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
 
 import linecache
+import os
 import re
+import subprocess
 import sys
 import textwrap
 from typing import Any, NamedTuple, Self
@@ -28,6 +30,14 @@ class Checked(NamedTuple("Checked", [("total", float)])):
         return super().__new__(cls, total + 1)
 
 
+def cdiv(a: int, b: int) -> int:
+    """As Triton's own: a function written in Python that runs in its kernels alone."""
+    raise ValueError("called outside of a kernel of its own")
+
+
+cdiv.__module__ = "triton.language.core"
+
+
 def message_of(error: KernelError) -> str:
     return re.sub(r"<kernel \d+>", "<kernel>", f"{type(error).__name__}: {error}")
 
@@ -42,7 +52,7 @@ def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
 def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
     text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
-    function = define(text, table=np.zeros(3), api=api, Checked=Checked, __name__=__name__)
+    function = define(text, table=np.zeros(3), api=api, Checked=Checked, cdiv=cdiv, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}
@@ -68,6 +78,42 @@ def test_a_function_without_source_is_refused_with_the_remedy() -> None:
     exec("def kernel(y): pass", scope)
     with pytest.raises(KernelError, match=r"source text cannot be found(.|\n)*linecache"):
         take_source(scope["kernel"])  # type: ignore[arg-type]
+
+
+TYPED = """
+import cutile as ct
+from cutile import api
+
+def twice(t):
+    return t + t
+
+@ct.entry
+def typed(y: ct.Mut):
+    y.store(twice(y.load()))
+
+@ct.entry
+def wrong(y: ct.Mut):
+    y.store(twice(missing))
+
+y = api.ones((4,)).sync()
+print(typed(y.mut.partition((4,))).sync().y.tensor.to_numpy().sync())
+try:
+    wrong(y.mut.partition((4,))).sync()
+except ct.KernelError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python keeps the text that is given by -c since 3.13")
+def test_a_kernel_that_is_no_files_is_found() -> None:
+    """Python 3.14 keeps such text by code, 3.13 by the name of a file."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_ASYNC_DEVICE": "cpu"}
+    command = [sys.executable, "-c", TYPED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[2. 2. 2. 2.]\nname 'missing' is not defined"), done.stdout
+    assert "    y.store(twice(missing))\n                  ^^^^^^^\n" in done.stdout
 
 
 def register(file: str, text: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def test_an_operation_that_can_only_be_looked_at_may_be_dropped(host: Device, re
     op.discard()
 
 
-def test_what_waits_while_python_ends_is_silent() -> None:
+def test_what_waits_while_python_ends_is_silent(tmp_path: Path) -> None:
     """Its arguments are let go of when imports no longer work."""
     script = """if True:
         import sys
@@ -123,7 +125,12 @@ def test_what_waits_while_python_ends_is_silent() -> None:
 
         sys.modules["keeps it until the end"] = add_one(api.zeros((8,)).sync().mut.partition((4,)))
     """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    file = tmp_path / "ends.py"
+    file.write_text(script)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

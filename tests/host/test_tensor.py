@@ -204,7 +204,9 @@ def test_names_of_the_language_of_other_libraries() -> None:
         ("zeros", "; write api.zeros on the host, and in a kernel ct.constant(0, shape, dtype)"),
         ("from_numpy", "; write api.from_numpy"),
         ("where", "; write ct.select(condition, a, b)"),
-        ("expp", "no attribute 'expp'"),
+        ("expp", "no attribute 'expp'; did you mean 'exp'?"),
+        ("float32", "no attribute 'float32'; did you mean 'f32'?"),
+        ("qqqq", "no attribute 'qqqq'"),
     ):
         with pytest.raises(AttributeError, match=re.escape(words) + "$"):
             getattr(ct, name)

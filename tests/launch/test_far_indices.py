@@ -50,6 +50,7 @@ def run(made: Kernel, output: tuple[Array, tuple[int, ...]], *arguments: Any, ba
 
 LOADS = {
     "load_tile": "ct.load_tile(x, (4,), (n,))",
+    "with a padding": "ct.load_tile(x, (4,), (n,), padding=ct.padding.NEG_ZERO)",
     "a sum": "x.load_tile((4,), ct.get_tile_block_id()[0] + n)",
     "unchecked": "x.partition((4,)).load_unchecked(n)",
     "a window": "ct.make_strided_view(x, (4,), (8,)).load_unchecked(n)",

@@ -27,16 +27,20 @@ def filled(*shape: int) -> Array:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 def test_loads_pad_with_what_was_chosen(padding: str, wanted: float, dtype: Any, backend: str) -> None:
     text = (
-        "def pad(y: Mut, x: Tensor):\n"
-        f"    part = x.partition((4, 8), padding=ct.padding.{padding})\n"
-        "    y.store(part.load((ct.get_tile_block_id()[0], 1)))\n"
+        "def pad(y: Mut, t: Mut, like: Mut, x: Tensor, right: Tensor):\n"
+        f"    PADDING, i = ct.padding.{padding}, ct.get_tile_block_id()[0]\n"
+        "    y.store(x.partition((4, 8), padding=PADDING).load((i, 1)))\n"
+        "    t.store(x.load_tile((4, 8), (i, 1), padding=PADDING))\n"
+        "    like.store(ct.load_tile_like(right, like, padding=PADDING))\n"
     )
-    y = filled(8, 8).astype(dtype)
-    launch(kernel(text), (y, (4, 8)), X.astype(dtype), backend=backend)
+    outputs = [filled(8, 8).astype(dtype) for _ in range(3)]
+    x = X.astype(dtype)
+    launch(kernel(text), *((y, (4, 8)) for y in outputs), x, x[:, 8:].copy(), backend=backend)
     expected = np.full((8, 8), wanted, dtype)
     expected[:7, :2] = X[:, 8:]
-    np.testing.assert_array_equal(y, expected)
-    np.testing.assert_array_equal(np.signbit(y), np.signbit(expected))
+    for y in outputs:
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(expected))
 
 
 def test_integers_are_padded_with_zeros_alone() -> None:

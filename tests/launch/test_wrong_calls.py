@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,47 @@ def test_what_other_launches_take_by_name() -> None:
         ArgumentError, match=r"takes 2 arguments \(y, a\), got 3; generics are given by name: K=\.\.\.$"
     ):
         SCALE(part(), 2.0, 3)
+
+
+def test_generics_by_name_are_the_same_as_in_the_call() -> None:
+    assert SCALE(part(), 2.0).generics(K=3).sync().y.unpartition().to_numpy().sync().tolist() == [6] * 8
+    with pytest.raises(GenericsError, match=r"'K' was set to 2 before, and \.generics says 3"):
+        SCALE(part(), 2.0, K=2).generics(K=3)
+    with pytest.raises(GenericsError, match=r"scale has no generic 'BLOCK'; its generics are K"):
+        SCALE(part(), 2.0).generics(BLOCK=3)
+    with pytest.raises(GenericsError, match=r"a list of all values, or some by name; got both"):
+        SCALE(part(), 2.0).generics([1], K=3)
+    with pytest.raises(GenericsError, match=r"has no values; write \.generics\(\[64\]\), or by name"):
+        SCALE(part(), 2.0).generics()
+
+
+def test_options_of_other_compilers() -> None:
+    others: dict[str, str] = {
+        "num_warps": "write num_worker_warps",
+        "num_ctas": "write num_cta_in_cga",
+        "wide": "there are",
+    }
+    for name, remedy in others.items():
+        given: dict[str, Any] = {name: 4}
+        with pytest.raises(ArgumentTypeError, match=rf"CompileOptions has no '{name}'; {remedy}"):
+            ct.CompileOptions(**given)
+    options = ct.CompileOptions(occupancy=2)
+    assert pickle.loads(pickle.dumps(options)) == options == replace(options, occupancy=2)
+
+
+def test_outputs_of_different_grids() -> None:
+    both = kernel("def both(y: Mut, s: Mut):\n    y.store(1.0)\n    ct.atomic_add(s, 0, 1.0)\n")
+    with pytest.raises(
+        LaunchError, match=r"'y' has \(2, 1, 1\) tiles, 's' has \(1, 1, 1\)\. .* is a ct\.Global, or an"
+    ):
+        both(part(), api.zeros((1,)).sync().partition((1,))).sync()
+
+
+def test_what_has_not_run_cannot_be_looked_at() -> None:
+    op = SCALE(api.ones((8,)).partition((4,)), 2.0)
+    with pytest.raises(LaunchError, match=r"argument 'y' is an op that has not run.* api\.meta\(shape, dtype\)"):
+        op.render("ir")
+    op.discard()
 
 
 def test_options_are_compile_options() -> None:

@@ -1,0 +1,120 @@
+"""Less exact and faster forms of operations, where a kernel's author permits them (`CompileOptions(fast_math=...)`).
+
+    %2 = mul(%0, %1)             ->   %3 = fma(%0, %1, %c)        contract
+    %3 = add(%2, %c)
+    %4 = div(%0, %1)             ->   %4 = rounded_div(%0, %1) {rounding = 'full'}
+
+Not one of the passes that every target has: a target calls it, and says what it gains by. Every form is an operation
+of the language, with a bound of its error, so that backends need nothing new.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection
+
+from cutile.dtypes import DTypeLike, f32
+from cutile.ir.constant import Constant
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ir.types import TileType
+from cutile.ops.arith import Add, Div, Fma, Mul, Neg, Sub
+from cutile.ops.math import Exp, Exp2, Flushing, Sqrt
+from cutile.ops.rounding import NEAREST, RoundedDiv, RoundedSqrt
+from cutile.passes.dce import dce
+
+FACT = "fast_math"
+"""The fact of a function that says what was made faster, and how often."""
+
+
+def fast_math(function: Function, parts: Collection[str], contracted: Collection[DTypeLike]) -> Function:
+    """A copy of `function` with the faster forms that `parts` permit.
+
+    Args:
+        function: the kernel, after the neutral passes.
+        parts: of `CompileOptions.fast_math`, as far as the target gains by them.
+        contracted: dtypes in which the target multiplies and adds at once.
+    """
+    if not parts:
+        return function
+    relaxed = _Relaxed(function, frozenset(parts), frozenset(contracted))
+    copy = dce(rewrite(function, relaxed.rule))  # products that were fused are used no more
+    copy.facts[FACT] = tuple(f"{what}: {count}" for what, count in relaxed.done.items())
+    return copy
+
+
+class _Relaxed:
+    """The rule, and what it has done."""
+
+    def __init__(self, function: Function, parts: frozenset[str], contracted: frozenset[DTypeLike]) -> None:
+        self._parts = parts
+        self._contracted = contracted
+        self._uses = Counter(value for op in function.walk() for value in op.operands)
+        self._products: dict[Value, tuple[Mul, Block]] = {}
+        self.done: Counter[str] = Counter()
+
+    def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
+        """What becomes of one operation."""
+        if isinstance(op, Mul) and self._uses[rewriter.original.results[0]] == 1:
+            self._products[op.result] = op, rewriter.builder.current
+        faster = None
+        if isinstance(op, Add | Sub) and "contract" in self._parts:
+            faster = self._fused(op, rewriter)
+        elif isinstance(op, Div) and op.result.tile.dtype is f32:
+            faster = self._divided(op, rewriter)
+        elif isinstance(op, Sqrt) and op.result.tile.dtype is f32:
+            faster = self._root(op, rewriter)
+        elif isinstance(op, Exp) and op.result.tile.dtype is f32 and "exp" in self._parts:
+            faster = self._power(op, rewriter)
+        elif isinstance(op, Flushing) and op.result.tile.dtype is f32 and "ftz" in self._parts and not op.ftz:
+            self.done[f"{op.name} with flush to zero"] += 1
+            faster = rewriter.builder.value(type(op)(x=op.x, ftz=True))
+        return KEEP if faster is None else faster
+
+    def _fused(self, op: Add | Sub, rewriter: Rewriter) -> Value | None:
+        """`x * y + z` with one rounding, of a product that nothing else uses; None where there is none."""
+        if op.result.tile.dtype not in self._contracted:
+            return None
+        make = rewriter.builder.value
+        for product, other in ((op.x, op.y), (op.y, op.x)):
+            # A product outside of the loop or branch that adds it is computed once, and less often than here.
+            mul, block = self._products.get(product, (None, None))
+            if mul is None or block is not rewriter.builder.current:
+                continue
+            self.done["contracted multiply-adds"] += 1
+            if isinstance(op, Add):
+                return make(Fma(x=mul.x, y=mul.y, z=other))
+            if product is op.x:  # x * y - z; to negate is exact
+                return make(Fma(x=mul.x, y=mul.y, z=make(Neg(x=other))))
+            return make(Fma(x=make(Neg(x=mul.x)), y=mul.y, z=other))
+        return None
+
+    def _divided(self, op: Div, rewriter: Rewriter) -> Value | None:
+        ftz = "ftz" in self._parts
+        if "div" in self._parts:
+            self.done["divisions within 2 ulp"] += 1
+            return rewriter.builder.value(RoundedDiv(x=op.x, y=op.y, rounding="full", ftz=ftz))
+        if not ftz:
+            return None
+        self.done["divisions with flush to zero"] += 1
+        return rewriter.builder.value(RoundedDiv(x=op.x, y=op.y, rounding=NEAREST, ftz=True))
+
+    def _root(self, op: Sqrt, rewriter: Rewriter) -> Value | None:
+        ftz = "ftz" in self._parts
+        if "sqrt" in self._parts:
+            self.done["square roots within 2 ulp"] += 1
+            return rewriter.builder.value(RoundedSqrt(x=op.x, rounding="approx", ftz=ftz))
+        if not ftz:
+            return None
+        self.done["square roots with flush to zero"] += 1
+        return rewriter.builder.value(RoundedSqrt(x=op.x, rounding=NEAREST, ftz=True))
+
+    def _power(self, op: Exp, rewriter: Rewriter) -> Value:
+        """`2 ** (x * log2(e))`: the product is rounded, which counts the more, the larger `x` is."""
+        self.done["exp by way of exp2"] += 1
+        make = rewriter.builder.value
+        tile = op.x.tile
+        factor = make(Constant(value=math.log2(math.e), dtype=f32, shape=tile.shape))
+        assert factor.type == TileType(f32, tile.shape)
+        return make(Exp2(x=make(Mul(x=op.x, y=factor)), ftz="ftz" in self._parts))
