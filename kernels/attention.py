@@ -6,10 +6,12 @@ import numpy as np
 
 import cutile as ct
 from cuda_async import DeviceOp
-from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32
+from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32, i32
 from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
 
 LOG2_E = 1.4426950408889634
+FEW_ROWS = 1024
+"""Of so few rows, tiles of 192 have more beside the diagonal than three warpgroups make up for."""
 HIDDEN, LOW = float("-inf"), -1e30  # LOW is finite: no difference of two tops is NaN where a row has seen no key
 
 
@@ -22,34 +24,85 @@ def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, ac
     return above, total, ct.mma(weights.astype(value.dtype), value, acc * fade)
 
 
+def hide(scores: Tile, j: int, since: Tile, seen: Tile) -> Tile:
+    """The scores of tile `j` of keys, but for those that a row does not see: ahead of `since`, or from `seen` on."""
+    keys = ct.iota((scores.shape[1],)).reshape((1, scores.shape[1])) + j * scores.shape[1]
+    return ct.select((keys >= since) & (keys < seen), scores, HIDDEN)
+
+
+def cap(scores: Tile, factor: Tile) -> Tile:
+    """tanh(x) / 2 - 1 / 2, where factor * scores is x * log2(e) * 2: what is added to all scores weighs nothing."""
+    return ct.true_div(-1.0, 1.0 + ct.exp2(scores * factor, ftz=True))
+
+
 @ct.entry
-def attention(o: Mut, q: Tensor, k: Tensor, v: Tensor, scale: f32, *, BN: Const = 128, CAUSAL: Const = 0):
+def attention(
+    o: Mut,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: f32,
+    *,
+    BN: Const = 128,
+    CAUSAL: Const = 0,
+    WINDOW: Const = 0,
+    CAP: Const = 0,
+):
     """o = softmax(scale * q @ k^T) @ v for each head, of tensors (heads, rows, width) and tiles (1, BM, width).
 
-    Causal, the last row of q sees every key, and each row before it one key less.
+    Causal, the last row of q sees every key, and each row before it one key less; of a window, the last WINDOW of them.
+    Scores x are capped to CAP * tanh(x / CAP), where CAP is not 0.
     """
     _, BM, D = o.shape
     h, i, _ = ct.get_tile_block_id()
+    g = h // (q.shape[0] // k.shape[0])  # the head of k and v: several heads of q may share one
     rows = ct.load_tile(q, (1, BM, D), (h, i, 0)).reshape((BM, D))
     by_two = scale * LOG2_E  # exp(x) is 2 ** (x * log2(e))
+    factor = by_two * (2.0 / max(CAP, 1))
+    if CAP:
+        by_two = ct.constant(2.0 * CAP * LOG2_E, (), f32)
     top, total, acc = ct.constant(LOW, (BM, 1), f32), ct.constant(0, (BM, 1), f32), ct.constant(0, (BM, D), f32)
     seen, whole, end = ct.broadcast(k.shape[1], (BM, 1)), k.shape[1] // BN, ct.ceil_div(k.shape[1], BN)
+    since, first, part = ct.constant(0, (BM, 1), i32), 0, 0
     if CAUSAL:
-        first = i * BM + k.shape[1] - q.shape[1]  # the last key that this tile's first row sees
-        seen = ct.min_tile(seen, ct.iota((BM,)).reshape((BM, 1)) + (first + 1))
-        whole, end = min(whole, max(first + 1, 0) // BN), min(end, max(first + BM + BN - 1, 0) // BN)
-    for j in range(whole):
-        key = ct.load_tile(k, (1, BN, D), (h, j, 0)).reshape((BN, D)).transpose()
+        last = i * BM + k.shape[1] - q.shape[1]  # the last key that this tile's first row sees
+        limit = ct.iota((BM,)).reshape((BM, 1)) + (last + 1)
+        seen = ct.min_tile(seen, limit)
+        whole, end = min(whole, max(last + 1, 0) // BN), min(end, max(last + BM + BN - 1, 0) // BN)
+        if WINDOW:
+            since = limit - WINDOW
+            first = max(last + 1 - WINDOW, 0) // BN
+            part = min(max(last + BM - WINDOW + BN - 1, 0) // BN, end)
+    for j in range(first, part):  # keys that not every row sees any more
+        key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        value = ct.load_tile(v, (1, BN, D), (h, j, 0)).reshape((BN, D))
+        scores = hide(cap(scores, factor) if CAP else scores, j, since, seen)
+        value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
         top, total, acc = add_keys(scores, value, by_two, top, total, acc)
-    for j in range(whole, end):  # keys that not every row sees
-        key = ct.load_tile(k, (1, BN, D), (h, j, 0)).reshape((BN, D)).transpose()
+    for j in range(part, whole):
+        key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        scores = ct.select(ct.iota((BN,)).reshape((1, BN)) + j * BN < seen, scores, HIDDEN)
-        value = ct.load_tile(v, (1, BN, D), (h, j, 0)).reshape((BN, D))
+        scores = cap(scores, factor) if CAP else scores
+        value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
+        top, total, acc = add_keys(scores, value, by_two, top, total, acc)
+    for j in range(max(part, whole), end):  # keys that not every row sees yet
+        key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
+        scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
+        scores = hide(cap(scores, factor) if CAP else scores, j, since, seen)
+        value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
         top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     o.store((acc * (1.0 / total)).astype(o.dtype).reshape((1, BM, D)))
+
+
+def tile_of(width: int, rows: int, *, causal: bool) -> tuple[int, int]:
+    """Rows and keys of a tile, for heads of this width.
+
+    What a thread block holds at a time: of 64 wide heads three warpgroups have registers, which take turns; of 256 wide
+    ones two with half as many keys. What each brings on an H200 stands in docs/benchmarks/loops.
+    """
+    if width > 128:
+        return 128, 64
+    return (192, 128) if width <= 64 and not (causal and rows <= FEW_ROWS) else (128, 128)
 
 
 def attend(
@@ -59,27 +112,41 @@ def attend(
     *,
     out: Tensor | None = None,
     causal: bool = False,
-    rows: int = 128,
-    keys: int = 128,
+    window: int = 0,
+    capped: int = 0,
+    tile: tuple[int, int] | None = None,
 ) -> DeviceOp[Tensor]:
     """Return the op that yields the attention of `q` over `k` and `v`, with the scale 1 / sqrt(width).
 
     Args:
         q: queries of shape (heads, rows, width), f16 or bf16; lent to the op.
-        k, v: keys and values of shape (heads, keys, width), of q's dtype.
+        k, v: keys and values of shape (heads, keys, width), of q's dtype; they may have fewer heads, each of which
+            several heads of q share.
         out: where the result goes, of q's shape and dtype; a new tensor by default.
         causal: whether a row sees keys up to its own place alone, counted from the end.
-        rows, keys: of a tile; a GPU with warpgroup products wants a multiple of 64 rows.
+        window: how many keys a row sees, its own place the last; 0 for all. Causal alone.
+        capped: to what scores x are capped, as capped * tanh(x / capped); 0 for nothing.
+        tile: rows and keys of a tile, by default as `tile_of` chooses; a GPU with warpgroup products wants a multiple
+            of 64 rows.
+
+    Raises:
+        ValueError: heads do not divide among those of k and v, or a window is not causal.
 
     Example:
         >>> one = api.ones((1, 4, 16), f16).sync()
-        >>> attend(one, one, one, rows=4, keys=16).sync().to_numpy().sync().ravel()[:2]
+        >>> attend(one, one, one, tile=(4, 16)).sync().to_numpy().sync().ravel()[:2]
         array([1., 1.], dtype=float16)
     """
+    if q.shape[0] % k.shape[0]:
+        raise ValueError(f"attend: {q.shape[0]} heads of q do not divide among {k.shape[0]} of k and v")
+    if window and not causal:
+        raise ValueError(f"attend: a window of {window} keys ends with a row's own place: pass causal=True")
     o = api.empty(q.shape, q.dtype) if out is None else out
     scale = 1 / math.sqrt(q.shape[2])
+    rows, keys = tile_of(q.shape[2], q.shape[1], causal=causal) if tile is None else tile
     tiles = o.partition((1, rows, q.shape[2]))
-    return attention(tiles, q, k, v, scale, BN=keys, CAUSAL=int(causal)).first().unpartition()
+    op = attention(tiles, q, k, v, scale, BN=keys, CAUSAL=int(causal), WINDOW=window, CAP=capped)
+    return op.first().unpartition()
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:
@@ -90,8 +157,8 @@ def _problem(case: Case, rng: np.random.Generator) -> Problem:
 
 def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
     (o,), (q, k, v) = outputs, inputs
-    rows, keys = (128, 128) if case.tile is None else case.tile
-    op = attend(q, k, v, out=o, rows=rows, keys=keys)
+    tile = None if case.tile is None else (case.tile[0], case.tile[1])
+    op = attend(q, k, v, out=o, tile=tile)
     return op.map(lambda result: (result,))
 
 
@@ -101,12 +168,17 @@ def reference(problem: Problem) -> Arrays:
     return (attention_of(q, k, v, causal=False),)
 
 
-def attention_of(q: Array, k: Array, v: Array, *, causal: bool) -> Array:
-    """The same by NumPy; causal, a row sees the keys up to its own place, counted from the end."""
+def attention_of(q: Array, k: Array, v: Array, *, causal: bool, window: int = 0, capped: int = 0) -> Array:
+    """The same by NumPy; causal, a row sees the keys up to its own place, counted from the end; or a window of them."""
+    k, v = (np.repeat(each, q.shape[0] // k.shape[0], axis=0) for each in (k, v))
     scores = q @ k.transpose(0, 2, 1) / math.sqrt(q.shape[2])
+    scores = capped * np.tanh(scores / capped) if capped else scores
     if causal:
         rows, keys = scores.shape[1:]
-        scores = np.where(np.tril(np.ones((rows, keys), bool), keys - rows), scores, -np.inf)
+        visible = np.tril(np.ones((rows, keys), bool), keys - rows)
+        if window:
+            visible &= ~np.tril(np.ones((rows, keys), bool), keys - rows - window)
+        scores = np.where(visible, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     return weights @ v / weights.sum(axis=2, keepdims=True)
 

@@ -7,10 +7,27 @@ import pytest
 
 from cuda_async import Device
 from cutile import use_backend
-from kernels import attention, gemm, row_min, saxpy, softmax, swiglu, vector_add
+from kernels import (
+    attention,
+    attention_backward,
+    convolution,
+    decode,
+    experts,
+    gemm,
+    packed,
+    quantised,
+    row_min,
+    saxpy,
+    softmax,
+    swiglu,
+    vector_add,
+)
 from kernels.example import Case, Example, relative_error
 
-MODULES: tuple[Any, ...] = (saxpy, vector_add, gemm, softmax, row_min, attention, swiglu)
+MODULES: tuple[Any, ...] = (
+    *(saxpy, vector_add, gemm, softmax, row_min, attention, attention_backward, swiglu),
+    *(experts, convolution, quantised, decode, packed),
+)
 ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
 
 
@@ -32,7 +49,13 @@ def test_a_kernel_agrees_with_float64_on_a_gpu(example: Example, case: Case) -> 
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.EXAMPLE.name)
+def test_main_is_the_example_s(module: Any) -> None:
+    assert module.main == module.EXAMPLE.main
+
+
+@pytest.mark.parametrize("module", [saxpy, softmax], ids=lambda module: module.EXAMPLE.name)
 def test_main_prints_a_line_for_each_case(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two of them: each main is one method of another example."""
     module.main(["--device", "cpu"])
     assert len(capsys.readouterr().out.splitlines()) == len(module.CASES)
 

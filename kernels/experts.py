@@ -1,0 +1,92 @@
+"""Products of experts: each tile of rows with the matrix of its own expert, which a list in memory says."""
+
+import numpy as np
+
+import cutile as ct
+from cuda_async import DeviceOp
+from cutile import Const, Mut, Tensor, api, bf16, f16, f32
+from kernels.example import Arrays, Case, Example, Problem, Tensors
+
+
+@ct.entry
+def experts(z: Mut, x: Tensor, w: Tensor, expert: Tensor, *, BK: Const = 64):
+    """z = x @ w[e] for each tile of rows, whose `e` the list `expert` holds; no such expert multiplies by zero."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    e = ct.load_tile(expert, (1,), (i,)).reshape(())
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(x.partition((BM, BK)), 1)):
+        right = ct.load_tile(w, (1, BK, BN), (e, k, j)).reshape((BK, BN))
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), right, acc)
+    z.store(acc.astype(z.dtype))
+
+
+def grouped(
+    x: Tensor, w: Tensor, expert: Tensor, *, out: Tensor | None = None, tile: tuple[int, int] = (128, 256)
+) -> DeviceOp[Tensor]:
+    """Return the op that yields the product of each tile of x's rows with the matrix of its expert.
+
+    Args:
+        x: rows of shape (m, k), f16 or bf16, each expert's padded to whole tiles; lent to the op.
+        w: the experts' matrices, of shape (experts, k, n) and x's dtype.
+        expert: of each tile of rows, i32.
+        out: where the result goes, of shape (m, n); a new tensor by default.
+        tile: rows and columns of a tile.
+
+    Example:
+        >>> x, w = api.ones((32, 16), f16).sync(), api.ones((3, 16, 16), f16).sync()
+        >>> grouped(x, w, api.arange(2, ct.i32).sync(), tile=(16, 16)).sync().to_numpy().sync()[31, 0]
+        np.float16(16.0)
+    """
+    z = api.empty((x.shape[0], w.shape[2]), x.dtype) if out is None else out
+    return experts(z.partition(tile), x, w, expert).first().unpartition()
+
+
+def _problem(case: Case, rng: np.random.Generator) -> Problem:
+    m, n, k, count = case.shape
+    rows = _tile(case)[0]
+    expert = rng.integers(0, count, -(-m // rows)).astype(np.int32)
+    return Problem(outputs=(case.poison(m, n),), inputs=(case.random(rng, m, k), case.random(rng, count, k, n), expert))
+
+
+def _tile(case: Case) -> tuple[int, int]:
+    return (128, 256) if case.tile is None else (case.tile[0], case.tile[1])
+
+
+def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
+    (z,), (x, w, expert) = outputs, inputs
+    return grouped(x, w, expert, out=z, tile=_tile(case)).map(lambda result: (result,))
+
+
+def reference(problem: Problem) -> Arrays:
+    """Return the same in float64."""
+    x, w, expert = problem.inputs
+    rows = 1 << (-(-x.shape[0] // expert.size) - 1).bit_length()  # of a tile: a power of two
+    tiles = [x[i * rows : (i + 1) * rows].astype(np.float64) @ w[e].astype(np.float64) for i, e in enumerate(expert)]
+    return (np.concatenate(tiles),)
+
+
+def _nbytes(case: Case) -> int:
+    m, n, k, count = case.shape
+    return (m * k + count * k * n + m * n) * case.dtype.bits // 8
+
+
+CASES = (
+    Case((100, 130, 70, 3), f16, tile=(32, 64)),  # edges everywhere
+    Case((256, 256, 128, 8), bf16),
+)
+
+EXAMPLE = Example(
+    name="experts",
+    problem=_problem,
+    launch=_launch,
+    reference=reference,
+    nbytes=_nbytes,
+    flops=lambda case: 2 * case.shape[0] * case.shape[1] * case.shape[2],
+    cases=CASES,
+)
+
+main = EXAMPLE.main
+
+if __name__ == "__main__":
+    main()

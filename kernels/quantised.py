@@ -1,0 +1,120 @@
+"""Products with quantised weights: whole numbers of 8 or 4 bits, with a scale for 64 of K and each column.
+
+Weights lie by columns of the product, as the rows of a matrix (n, k). Of 4 bits, a byte of each 64 of K holds a number
+less 8 in its lower half, and the one 32 further on in its upper half.
+"""
+
+import numpy as np
+
+import cutile as ct
+from cuda_async import DeviceOp
+from cutile import Const, Mut, Tensor, api, bf16, f16, f32
+from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
+
+GROUP = 64
+"""Of K, that have a scale together."""
+
+
+@ct.entry
+def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, BK: Const = GROUP):
+    """z = x @ (w * scale)^T for w of i8."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(x.partition((BM, BK)), 1)):
+        by = ct.load_tile(scale, (1, BN), (k, j)).reshape((BN, 1)).astype(f32)
+        right = (ct.load_tile(w, (BN, BK), (j, k)).astype(f32) * by).astype(x.dtype)
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), right.transpose(), acc)
+    z.store(acc.astype(z.dtype))
+
+
+@ct.entry
+def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, HALF: Const = GROUP // 2):
+    """z = x @ (w * scale)^T for w of u8, with two numbers of 4 bits each."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(w.partition((BN, HALF)), 1)):
+        by = ct.load_tile(scale, (1, BN), (k, j)).reshape((BN, 1)).astype(f32)
+        both = ct.load_tile(w, (BN, HALF), (j, k))
+        lower = (((both & 15).astype(f32) - 8.0) * by).astype(x.dtype)
+        upper = (((both >> 4).astype(f32) - 8.0) * by).astype(x.dtype)
+        acc = ct.mma(ct.load_tile(x, (BM, HALF), (i, 2 * k)), lower.transpose(), acc)
+        acc = ct.mma(ct.load_tile(x, (BM, HALF), (i, 2 * k + 1)), upper.transpose(), acc)
+    z.store(acc.astype(z.dtype))
+
+
+def quantised(
+    x: Tensor, w: Tensor, scale: Tensor, *, out: Tensor | None = None, tile: tuple[int, int] = (256, 128)
+) -> DeviceOp[Tensor]:
+    """Return the op that yields the product of x with quantised weights.
+
+    Args:
+        x: tensor of shape (m, k), f16 or bf16, k a multiple of 64; lent to the op.
+        w: weights of shape (n, k) and i8, or (n, k / 2) and u8.
+        scale: of shape (k / 64, n) and x's dtype.
+        out: where the result goes, of shape (m, n); a new tensor by default.
+        tile: rows and columns of a tile.
+
+    Example:
+        >>> x, w, scale = api.ones((16, 64), f16), api.ones((16, 64), ct.i8), api.ones((1, 16), f16)
+        >>> quantised(x.sync(), w.sync(), scale.sync(), tile=(16, 16)).sync().to_numpy().sync()[0, 0]
+        np.float16(64.0)
+    """
+    kernel = int8_weights if w.shape[1] == x.shape[1] else int4_weights
+    z = api.empty((x.shape[0], w.shape[0]), x.dtype) if out is None else out
+    return kernel(z.partition(tile), x, w, scale).first().unpartition()
+
+
+def _problem(case: Case, rng: np.random.Generator) -> Problem:
+    m, n, k, bits = case.shape
+    whole = rng.integers(0, 256, (n, k * bits // 8), np.uint8)
+    scale = (rng.random((k // GROUP, n), np.float32) / 64).astype(case.dtype.numpy)
+    return Problem((case.poison(m, n),), (case.random(rng, m, k), whole.view(np.int8) if bits == 8 else whole, scale))
+
+
+def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
+    tile = (256, 128) if case.tile is None else (case.tile[0], case.tile[1])
+    return quantised(*inputs, out=outputs[0], tile=tile).map(lambda result: (result,))
+
+
+def weights(w: Array, scale: Array) -> Array:
+    """Return the weights in float64, of shape (n, k)."""
+    whole = w.astype(np.float64)
+    if w.dtype == np.uint8:
+        grouped = w.reshape(w.shape[0], -1, GROUP // 2).astype(np.int64)
+        whole = np.concatenate((grouped & 15, grouped >> 4), 2).reshape(w.shape[0], -1) - 8.0
+    return whole * np.repeat(scale.astype(np.float64), GROUP, axis=0).T
+
+
+def reference(problem: Problem) -> Arrays:
+    """Return the same in float64."""
+    x, w, scale = problem.inputs
+    return (x.astype(np.float64) @ weights(w, scale).T,)
+
+
+def _nbytes(case: Case) -> int:
+    m, n, k, bits = case.shape
+    return (m * k + m * n) * case.dtype.bits // 8 + n * k * bits // 8
+
+
+CASES = (
+    Case((40, 72, 128, 8), f16, tile=(32, 64)),  # edges of rows and columns
+    Case((40, 72, 128, 4), f16, tile=(32, 64)),
+    Case((256, 128, 128, 8), bf16),
+)
+
+EXAMPLE = Example(
+    name="quantised",
+    problem=_problem,
+    launch=_launch,
+    reference=reference,
+    nbytes=_nbytes,
+    flops=lambda case: 2 * case.shape[0] * case.shape[1] * case.shape[2],
+    cases=CASES,
+)
+
+main = EXAMPLE.main
+
+if __name__ == "__main__":
+    main()
