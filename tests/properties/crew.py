@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -26,17 +27,21 @@ class Found:
         failures: a short kernel and what was wrong with it, for each.
         seconds: by backend, what each kernel took to compile.
         slowest: by backend, the kernel that took longest.
+        about: what was said of kernels, and of how many.
     """
 
     count: int = 0
     failures: list[Disagreed] = field(default_factory=list[Disagreed])
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     slowest: dict[str, str] = field(default_factory=dict[str, str])
+    about: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
 
-    def agreed(self, text: str, seconds: dict[str, float]) -> None:
+    def agreed(self, text: str, said: Agreed) -> None:
         """Count a kernel on which there is no failure."""
         self.count += 1
-        for backend, each in seconds.items():
+        for what, value in said.about.items():
+            self.about.setdefault(what, Counter())[value] += 1
+        for backend, each in said.seconds.items():
             known = self.seconds.setdefault(backend, [])
             if not known or each > max(known):
                 self.slowest[backend] = text
@@ -117,7 +122,7 @@ class Crew:
                 member.text = said.text
             case Agreed():
                 member.done += 1
-                self.found.agreed(member.text, said.seconds)
+                self.found.agreed(member.text, said)
             case Disagreed():
                 member.failure = said
             case Finished():

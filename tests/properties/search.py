@@ -3,6 +3,7 @@
     python -m tests.properties.search --backend cpu,cuda --count 10000 --processes 16 --output found.json
     python -m tests.properties.search --backend sm_90a --count 300          # compiles only: no GPU is needed
     python -m tests.properties.search --backend cuda --again kernel.txt     # one that was printed
+    python -m tests.properties.search --draw loops --backend models,cpu     # several matrix products in loops
 
 Each batch of kernels has a seed of its own, so that a search repeats whatever the number of processes. Each kernel runs
 on the reference, and on all backends of a list. A failure is shrunk to a short kernel to paste, printed with the two
@@ -25,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from cuda_async import Device
-from tests.properties.crew import Crew, Found
+from tests.properties.crew import PATIENCE, Crew, Found
 from tests.properties.generator.kernel import read
-from tests.properties.worker import SHRINKING, Batch, Disagreed, Disagreement, compare
+from tests.properties.worker import DRAWN, SHRINKING, Batch, Disagreed, Disagreement, compare
 
 BATCH = 25
 PACKAGES = ("numba", "llvmlite", "numba-cuda", "numpy", "ml_dtypes", "hypothesis")
@@ -35,10 +36,12 @@ ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "CUDA_ASYNC_WOR
 """For the processes, which share the machine's cores: threads of NumPy's products, and of the CPU's kernels."""
 
 
-def batches(backends: tuple[str, ...], first: int, count: int, shrinking: float = SHRINKING) -> Iterator[Batch]:
+def batches(
+    backends: tuple[str, ...], first: int, count: int, shrinking: float = SHRINKING, drawn: str = "any"
+) -> Iterator[Batch]:
     """What covers `count` kernels."""
     for number in range(-(-count // BATCH)):
-        yield Batch(first + number, min(BATCH, count - number * BATCH), backends, shrinking)
+        yield Batch(first + number, min(BATCH, count - number * BATCH), backends, shrinking, drawn)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,11 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--backend",
         default="cpu",
         help="cpu, cuda, interpret, guarded (the CPU between guard pages), or several as in cpu,cuda; "
-        "sm_90a only compiles",
+        "sm_90a only compiles, models only proves what sm_90a would be given",
     )
+    parser.add_argument("--draw", default="any", choices=DRAWN, help="which kernels (default any)")
     parser.add_argument("--count", type=int, default=1000, help="kernels")
     parser.add_argument("--seed", type=int, default=0, help="of the first batch")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for one kernel")
     parser.add_argument("--limit", type=float, default=float("inf"), help="end after this many seconds")
     parser.add_argument("--shrink", type=float, default=SHRINKING, help="seconds for making a failure small")
     parser.add_argument("--output", type=Path, help="write the figures there")
@@ -66,7 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _again(options.again, backends)
     one_core()
     start = time.monotonic()
-    crew = Crew(batches(backends, options.seed, options.count, options.shrink), _show)
+    crew = Crew(
+        batches(backends, options.seed, options.count, options.shrink, options.draw), _show, patience=options.patience
+    )
     found = crew.run(options.processes, options.limit)
     report = {
         "command": "python -m tests.properties.search " + " ".join(sys.argv[1:] if arguments is None else arguments),
@@ -81,6 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
     for backend in backends:
         wrong = sum(each.backend == backend for each in found.failures)
         print(f"{backend}: {found.count} kernels, {wrong} disagreements", flush=True)
+    for what, counts in found.about.items():
+        print(f"{what}: " + ", ".join(f"{value} {count}" for value, count in counts.most_common()))
     if others := [each for each in found.failures if each.backend not in backends]:
         print(f"elsewhere: {len(others)} failures")
     if options.output is not None:
@@ -147,7 +156,9 @@ def _figures(found: Found, backends: tuple[str, ...]) -> dict[str, Any]:
         }
         for backend in backends
     }
-    return {"kernels": found.count, "backends": each, "failures": [failure.text for failure in found.failures]}
+    failures = [failure.text for failure in found.failures]
+    about = {what: dict(counts.most_common()) for what, counts in found.about.items()}
+    return {"kernels": found.count, "backends": each, "about": about, "failures": failures}
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:

@@ -25,15 +25,12 @@ from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import gemm
 from kernels.gemm_fused import gemm_fused
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32
+from tests.properties.planned import PIPELINES, PLAIN, RING, SPECIALISED
 from tests.properties.products import Layout, operand
 
 Array = np.ndarray[Any, Any]
 ROWS, COLUMNS, ODD = Layout(False, "whole"), Layout(True, "whole"), Layout(False, "odd")
 WIDE, WIDE_COLUMNS = Layout(False, "wide"), Layout(True, "wide")
-
-SPECIALISED, PIPELINES, RING, PLAIN = "specialised", "pipelines", "ring", "plain"
-"""The plans: warps that load and warps that multiply, for one product in a loop, for any loops; one group with a ring
-of copies; operands through registers."""
 
 
 @ct.entry

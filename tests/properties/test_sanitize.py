@@ -14,16 +14,11 @@ from cuda_async import Device
 from cutile.backend.cuda.specialised.split import MOST_NEARBY
 from kernels.gemm import gemm
 from tests.properties import sanitize, small_products
+from tests.properties.planned import SPECIALISED, plan_of
 from tests.properties.sanitize import TOOLS, USUAL_PLACE, read
-from tests.properties.small_products import CASES, PIPELINES, PLAIN, RING, SPECIALISED, Small
+from tests.properties.small_products import CASES, Small
 
 ABSENT = 'Program hit CUDA_ERROR_INVALID_VALUE (error 1) due to "invalid argument" on CUDA API call to '
-
-
-def plan_of(lowered: str) -> str:
-    if "cuda.dot" in lowered:
-        return PIPELINES
-    return SPECIALISED if "cuda.roles" in lowered else RING if "cuda.staged_mma" in lowered else PLAIN
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

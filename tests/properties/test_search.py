@@ -20,10 +20,10 @@ from tests.properties.worker import Agreed, Batch, Disagreed, Disagreement, Fini
 
 @pytest.mark.slow
 def test_what_fails_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoiled(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
+    def spoiled(case: RandomKernel, backends: tuple[str, ...]) -> Agreed:
         if "reduce_max" in case.body:
             raise Disagreement("cpu", case, AssertionError("wrong"))
-        return dict.fromkeys(backends, 0.5)
+        return Agreed(dict.fromkeys(backends, 0.5))
 
     monkeypatch.setattr(worker, "compare", spoiled)
     said: list[Said] = []
@@ -38,7 +38,7 @@ def test_what_fails_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_failure_stays_found_when_there_is_no_time_to_make_it_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoiled(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
+    def spoiled(case: RandomKernel, backends: tuple[str, ...]) -> Agreed:
         raise Disagreement("cpu", case, AssertionError("wrong"))
 
     monkeypatch.setattr(worker, "compare", spoiled)

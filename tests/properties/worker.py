@@ -10,29 +10,36 @@ import gc
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from cuda_async import DeviceLostError
-from tests.properties.generator import RandomKernel, kernels
+from tests.properties.generator import RandomKernel, kernels, loops
+from tests.properties.planned import MODELS, PIPELINES, TOO_LARGE, compiled, executed, lower, prove
 from tests.properties.running import check, compile_only, run
 
 SHRINKING = 60.0
 """Seconds for making a failure small; what is smallest by then is shown."""
+DRAWN = {"any": kernels, "loops": loops}
+"""What kernels are drawn: any, or those of several products in loops."""
 AGAIN = 1_000_000
 """Added to a batch's number for the rest of it after a failure."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Kernels to be drawn from one seed, and the backends to run each on; seconds for making a failure small."""
+    """Kernels to be drawn from one seed, and the backends to run each on; seconds for making a failure small.
+
+    `drawn`: what is drawn, of `DRAWN`.
+    """
 
     number: int
     count: int
     backends: tuple[str, ...]
     shrinking: float = SHRINKING
+    drawn: str = "any"
 
     def rest(self, done: int) -> Batch:
         """As many kernels as are left, from another seed."""
@@ -48,9 +55,11 @@ class Tried:
 
 @dataclass(frozen=True)
 class Agreed:
-    """A kernel that every backend of the batch computed alike; the seconds that each took to compile it."""
+    """A kernel that every backend of the batch computed alike; the seconds that each took to compile it, and what the
+    CUDA backend made of it, if it was asked."""
 
     seconds: dict[str, float]
+    about: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -77,18 +86,35 @@ class Disagreement(Exception):
         self.backend = backend
 
 
-def compare(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
-    """Run a kernel on the reference and on each backend; the seconds that each took to compile it.
+def compare(case: RandomKernel, backends: tuple[str, ...]) -> Agreed:
+    """Run a kernel on the reference and on each backend.
 
     Raises:
         Disagreement: one of them differs, or fails.
         DeviceLostError: a GPU cannot be used in this process any more.
     """
     seconds: dict[str, float] = {}
+    about: dict[str, str] = {}
     at = "reference"
     try:
         wanted = run(case, at) if any(not each.startswith("sm_") for each in backends) else None
         for at in backends:
+            if at == MODELS or (at != "cpu" and case.exact):
+                start = time.perf_counter()
+                lowered = lower(case, at) if at.startswith("sm_") else lower(case)
+                about |= lowered.about
+                if lowered.plan == TOO_LARGE:
+                    continue
+                if at == MODELS:
+                    prove(lowered.after)
+                    if lowered.plan == PIPELINES and wanted is not None and lowered.after is not None:
+                        check(case, wanted.arrays, executed(case, lowered.after, 2, case.seed))
+                    seconds[at] = time.perf_counter() - start
+                    continue
+                if at.startswith("sm_"):
+                    about |= compiled(lowered, at)
+                    seconds[at] = time.perf_counter() - start
+                    continue
             if at.startswith("sm_"):
                 seconds[at] = compile_only(case, at)
             elif wanted is not None:
@@ -99,7 +125,7 @@ def compare(case: RandomKernel, backends: tuple[str, ...]) -> dict[str, float]:
         raise
     except Exception as error:
         raise Disagreement(at, case, error) from None
-    return seconds
+    return Agreed(seconds, about)
 
 
 def search(batch: Batch, say: Callable[[Said], None]) -> None:
@@ -113,7 +139,7 @@ def search(batch: Batch, say: Callable[[Said], None]) -> None:
         max_examples=batch.count, database=None, deadline=None, print_blob=False, report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], phases=[Phase.generate, Phase.shrink],
     )  # fmt: skip
-    @given(case=kernels())
+    @given(case=DRAWN[batch.drawn]())
     def judge(case: RandomKernel) -> None:
         nonlocal deadline
         text = str(case)
@@ -121,9 +147,9 @@ def search(batch: Batch, say: Callable[[Said], None]) -> None:
             seen.add(text)
             say(Tried(text))
             try:
-                seconds = compare(case, batch.backends)
+                agreed = compare(case, batch.backends)
                 if not failed:
-                    say(Agreed(seconds))
+                    say(agreed)
             except Disagreement as error:
                 if not failed:
                     say(Disagreed(error.backend, str(error)))

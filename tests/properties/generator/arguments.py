@@ -56,13 +56,14 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor to be read; `whole` makes its values whole numbers."""
+    """A tensor to be read; `whole` makes its values whole numbers, `small` such from -2 to 2."""
 
     name: str
     dtype: DTypeLike
     shape: tuple[int, ...]
     layout: Layout = "rows"
     whole: bool = False
+    small: bool = False
 
     @property
     def annotation(self) -> str:
@@ -75,6 +76,8 @@ class Input:
 
     def base(self, rng: np.random.Generator) -> Any:
         """The whole array on the device."""
+        if self.small:
+            return api.from_numpy(rng.integers(-2, 3, self._extents()).astype(self.dtype.numpy)).sync()
         values = random_values(rng, self.dtype, self._extents())
         return api.from_numpy(np.floor(values) if self.whole and self.dtype.kind == "float" else values).sync()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import cutile as ct
+from cutile import CompileOptions
 from cutile.dtypes import DTYPES, STORAGE_DTYPES, DTypeLike
 from cutile.entry import Kernel
 from cutile.launch.kernel_op import KernelOp
@@ -38,6 +39,8 @@ class RandomKernel:
         grid: of the launch, where the arguments leave it open.
         seed: of the arguments' values.
         unsafe: whether the kernel may use addresses.
+        warps: that a tile block is asked to have.
+        exact: whether every backend computes the same, to the last bit.
     """
 
     body: str
@@ -45,6 +48,8 @@ class RandomKernel:
     seed: int
     grid: tuple[int, ...] = ()
     unsafe: bool = False
+    warps: int | None = None
+    exact: bool = False
 
     @property
     def dtype(self) -> DTypeLike:
@@ -59,7 +64,8 @@ class RandomKernel:
         return f"{helpers}def k({parameters}):\n{self.body}"
 
     def __str__(self) -> str:
-        return f"# arguments={self.arguments}, seed={self.seed}, grid={self.grid}, unsafe={self.unsafe}\n{self.text}"
+        named = ("arguments", "seed", "grid", "unsafe", "warps", "exact")
+        return f"# {', '.join(f'{name}={getattr(self, name)}' for name in named)}\n{self.text}"
 
     def kernel(self) -> Kernel:
         """The kernel, made afresh."""
@@ -72,6 +78,8 @@ class RandomKernel:
         op = kernel(*(place.passed for place in places))
         if self.grid:
             op = op.grid(self.grid)
+        if self.warps is not None:
+            op = op.compile_options(CompileOptions(num_worker_warps=self.warps))
         named = zip(self.arguments, places, strict=True)
         return op, {each.name: place.written for each, place in named if place.written is not None}
 

@@ -77,7 +77,7 @@ def windows(d: Drawer) -> str:
 
 def unchecked(d: Drawer) -> str:
     """A tile that need not be there."""
-    return f"{d.pick(('x', 'z'))}.load_tile(t.shape, {anywhere(d)})"
+    return f"{d.pick(('x', 'z'))}.load_tile(t.shape, {anywhere(d)}, {padding(d)})"
 
 
 def turned(d: Drawer) -> str:
