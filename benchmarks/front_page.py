@@ -133,7 +133,7 @@ def loops(folder: Path = FOLDER) -> Panel:
     for case, label, peer, name in LOOPS:
         turns = known[case][peer]["turns_ms"]
         bars.append(Bar(label, turns[max(turns, key=int)]["ratio"]["median"], name))
-    return Panel("Loops of several products", f"NVIDIA H200, {record['date']}, bf16, beside", tuple(bars))
+    return Panel("Loops of several products", f"NVIDIA H200, {record['date']}, bf16, beside peers", tuple(bars))
 
 
 def slow(folder: Path = FOLDER) -> Panel:
@@ -246,7 +246,9 @@ def loops_page(folder: Path = FOLDER / "loops") -> str:
         "float64 before it is timed. Ratios are medians with their 95 % interval; above 1 means faster than the peer.",
         "Of the peers, `cudnn` is torch's attention with that backend; `torch` is `silu(x @ gate) * (x @ up)`, four",
         "kernels; `cublas` is one plain product of as much arithmetic, on operands that were joined before; and",
-        "`our plain product` is ours of x by gate and up side by side.",
+        "`our plain product` is ours of x by gate and up side by side. Gradients of attention are counted as five",
+        "products, and ours make seven, always in one order; `our sums as they come` makes five, and does not give the",
+        "same bits again; `flash 2` is FlashAttention-2 as torch has it.",
     ]
     for path in sorted(folder.glob("*.json")):
         record = _read(path)

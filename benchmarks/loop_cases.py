@@ -14,7 +14,7 @@ from typing import Any
 import cutile as ct
 from cuda_async import Device, Stream
 from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f32
-from kernels.attention import attention
+from kernels.attention import attention, tile_of
 from kernels.gemm import gemm
 from kernels.gemm_choice import choose, how_they_lie
 from kernels.swiglu import swiglu
@@ -154,7 +154,9 @@ def attention_arms(torch: Any, heads: int, rows: int, width: int, causal: bool) 
     exact = exact_attention(torch, q, k, v, causal)
     torch.cuda.synchronize()
     tensors = (api.from_dlpack(each) for each in (q, k, v))
-    op = attention(ours.mut.partition((1, 128, width)), *tensors, 1 / math.sqrt(width), BN=128, CAUSAL=int(causal))
+    tile = tile_of(width, rows, causal=causal)
+    partition = ours.mut.partition((1, tile[0], width))
+    op = attention(partition, *tensors, 1 / math.sqrt(width), BN=tile[1], CAUSAL=int(causal))
 
     def cudnn() -> Any:
         with nn.sdpa_kernel(nn.SDPBackend.CUDNN_ATTENTION):

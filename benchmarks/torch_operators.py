@@ -24,51 +24,18 @@ from typing import Any
 
 import torch
 
-import cutile as ct
 import cutile.torch as ctt
-from cutile import Mut, Tensor, f32
+from benchmarks.torch_model import Model
+from kernels.vector_add import vector_add
 
 EXTENT, BATCH, ROUNDS, NODES = 1024, 100, 60, 200
 WIDTH = 1024
 Call = Callable[[], object]
 
 
-@ct.entry
-def add_kernel(z: Mut, x: Tensor, y: Tensor):
-    """z = x + y."""
-    z.store(ct.load_tile_like(x, z) + ct.load_tile_like(y, z))
-
-
-@ct.entry
-def softmax_kernel(y: Mut, x: Tensor):
-    """The softmax of each row; a tile has whole rows."""
-    t = ct.convert_tile(ct.load_tile_like(x, y), f32)
-    e = ct.exp(t - ct.reduce_max(t, 1).reshape((t.shape[0], 1)))
-    y.store(ct.convert_tile(e / ct.reduce_sum(e, 1).reshape((t.shape[0], 1)), y.dtype))
-
-
-@ct.entry
-def softmax_backward_kernel(dx: Mut, dy: Tensor, y: Tensor):
-    """dx = y * (dy - the sum of y * dy over the row)."""
-    p, g = ct.convert_tile(ct.load_tile_like(y, dx), f32), ct.convert_tile(ct.load_tile_like(dy, dx), f32)
-    dx.store(ct.convert_tile(p * (g - ct.reduce_sum(p * g, 1).reshape((p.shape[0], 1))), dx.dtype))
-
-
-@ct.entry
-def matmul_kernel(z: Mut, x: Tensor, y: Tensor, *, BK: ct.Const = 64):
-    """z = x @ y, accumulated in float32."""
-    bm, bn = z.shape
-    px, py = x.partition((bm, BK)), y.partition((BK, bn))
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (bm, bn), f32)
-    for k in range(ct.num_tiles(px, 1)):
-        acc = ct.mma(px.load((i, k)), py.load((k, j)), acc)
-    z.store(ct.convert_tile(acc, z.dtype))
-
-
 def _add(x, y):
     z = torch.empty_like(x)
-    ctt.launch(add_kernel, ctt.partition(z, (1024,)), x, y)
+    ctt.launch(vector_add, ctt.partition(z, (1024,)), x, y)
     return z
 
 
@@ -85,58 +52,6 @@ def custom_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 custom_add.register_fake(torch.add)
 custom_add.register_autograd(lambda context, dz: (dz, dz))
-
-
-@ctt.register("cutile_bench::softmax_backward(Tensor dy, Tensor y) -> Tensor", fake=lambda dy, y: torch.empty_like(y))
-def softmax_backward(dy, y):
-    dx = torch.empty_like(y)
-    ctt.launch(softmax_backward_kernel, ctt.partition(dx, (1, y.shape[1])), dy.contiguous(), y)
-    return dx
-
-
-@ctt.register(
-    "cutile_bench::softmax(Tensor x) -> Tensor",
-    fake=torch.empty_like,
-    backward=lambda context, dy: softmax_backward(dy, *context.saved_tensors),
-    setup_context=lambda context, inputs, output: context.save_for_backward(output),
-)
-def softmax(x):
-    y = torch.empty_like(x)
-    ctt.launch(softmax_kernel, ctt.partition(y, (1, x.shape[1])), x)
-    return y
-
-
-def _matmul_backward(context, dz):
-    x, y = context.saved_tensors
-    return matmul(dz, y.t()), matmul(x.t(), dz)
-
-
-@ctt.register(
-    "cutile_bench::matmul(Tensor x, Tensor y) -> Tensor",
-    fake=lambda x, y: x.new_empty((x.shape[0], y.shape[1])),
-    backward=_matmul_backward,
-    setup_context=lambda context, inputs, output: context.save_for_backward(*inputs),
-)
-def matmul(x, y):
-    z = x.new_empty((x.shape[0], y.shape[1]))
-    ctt.launch(matmul_kernel, ctt.partition(z, (128, 128)), x, y)
-    return z
-
-
-class Model(torch.nn.Module):
-    """A product, a softmax and a product, of our operators or of PyTorch's; between them what its compiler fuses."""
-
-    def __init__(self, ours: bool) -> None:
-        super().__init__()
-        self.first = torch.nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH**0.5)
-        self.second = torch.nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH**0.5)
-        self.ours = ours
-
-    def forward(self, x):
-        multiply = matmul if self.ours else torch.matmul
-        normalize = softmax if self.ours else (lambda t: torch.softmax(t, 1))
-        h = torch.nn.functional.gelu(multiply(x, self.first))
-        return multiply(normalize(h * 2.0), self.second) + 1.0
 
 
 def per_call_us(calls: dict[str, Call]) -> dict[str, float]:
@@ -208,7 +123,7 @@ def overheads() -> dict[str, dict[str, float]]:
 def compiled_models() -> dict[str, Any]:
     """The same model compiled with our operators and with PyTorch's: differences of results, and time of a call."""
     torch.manual_seed(0)
-    ours, theirs = Model(True).cuda().bfloat16(), Model(False).cuda().bfloat16()
+    ours, theirs = (Model(WIDTH, ours=each).cuda().bfloat16() for each in (True, False))
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(WIDTH, WIDTH, device="cuda", dtype=torch.bfloat16)
     found: dict[str, Any] = {}

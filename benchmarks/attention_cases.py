@@ -1,0 +1,201 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch ships no types that it needs)
+"""Cases of attention for `benchmarks.loops`: shared heads, odd lengths, wide heads, windows, and decoding."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.loop_cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from cutile import api
+from kernels.attention import attention, tile_of
+from kernels.decode import combine, decode_paged, decode_part
+from kernels.packed import packed, ranges
+
+# -- forward --------------------------------------------------------------------------------------
+
+
+def forward_arms(
+    torch: Any, heads: int, shared: int, rows: int, keys: int, width: int, causal: bool, window: int
+) -> Arms:
+    """Attention forward, beside cuDNN's; of a window beside flex_attention's."""
+    q, k, v = drawn(torch, heads, rows, width), drawn(torch, shared, keys, width), drawn(torch, shared, keys, width)
+    out, ours = poisoned(torch, heads, rows, width)
+    exact = exact_rows(torch, q, k, v, causal, window)
+    torch.cuda.synchronize()
+    tile = tile_of(width, rows, causal=causal)
+    tensors = [api.from_dlpack(each) for each in (q, k, v)]
+    constants = {"BN": tile[1], "CAUSAL": int(causal), "WINDOW": window}
+    op = attention(ours.mut.partition((1, tile[0], width)), *tensors, 1 / math.sqrt(width), **constants)
+    peer = flex(torch, q, k, v, window) if window else cudnn(torch, q, k, v, causal)
+    return OurArm(op, out, exact), [TorchArm(torch, "flex_attention" if window else "cudnn", peer, exact)]
+
+
+def cudnn(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """A call of cuDNN, by torch."""
+    nn = importlib.import_module("torch.nn.attention")
+
+    def call() -> Any:
+        with nn.sdpa_kernel(nn.SDPBackend.CUDNN_ATTENTION):
+            options = {"is_causal": causal, "enable_gqa": len(q) != len(k)}
+            return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], **options)[0]
+
+    return call
+
+
+def flex(torch: Any, q: Any, k: Any, v: Any, window: int) -> Any:
+    """A call of flex_attention, compiled, of a causal window."""
+    module = importlib.import_module("torch.nn.attention.flex_attention")
+    rows, keys = q.shape[1], k.shape[1]
+
+    def seen(_b: Any, _h: Any, row: Any, key: Any) -> Any:
+        return (key <= row) & (key > row - window)
+
+    mask = module.create_block_mask(seen, None, None, rows, keys, device="cuda")
+    compiled = torch.compile(module.flex_attention, dynamic=False)
+    return lambda: compiled(q[None], k[None], v[None], block_mask=mask, enable_gqa=len(q) != len(k))[0]
+
+
+def exact_rows(torch: Any, q: Any, k: Any, v: Any, causal: bool, window: int) -> Any:
+    """The same in float64, as many rows of a head at a time as there is memory for."""
+    heads, rows, width = q.shape
+    keys = k.shape[1]
+    exact = torch.empty(q.shape, device=q.device, dtype=torch.float64)
+    step = max(1, min(rows, AT_ONCE // keys))
+    place = torch.arange(keys, device=q.device)
+    for head in range(heads):
+        key, value = (each[head * len(k) // heads].double() for each in (k, v))
+        for first in range(0, rows, step):
+            scores = (q[head, first : first + step].double() @ key.T).div_(math.sqrt(width))
+            if causal:
+                last = torch.arange(first, first + len(scores), device=q.device)[:, None] + keys - rows
+                scores.masked_fill_((place > last) | (place <= last - (window or keys + rows)), -math.inf)
+            exact[head, first : first + step] = torch.softmax(scores, -1) @ value
+    return exact
+
+
+def forward(
+    name: str, heads: int, shared: int, rows: int, keys: int, width: int, *, causal: bool = False, window: int = 0
+) -> Loop:
+    """A case of attention forward; of a window, every score that a row sees counts."""
+    sees = f"a window of {window}" if window else "causal" if causal else "full"
+    of = f"{heads} heads" if heads == shared else f"{heads} heads over {shared}"
+    what = f"attention forward, {of} x {rows}{f' x {keys}' if rows != keys else ''}, width {width}, {sees}, bf16"
+    arms = partial(
+        forward_arms, heads=heads, shared=shared, rows=rows, keys=keys, width=width, causal=causal, window=window
+    )
+    scores = rows * window if window else rows * keys // (2 if causal else 1)
+    return Loop(name, what, 4 * heads * scores * width, arms)
+
+
+LENGTHS = (4096, 512, 3000, 1024, 2048, 700, 4096, 130, 2500, 1500, 3333, 64, 4000, 1765, 1000, 3000)
+"""Of packed sequences: 32768 rows in all."""
+
+
+def packed_arms(torch: Any, heads: int, width: int) -> Arms:
+    """Causal attention of packed sequences, beside FlashAttention's as torch has it."""
+    rows = sum(LENGTHS)
+    q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
+    out, ours = poisoned(torch, heads, rows, width)
+    ends = np.cumsum(LENGTHS)
+    exact = torch.empty(q.shape, device="cuda", dtype=torch.float64)
+    for length, end in zip(LENGTHS, ends, strict=True):
+        one = slice(int(end) - length, int(end))
+        exact[:, one] = exact_rows(torch, q[:, one], k[:, one], v[:, one], True, 0)
+    bounds = [torch.from_numpy(each).cuda() for each in ranges(np.array(LENGTHS), causal=True)]
+    cumulative = torch.tensor([0, *ends.tolist()], device="cuda", dtype=torch.int32)
+    by_rows = [each.transpose(0, 1).contiguous() for each in (q, k, v)]
+    torch.cuda.synchronize()
+    tile = tile_of(width, max(LENGTHS), causal=True)
+    inputs = [api.from_dlpack(each) for each in (q, k, v, *bounds)]
+    op = packed(ours.mut.partition((1, tile[0], width)), *inputs, 1 / math.sqrt(width), BN=tile[1])
+
+    def flash() -> Any:
+        limits = (cumulative, cumulative, max(LENGTHS), max(LENGTHS), 0.0, True, False)
+        return torch.ops.aten._flash_attention_forward(*by_rows, *limits)[0].transpose(0, 1)
+
+    return OurArm(op, out, exact), [TorchArm(torch, "torch, flash", flash, exact)]
+
+
+def packed_case(name: str, heads: int, width: int) -> Loop:
+    """A case of packed sequences."""
+    scores = sum(length**2 for length in LENGTHS) // 2
+    what = f"causal attention of {len(LENGTHS)} packed sequences of {min(LENGTHS)} to {max(LENGTHS)} rows"
+    arms = partial(packed_arms, heads=heads, width=width)
+    return Loop(name, f"{what}, {heads} heads, width {width}, bf16", 4 * heads * scores * width, arms)
+
+
+# -- decoding -------------------------------------------------------------------------------------
+
+
+class DecodeArm(OurArm):
+    """The kernel over parts of the keys, and the one that combines them, launched one behind the other."""
+
+    def __init__(self, split: Any, together: Any, out: Any, exact: Any) -> None:
+        super().__init__(split, out, exact)
+        part, combined = self._launch, together.bind(self._stream)
+
+        def both() -> None:
+            part()
+            combined()
+
+        self._launch = both
+
+
+def decode_arms(torch: Any, heads: int, keys: int, parts: int, page: int) -> Arms:
+    """Eight queries of each head of keys, beside the reading of keys and values as torch adds them up."""
+    q, k, v = drawn(torch, heads, 8, 128), drawn(torch, heads, keys, 128), drawn(torch, heads, keys, 128)
+    out, ours = poisoned(torch, heads, 8, 128)
+    part, lse = (torch.full((heads, 8, each), math.nan, device="cuda") for each in (parts * 128, parts))
+    exact = exact_rows(torch, q, k, v, False, 0)
+    torch.cuda.synchronize()
+    queries, shares, weights = (api.from_dlpack(each) for each in (q, part, lse))
+    tiles = shares.mut.partition((1, 64, 128)), weights.mut.partition((1, 64, 1))
+    scale = 1 / math.sqrt(128)
+    if page:
+        count = keys // page
+        table = torch.randperm(count, device="cuda").to(torch.int32)
+        pages = [torch.empty(count, heads, page, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+        for each, source in zip(pages, (k, v), strict=True):
+            each[table.long()] = source.reshape(heads, count, page, 128).transpose(0, 1)
+        counts = torch.full((1,), keys, device="cuda", dtype=torch.int32)
+        torch.cuda.synchronize()
+        inputs = [api.from_dlpack(each) for each in (*pages, table[None], counts)]
+        split = decode_paged(*tiles, queries, *inputs, scale, HEADS=heads, BN=page)
+    else:
+        split = decode_part(*tiles, queries, api.from_dlpack(k), api.from_dlpack(v), scale, BN=128)
+    done = api.from_dlpack(part), api.from_dlpack(lse)
+    together = combine(ours.mut.partition((1, 1, 128)), *done, PARTS=parts)
+    words = k.view(torch.float32), v.view(torch.float32)
+    peer = TorchArm(torch, "torch.sum of both", lambda: (torch.sum(words[0]), torch.sum(words[1])) and exact, exact)
+    return DecodeArm(split, together, out, exact), [peer]
+
+
+def decoding(name: str, heads: int, keys: int, parts: int, page: int = 0) -> Loop:
+    """A case of decoding."""
+    where = f" in pages of {page}" if page else ""
+    what = f"decoding, 8 queries of each of {heads} heads over {keys} keys{where}, width 128, {parts} parts, bf16"
+    arms = partial(decode_arms, heads=heads, keys=keys, parts=parts, page=page)
+    return Loop(name, what, 4 * heads * 8 * keys * 128, arms)
+
+
+CASES = (
+    forward("attention-shared-causal", 64, 8, 8192, 8192, 128, causal=True),
+    forward("attention-shared-16384", 64, 8, 16384, 16384, 128),
+    forward("attention-ragged", 128, 16, 4096, 5000, 128),
+    forward("attention-1024", 128, 128, 1024, 1024, 128),
+    forward("attention-1024-causal", 128, 128, 1024, 1024, 128, causal=True),
+    forward("attention-64-1024-causal", 128, 128, 1024, 1024, 64, causal=True),
+    forward("attention-256", 32, 32, 8192, 8192, 256),
+    forward("attention-256-causal", 32, 32, 8192, 8192, 256, causal=True),
+    forward("attention-window", 16, 16, 32768, 32768, 128, causal=True, window=1024),
+    packed_case("attention-packed", 32, 128),
+    decoding("decode-131072", 8, 131072, 33),
+    decoding("decode-16384", 64, 16384, 8),
+    decoding("decode-pages", 64, 16384, 8, page=64),
+)

@@ -1,0 +1,309 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch ships no types that it needs)
+"""More cases of `benchmarks.loops`: products whose loads stand where numbers from memory or control flow say."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import cutile as ct
+from benchmarks.loop_cases import Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from cuda_async import Device
+from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f8e4m3fn, f32
+from kernels.convolution import convolution
+from kernels.experts import experts
+from kernels.gemm import gemm
+from kernels.gemm_choice import choose, how_they_lie
+from kernels.quantised import int4_weights, int8_weights
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+@ct.entry
+def stream(z: ct.MappedPartitionMut, x: Tensor, w: Tensor, *, BK: Const = 64):
+    """z = x @ w, by blocks that each go through a stream of tiles."""
+    BM, BN = z.shape
+    for index in z.iter_indices():
+        i, j = index.coords()
+        acc = ct.constant(0, (BM, BN), f32)
+        for k in range(ct.ceil_div(x.shape[1], BK)):
+            acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(w, (BK, BN), (k, j)), acc)
+        z.store(acc.astype(z.dtype), index)
+
+
+@ct.entry
+def counted(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
+    """z = x @ w, in a loop that counts by itself."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    k = 0
+    while k < ct.ceil_div(x.shape[1], BK):
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(w, (BK, BN), (k, j)), acc)
+        k += 1
+    z.store(acc.astype(z.dtype))
+
+
+@ct.entry
+def masked(z: Mut, x: Tensor, w: Tensor, mask: Tensor, *, BK: Const = 64):
+    """z = the sum of x[:, k] @ w[k] over those steps k that a mask in memory has."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(x.shape[1], BK)):
+        if ct.load_tile(mask, (1,), (k,)).reshape(()) != 0:
+            acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(w, (BK, BN), (k, j)), acc)
+    z.store(acc.astype(z.dtype))
+
+
+@ct.entry
+def paged(z: Mut, x: Tensor, w: Tensor, table: Tensor, *, BK: Const = 64):
+    """z = x @ w, where a table says in which page w's next rows are."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(x.shape[1], BK)):
+        page = ct.load_tile(table, (1,), (k,)).reshape(())
+        right = ct.load_tile(w, (1, BK, BN), (page, 0, j)).reshape((BK, BN))
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), right, acc)
+    z.store(acc.astype(z.dtype))
+
+
+@ct.entry
+def batched(z: Mut, x: Tensor, w: Tensor, length: Tensor, *, BK: Const = 64):
+    """z[b] = x[b, :, :n] @ w[b, :n], where n is length[b]."""
+    _, BM, BN = z.shape
+    b, i, j = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(ct.load_tile(length, (1,), (b,)).reshape(()), BK)):
+        left = ct.load_tile(x, (1, BM, BK), (b, i, k)).reshape((BM, BK))
+        right = ct.load_tile(w, (1, BK, BN), (b, k, j)).reshape((BK, BN))
+        acc = ct.mma(left, right, acc)
+    z.store(acc.astype(z.dtype).reshape(z.shape))
+
+
+@ct.entry
+def normed(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
+    """z = rms_norm(x) @ w: the rows' squares are added up beside the product."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc, squares = ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, 1), f32)
+    for k in range(ct.ceil_div(x.shape[1], BK)):
+        left = ct.load_tile(x, (BM, BK), (i, k))
+        wide = left.astype(f32)
+        squares = squares + ct.reduce_sum(wide * wide, 1).reshape((BM, 1))
+        acc = ct.mma(left, ct.load_tile(w, (BK, BN), (k, j)), acc)
+    z.store((acc * ct.rsqrt(squares / x.shape[1])).astype(z.dtype))
+
+
+@ct.entry
+def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128):
+    """z = x @ w^T of 8-bit floats, with a scale for 128 of a row of x, and for 128 x 128 of w."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(x.shape[1], BK)):
+        right = ct.load_tile(w, (BN, BK), (j, k)).transpose()
+        part = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), right, ct.constant(0, (BM, BN), f32))
+        scale = ct.load_tile(of_x, (1, BM), (k, i)).reshape((BM, 1)) * ct.load_tile(of_w, (1, 1), (k, j))
+        acc = ct.fma(part, ct.broadcast(scale, (BM, BN)), acc)
+    z.store(acc.astype(z.dtype))
+
+
+# -- arms -----------------------------------------------------------------------------------------
+
+M, N, K, EXPERTS, BATCH = 8192, 8192, 4096, 8, 8
+SCALE = 1 / 8
+
+
+def plain_arm(torch: Any, left: Any, right: Any) -> OurArm:
+    """Our plain product of two matrices."""
+    out, ours = poisoned(torch, left.shape[0], right.shape[1])
+    x, w = api.from_dlpack(left), api.from_dlpack(right)
+    tile = choose(*out.shape, left.shape[1], bf16, Device(0), lie=how_they_lie(x, w))
+    product = gemm(ours.mut.partition((tile.rows, tile.columns)), x, w, BK=tile.depth)
+    product = product if tile.options is None else product.compile_options(tile.options)
+    return OurArm(product, out, left.double() @ right.double(), "our plain product")
+
+
+def beside_plain(torch: Any, kernel: Callable[[Tensor, Tensor, Tensor], KernelOp]) -> Arms:
+    """A kernel that computes x @ w in its own way, beside our plain product and cuBLAS."""
+    x, w = drawn(torch, M, K, scale=SCALE), drawn(torch, K, N, scale=SCALE)
+    out, ours = poisoned(torch, M, N)
+    torch.cuda.synchronize()
+    plain = plain_arm(torch, x, w)
+    op = kernel(ours, api.from_dlpack(x), api.from_dlpack(w))
+    return OurArm(op, out, plain.exact), [plain, TorchArm(torch, "cublas", lambda: x @ w, plain.exact)]
+
+
+def stream_arms(torch: Any) -> Arms:
+    """By blocks that go through streams of tiles."""
+    blocks = Device(0).multiprocessor_count
+    return beside_plain(torch, lambda z, x, w: stream(z.mut.partition((128, 256)).map((16, 1), blocks), x, w))
+
+
+def counted_arms(torch: Any) -> Arms:
+    """In a loop that counts by itself."""
+    return beside_plain(torch, lambda z, x, w: counted(z.mut.partition((128, 256)), x, w))
+
+
+def masked_arms(torch: Any) -> Arms:
+    """Under a branch that a mask in memory decides, and which is always taken."""
+    mask = torch.ones(K // 64, device="cuda", dtype=torch.int32)
+    return beside_plain(torch, lambda z, x, w: masked(z.mut.partition((128, 256)), x, w, api.from_dlpack(mask)))
+
+
+def paged_arms(torch: Any) -> Arms:
+    """Rows of w in pages, in any order."""
+    x, w = drawn(torch, M, K, scale=SCALE), drawn(torch, K, N, scale=SCALE)
+    table = torch.randperm(K // 64, device="cuda").to(torch.int32)
+    pages = torch.empty(K // 64, 64, N, device="cuda", dtype=torch.bfloat16)
+    pages[table.long()] = w.reshape(K // 64, 64, N)
+    out, ours = poisoned(torch, M, N)
+    torch.cuda.synchronize()
+    plain = plain_arm(torch, x, w)
+    inputs = [api.from_dlpack(each) for each in (x, pages, table)]
+    return OurArm(paged(ours.mut.partition((128, 256)), *inputs), out, plain.exact), [plain]
+
+
+def batched_arms(torch: Any) -> Arms:
+    """Products of a batch, each as deep as a list in memory says, beside one plain product of as much arithmetic."""
+    rows = M // 4
+    x, w = drawn(torch, BATCH, rows, K, scale=SCALE), drawn(torch, BATCH, K, N // 2, scale=SCALE)
+    length = torch.full((BATCH,), K, device="cuda", dtype=torch.int32)
+    out, ours = poisoned(torch, BATCH, rows, N // 2)
+    exact = x.double() @ w.double()
+    torch.cuda.synchronize()
+    inputs = [api.from_dlpack(each) for each in (x, w, length)]
+    plain = plain_arm(torch, drawn(torch, M, K, scale=SCALE), drawn(torch, K, N, scale=SCALE))
+    peers = [plain, TorchArm(torch, "torch.bmm", lambda: torch.bmm(x, w), exact)]
+    return OurArm(batched(ours.mut.partition((1, 128, 256)), *inputs), out, exact), peers
+
+
+def experts_arms(torch: Any) -> Arms:
+    """Products of experts, beside torch's grouped product, and our plain product of as much arithmetic."""
+    x, w = drawn(torch, M, K, scale=SCALE), drawn(torch, EXPERTS, K, N, scale=SCALE)
+    tiles = torch.multinomial(torch.ones(EXPERTS, device="cuda"), M // 128, replacement=True).sort().values
+    ends = torch.bincount(tiles, minlength=EXPERTS).cumsum(0).to(torch.int32) * 128
+    exact = torch.cat([x[128 * i : 128 * (i + 1)].double() @ w[e].double() for i, e in enumerate(tiles.tolist())])
+    out, ours = poisoned(torch, M, N)
+    torch.cuda.synchronize()
+    inputs = [api.from_dlpack(each) for each in (x, w, tiles.to(torch.int32))]
+    peers = [
+        TorchArm(torch, "torch", lambda: torch._grouped_mm(x, w, offs=ends), exact),
+        plain_arm(torch, x, w[0]),
+    ]
+    return OurArm(experts(ours.mut.partition((128, 256)), *inputs), out, exact), peers
+
+
+def normed_arms(torch: Any) -> Arms:
+    """A norm of the rows, and their product, beside our plain product, and torch's norm and product."""
+    x, w = drawn(torch, M, K, scale=SCALE), drawn(torch, K, N, scale=SCALE)
+    out, ours = poisoned(torch, M, N)
+    exact = (x.double() @ w.double()) * x.double().square().mean(1, keepdim=True).rsqrt()
+    torch.cuda.synchronize()
+    op = normed(ours.mut.partition((128, 256)), api.from_dlpack(x), api.from_dlpack(w))
+    by_torch = TorchArm(torch, "torch", lambda: torch.nn.functional.rms_norm(x, (K,)) @ w, exact)
+    return OurArm(op, out, exact), [plain_arm(torch, x, w), by_torch]
+
+
+def scaled_arms(torch: Any) -> Arms:
+    """8-bit floats with scales of blocks, beside torch's product of such."""
+    eight = torch.float8_e4m3fn
+    x, w = drawn(torch, M, K).to(eight), drawn(torch, N, K).to(eight)
+    of_x = torch.rand(K // 128, M, device="cuda") + 0.5
+    of_w = torch.rand(K // 128, N // 128, device="cuda") + 0.5
+    exact = torch.zeros(M, N, device="cuda", dtype=torch.float64)
+    for k in range(K // 128):
+        part = slice(128 * k, 128 * (k + 1))
+        by = of_x[k].double()[:, None] * of_w[k].double().repeat_interleave(128)[None]
+        exact += x[:, part].double() @ w[:, part].double().T * by
+    out, ours = poisoned(torch, M, N)
+    torch.cuda.synchronize()
+    bytes_ = [api.from_dlpack(each.view(torch.uint8)).reinterpret(f8e4m3fn, each.shape) for each in (x, w)]
+    op = scaled(ours.mut.partition((128, 128)), *bytes_, api.from_dlpack(of_x), api.from_dlpack(of_w))
+    # torch wants the scales of a column beside one another, and those of w by their own columns.
+    scales = of_x.T, of_w.T.contiguous().T
+
+    def by_torch() -> Any:
+        return torch._scaled_mm(x, w.T, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
+
+    return OurArm(op, out, exact), [TorchArm(torch, "torch", by_torch, exact)]
+
+
+def quantised_arms(torch: Any, rows: int, bits: int, tile: tuple[int, int]) -> Arms:
+    """Weights of 8 or 4 bits with scales, beside our plain product with the same weights in bf16."""
+    k = n = 8192
+    x = drawn(torch, rows, k)
+    w = torch.randint(0, 256, (n, k * bits // 8), device="cuda", dtype=torch.uint8)
+    scale = (torch.rand(k // 64, n, device="cuda") / 64).bfloat16()
+    whole = w.view(torch.int8).double()
+    if bits == 4:
+        halves = w.reshape(n, k // 64, 32)
+        whole = torch.cat((halves & 15, halves >> 4), 2).reshape(n, k).double() - 8
+    wide = (whole * scale.double().repeat_interleave(64, 0).T).bfloat16()
+    out, ours = poisoned(torch, rows, n)
+    torch.cuda.synchronize()
+    kernel, weights = (int8_weights, w.view(torch.int8)) if bits == 8 else (int4_weights, w)
+    inputs = [api.from_dlpack(each) for each in (x, weights, scale)]
+    plain = plain_arm(torch, x, wide.T)
+    return OurArm(kernel(ours.mut.partition(tile), *inputs), out, plain.exact), [plain]
+
+
+IMAGES, SIDE, CHANNELS, FILTERS = 16, 64, 256, 256
+
+
+def convolution_arms(torch: Any) -> Arms:
+    """A convolution of images with a border, beside cuDNN's, which is told that the border is there."""
+    functional = importlib.import_module("torch.nn.functional")
+    x = drawn(torch, IMAGES, SIDE + 2, SIDE + 2, CHANNELS, scale=SCALE)
+    w = drawn(torch, 3, 3, CHANNELS, FILTERS, scale=SCALE)
+    out, ours = poisoned(torch, IMAGES * SIDE, SIDE, FILTERS)
+    exact = torch.zeros(IMAGES, SIDE, SIDE, FILTERS, device="cuda", dtype=torch.float64)
+    for r in range(3):
+        for s in range(3):
+            exact += x[:, r : r + SIDE, s : s + SIDE].double() @ w[r, s].double()
+    exact = exact.reshape(out.shape)
+    torch.cuda.synchronize()
+    inputs = [api.from_dlpack(each) for each in (x, w)]
+    op = convolution(ours.mut.partition((8, 16, 256)), *inputs, SIDE)
+    torch.backends.cudnn.benchmark = True
+    images = x.permute(0, 3, 1, 2)  # channels last, as cuDNN likes it
+    filters = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+
+    def cudnn() -> Any:
+        return functional.conv2d(images, filters).permute(0, 2, 3, 1).reshape(out.shape)
+
+    return OurArm(op, out, exact), [TorchArm(torch, "cudnn", cudnn, exact)]
+
+
+FLOPS = 2 * M * N * K
+CASES = (
+    Loop("experts", f"products of {EXPERTS} experts, {M} x {N} x {K}, bf16", FLOPS, experts_arms),
+    Loop("stream", f"x @ w by streams of tiles, {M} x {N} x {K}, bf16", FLOPS, stream_arms),
+    Loop("counted", f"x @ w in a loop of while, {M} x {N} x {K}, bf16", FLOPS, counted_arms),
+    Loop("masked", f"x @ w under a branch by a mask, {M} x {N} x {K}, bf16", FLOPS, masked_arms),
+    Loop("paged", f"x @ w with w in pages by a table, {M} x {N} x {K}, bf16", FLOPS, paged_arms),
+    Loop("batched", f"{BATCH} products as deep as a list says, {M // 4} x {N // 2} x {K}, bf16", FLOPS, batched_arms),
+    Loop("normed", f"rms_norm(x) @ w, {M} x {N} x {K}, bf16", FLOPS, normed_arms),
+    Loop("scaled", f"x @ w^T with scales of blocks, {M} x {N} x {K}, f8e4m3fn", FLOPS, scaled_arms),
+    *(
+        Loop(
+            f"int{bits}-{rows}",
+            f"x @ w^T with w of {bits} bits, {rows} x 8192 x 8192, bf16",
+            2 * rows * 8192 * 8192,
+            partial(quantised_arms, rows=rows, bits=bits, tile=tile),
+        )
+        for bits in (8, 4)
+        for rows, tile in ((4096, (256, 128)), (128, (128, 64)), (16, (16, 64)))
+    ),
+    Loop(
+        "convolution",
+        f"3 x 3, {IMAGES} images of {SIDE} x {SIDE} x {CHANNELS}, {FILTERS} filters, bf16",
+        2 * IMAGES * SIDE * SIDE * CHANNELS * FILTERS * 9,
+        convolution_arms,
+    ),
+)
