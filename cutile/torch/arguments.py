@@ -38,6 +38,11 @@ class Partition:
     Attributes:
         tensor: the tensor.
         cut: the tile's shape; with what `map` and `prefix` say, where they were called.
+
+    Example:
+        >>> import torch, cutile.torch as ctt
+        >>> ctt.partition(torch.zeros(8, 100), (1, 100))
+        <partition of (8, 100) torch.float32 by (1, 100)>
     """
 
     __slots__ = ("cut", "tensor")
@@ -47,12 +52,36 @@ class Partition:
         self.cut: tuple[Any, ...] = tile if type(tile) is tuple else _as_tuple(tile)
 
     def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> Partition:
-        """Share the tiles among `num_tile_blocks` tile blocks, as `cutile.Partition.map` does."""
+        """Share the tiles among `num_tile_blocks` tile blocks, as `cutile.Partition.map` does.
+
+        Example:
+            >>> import torch, cutile.torch as ctt
+            >>> @ct.entry
+            ... def double(y: ct.MappedPartitionMut, x: ct.Tensor):
+            ...     for index in y.iter_indices():
+            ...         y.store(2 * x.partition(y.shape).load(index), index)
+            >>> x = torch.arange(6.0)
+            >>> y = torch.empty_like(x)
+            >>> ctt.launch(double, ctt.partition(y, (2,)).map(1, 2), x)  # two blocks for three tiles
+            >>> y
+            tensor([ 0.,  2.,  4.,  6.,  8., 10.])
+        """
         shape = map_shape if isinstance(map_shape, int) else tuple(map_shape)
         return Partition(self.tensor, ("map", self.cut, shape, num_tile_blocks))
 
     def prefix(self) -> Partition:
-        """Let a launch cover the first tiles along each axis alone, as `cutile.Partition.prefix` does."""
+        """Let a launch cover the first tiles along each axis alone, as `cutile.Partition.prefix` does.
+
+        Example:
+            >>> import torch, cutile.torch as ctt
+            >>> @ct.entry
+            ... def fill(y: ct.Mut):
+            ...     y.store(1.0)
+            >>> y = torch.zeros(6)
+            >>> ctt.launch(fill, ctt.partition(y, (2,)).prefix(), grid=(2, 1, 1))
+            >>> y
+            tensor([1., 1., 1., 1., 0., 0.])
+        """
         return Partition(self.tensor, ("prefix", self.cut))
 
     def __repr__(self) -> str:

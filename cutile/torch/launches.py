@@ -8,6 +8,7 @@ keeps what it found. The next one looks that up, puts the addresses and the numb
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,14 @@ import torch
 from cuda_async import OwnershipError, Stream, instrument
 from cuda_async.unsafe import async_on
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.compile.declared import checked_options
 from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.exchange import from_foreign
 from cutile.launch.arguments import check_argument
 from cutile.launch.bound import kernel_uses, refuse_shared
 from cutile.launch.form import Form, ViewUse
+from cutile.launch.grid import check_grid
 from cutile.launch.ready import Ready
 from cutile.launch.scalars import EVERY_FLOAT, plain_scalar, raw_scalar
 from cutile.launch.target import chosen_backend
@@ -242,7 +245,15 @@ def launch(
     plain = chosen_backend() is None and not instrument.registered
     if plain and len(arguments) == form.arity and launches.quick(arguments, more):
         return
-    _launch_at_length(kernel, launches, arguments, more, grid, options or DEFAULT_OPTIONS, generics, plain=plain)
+    # Behind a break of a graph, PyTorch's compiler would look into all that compiles the kernel.
+    at_length = torch.compiler.disable(_launch_at_length) if "torch._dynamo" in sys.modules else _launch_at_length
+    at_length(kernel, launches, arguments, more, grid, options or DEFAULT_OPTIONS, generics, plain=plain)
+
+
+# Dynamo asks for these two names of a function that it comes to, and does not look into it.
+_untraced: Any = launch
+_untraced._torchdynamo_disable = True
+_untraced._torchdynamo_disable_msg = "cutile.torch.launch is not traced: launch in an operator, cutile.torch.register"
 
 
 def _launches_of(kernel: Any) -> _Launches:
@@ -311,6 +322,9 @@ def _launch_at_length(
     """Check everything, compile if need be, launch, and keep what was found for the next time."""
     form = launches.form
     signature = form.kernel.signature
+    if grid is not None:
+        grid = check_grid(form.name, grid)
+    checked_options(options, f"{form.name}: options")
     tensors = _checked_tensors(form, arguments)
     written = [each for i, each in tensors.items() if signature.parameters[i].kind == "mut"]
     if written and all(each.numel() == 0 for each in written):

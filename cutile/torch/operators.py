@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd.function import _SingleLevelFunction
 
+from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ("register",)
@@ -104,6 +106,11 @@ def register(
     for role, each in (("function", function), ("fake", fake)):
         if not callable(each):
             raise ArgumentTypeError(f"register: {schema}: {role} must be a function, got {type(each).__name__}")
+        if isinstance(each, Kernel):
+            raise ArgumentTypeError(
+                f"register: {schema}: {role} must be a function over tensors, got the kernel {each.__name__}; "
+                "register one that makes the results and launches it, by cutile.torch.launch"
+            )
     if setup_context is not None and backward is None:
         raise ArgumentError(f"register: {schema}: setup_context saves for a backward, and there is none: give both")
     name, whole = _name_and_schema(schema, function, mutates)
@@ -129,9 +136,10 @@ def _name_and_schema(schema: str, function: Function, mutates: Sequence[str]) ->
     name = name.strip()
     namespace, separator, plain = name.partition("::")
     if not separator or not namespace.isidentifier() or not plain.replace(".", "_").isidentifier():
+        called = getattr(function, "__name__", "")
         raise ArgumentError(
             f"register: {schema!r} does not begin with a name such as mylib::silu: write "
-            f'"mylib::{getattr(function, "__name__", "silu")}(Tensor x) -> Tensor"'
+            f'"mylib::{called if called.isidentifier() else "silu"}(Tensor x) -> Tensor"'
         )
     if parenthesis:
         return name, parenthesis + rest
@@ -255,18 +263,18 @@ def _differentiable(registered: _Registered) -> Function:
         return (*found, None) if isinstance(found, tuple) else (found, None)
 
     name = f"{registered.name.replace('::', '_').replace('.', '_')}_backward"
-    node: Any = type(
-        name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    )
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    node: Any = type(name, (torch.autograd.Function,), methods)
     # The C++ side of `node.apply`: the Python side is for nodes that are called from above the dispatcher.
     apply = super(torch.autograd.Function, node).apply
+    level: Any = type(name, (_SingleLevelFunction,), methods)
 
     def call(keyset: Any, *arguments: Any, **named: Any) -> Any:
         if _is_grad_enabled() and _any_requires_grad(*arguments):
             if torch._C._are_functorch_transforms_active():
                 # It has dispatched here for one of its levels, and that alone: for which such nodes are meant.
                 with enable_single_level_autograd_function():
-                    return apply(*arguments, (keyset, named))
+                    return level.apply(*arguments, (keyset, named))
             return apply(*arguments, (keyset, named))
         return below(keyset, arguments, named)
 

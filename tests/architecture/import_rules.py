@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
     "bench": frozenset({"errors", "cuda_async"}),
     # Imported by nobody, and the only part that imports torch: what stands above all others may use them all.
-    "torch": _LEAF | {"backend.interface", "launch", "entry", "host", "cuda_async"},
+    "torch": _LEAF | {"backend.interface", "compile.declared", "launch", "entry", "host", "cuda_async"},
     "tune": frozenset({"errors", "config", "backend.registry", "compile", "launch", "bench", "cuda_async"}),
 }
 

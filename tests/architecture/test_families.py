@@ -12,7 +12,7 @@ FAMILIES = frozenset(
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
 _EMITTERS = frozenset({"kernel", "module", "table", "text"})
 # Operations of specialised warps, whose files have the names of those in cutile/backend/cuda/ops/ and intrinsics/.
-_SPECIALISED = frozenset({"bulk", "dot", "group", "nearby", "outer", "pipeline", "roles", "split"})
+_SPECIALISED = frozenset({"bulk", "dot", "group", "nearby", "outer", "pipeline", "reading", "roles", "split"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/backend/cpu/emit": _EMITTERS,

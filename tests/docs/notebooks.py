@@ -75,7 +75,8 @@ def executed(path: Path, device: str = "cpu") -> dict[str, Any]:
         RuntimeError: a cell or an answer raised, or one that should raise did not; has the text.
     """
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "CUDA_ASYNC_DEVICE": device, "IPYTHONDIR": folder, "PYTHONPATH": str(ROOT)}
+        paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "CUDA_ASYNC_DEVICE": device, "IPYTHONDIR": folder, "PYTHONPATH": paths}
         done = subprocess.run(
             [sys.executable, "-m", "tests.docs.notebook_process", str(path)],
             cwd=folder,

@@ -42,6 +42,7 @@ def test_a_notebook_says_what_its_file_says(path: Path) -> None:
 @each_notebook
 def test_a_notebook_runs_on_a_gpu(path: Path) -> None:
     """Devices and times differ; that the same cells raise, and no other, does not."""
+    pytest.importorskip("IPython", reason="needs the extra notebook")
     executed(path, "cuda:0")
 
 

@@ -142,6 +142,29 @@ def test_wrong_generics_and_grids_are_refused() -> None:
         ctt.launch(kernels.scaled, ctt.partition(Y, (4,)), 1, X, NONE=1)
     with pytest.raises(LaunchError, match="grid"):
         ctt.launch(kernels.silu, ctt.partition(Y, (4,)), X, grid=(7, 1, 1))
+    options: Any = {"num_warps": 4}
+    with pytest.raises(ArgumentTypeError, match=r"silu: options: expected CompileOptions\(\.\.\.\)"):
+        ctt.launch(kernels.silu, ctt.partition(Y, (4,)), X, options=options)
+    with pytest.raises(
+        ArgumentTypeError, match=r"for cutile\.torch\.launch: use that, or give api\.partition\(y, tile\)"
+    ):
+        kernels.silu(ctt.partition(Y, (4,)), X)
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its compiler
+@pytest.mark.slow
+def test_a_launch_breaks_the_graph_that_it_stands_in() -> None:
+    def doubled(x: Any) -> Any:
+        y = torch.empty_like(x)
+        ctt.launch(kernels.scaled, ctt.partition(y, (4,)), 1, x)
+        return y + 1
+
+    torch._dynamo.reset()
+    for x in (X, X + 1):
+        torch.testing.assert_close(torch.compile(doubled, backend="eager")(x), 2 * x + 1)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"launch in an operator, cutile\.torch\.register"):
+        torch.compile(doubled, backend="eager", fullgraph=True)(X)
 
 
 def test_gradients_that_are_not_recorded_are_no_matter() -> None:

@@ -11,7 +11,9 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch")
 
 import cutile.torch as ctt  # noqa: E402
+from benchmarks.torch_model import Model, softmax  # noqa: E402
 from cutile.errors import ArgumentError, ArgumentTypeError  # noqa: E402
+from tests.torch import kernels  # noqa: E402
 from tests.torch import operators as ops  # noqa: E402
 
 BACKENDS = [
@@ -32,7 +34,7 @@ def test_opcheck_passes() -> None:
     torch.library.opcheck(ops.silu, (wants,))
     torch.library.opcheck(ops.silu, (wants.detach(),))
     torch.library.opcheck(ops.silu_plain, (wants.detach(),))
-    torch.library.opcheck(ops.softmax, (torch.randn(6, 32, requires_grad=True),))
+    torch.library.opcheck(softmax, (torch.randn(6, 32, requires_grad=True),))
     torch.library.opcheck(ops.axpy_, (torch.randn(300), 2.0, torch.randn(300)))
 
 
@@ -48,7 +50,7 @@ def test_results_and_gradients() -> None:
     with torch.inference_mode():
         assert ops.silu(x).is_inference()
     assert torch.autograd.gradcheck(ops.silu, (torch.randn(30, dtype=torch.float64, requires_grad=True),))
-    assert torch.autograd.gradcheck(ops.softmax, (torch.randn(6, 8, dtype=torch.float64, requires_grad=True),))
+    assert torch.autograd.gradcheck(softmax, (torch.randn(6, 8, dtype=torch.float64, requires_grad=True),))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -56,14 +58,15 @@ def test_results_and_gradients() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_compiled_model_of_operators_is_one_graph(backend: str) -> None:
     torch._dynamo.reset()
-    ours, theirs = ops.Model(64, ours=True), ops.Model(64, ours=False)
+    ours, theirs = Model(64, ours=True), Model(64, ours=False)
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(64, 64)
     y = torch.compile(ours, fullgraph=True, backend=backend)(x)
     y.sum().backward()
     theirs(x).sum().backward()
     torch.testing.assert_close(y, theirs(x), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=1e-3, atol=1e-4)
+    for mine, peer in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, peer.grad, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -90,6 +93,13 @@ def test_writing_in_place_is_seen() -> None:
     z = torch.zeros(100)
     torch.testing.assert_close(twice(z, x), 3 * x + 1)
     torch.testing.assert_close(z, 3 * x)
+
+
+def test_what_is_no_function_over_tensors_is_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="function must be a function over tensors, got the kernel silu"):
+        ctt.register("cutile_tests::wrong(Tensor x) -> Tensor", kernels.silu, fake=torch.empty_like)
+    with pytest.raises(ArgumentError, match=r'write "mylib::silu\(Tensor x\) -> Tensor"'):
+        ctt.register("silu(Tensor x) -> Tensor", lambda x: x, fake=torch.empty_like)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # each slice is a call of its own
