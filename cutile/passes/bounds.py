@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutile.analysis.affine import Affine, Facts
+from cutile.analysis.preconditions import read_preconditions
+from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.errors import KernelTypeError
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 from cutile.ir.rewriter import KEEP, rewrite
 from cutile.ops.bound import CheckIndex, CheckTile
-from cutile.passes.linear import Facts, Linear
-from cutile.passes.preconditions import read_preconditions
-from cutile.passes.ranges import ONLY_IN_THE_KERNEL, Ranges
 
 LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], int]
 """What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0);
@@ -100,7 +100,7 @@ class _Bounds:
         index, count = self._ranges.of(op.index), self._count(op)
         if index.low is None or index.high is None or count is None:
             return None
-        low_holds = self._facts.at_most(Linear(), index.low)
+        low_holds = self._facts.at_most(Affine(), index.low)
         high_holds = self._facts.at_most(index.high + 1, count)
         if low_holds and high_holds:
             return []
@@ -132,7 +132,7 @@ class _Bounds:
             return "it stands in a branch or a while loop, and may not be reached"
         return "the index may stay short of the ends of its range, so that the launch cannot decide"
 
-    def _count(self, op: CheckTile | CheckIndex) -> Linear | None:
+    def _count(self, op: CheckTile | CheckIndex) -> Affine | None:
         if isinstance(op, CheckTile):
             return self._ranges.tiles(op.x, op.axis, op.step)
         return self._ranges.of(op.count).launch_known
@@ -147,8 +147,8 @@ class _Bounds:
             first, last = self._ranges.of(loop.start), self._ranges.of(loop.stop)
             if step is None:
                 return None
-            if not self._facts.at_most(Linear(1), step):
-                if not self._facts.at_most(step, Linear(-1)):
+            if not self._facts.at_most(Affine(1), step):
+                if not self._facts.at_most(step, Affine(-1)):
                     return None
                 first, last = last, first
             if not (first.reached and last.reached) or first.low is None or last.high is None:

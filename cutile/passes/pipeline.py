@@ -10,9 +10,9 @@ from cutile.passes.bounds import bounds
 from cutile.passes.checks import checks
 from cutile.passes.cse import cse
 from cutile.passes.dce import dce
-from cutile.passes.extremes import extremes
 from cutile.passes.fold import fold
-from cutile.passes.hoist import hoist
+from cutile.passes.licm import licm
+from cutile.passes.minmax import minmax
 from cutile.passes.reach import reach
 
 Pass = Callable[[Function], Function]
@@ -21,9 +21,9 @@ PASSES: tuple[Pass, ...] = (
     fold,  # first: constants make more operations equal
     reach,  # before bounds: an index that is checked needs nothing else
     bounds,  # while loops are as written, with folded bounds; what it removes no other pass need move
-    cse,  # before hoist: fewer operations to move
-    extremes,  # after cse: what is compared and what is picked are the same values now
-    hoist,  # after cse has merged a loop's operations with those outside
+    cse,  # before licm: fewer operations to move
+    minmax,  # after cse: what is compared and what is picked are the same values now
+    licm,  # after cse has merged a loop's operations with those outside
     checks,  # what is left of them, once their operands stand before the loops in which they do not change
     cse,  # what was hoisted out of two loops may be the same
     dce,  # last: the passes above leave unused operations behind

@@ -12,6 +12,9 @@ padding, and past the largest extent of a tensor there is nothing else.
 
 from __future__ import annotations
 
+from cutile.analysis.affine import Affine, Facts
+from cutile.analysis.preconditions import read_preconditions
+from cutile.analysis.ranges import Range, Ranges
 from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.core import Function, Op, Value
@@ -22,9 +25,6 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Select
 from cutile.ops.memory import MOST_EXTENT, LoadTile
 from cutile.ops.view import LoadView, StoreView
-from cutile.passes.linear import Facts, Linear
-from cutile.passes.preconditions import read_preconditions
-from cutile.passes.ranges import Range, Ranges
 
 _MOST = 2**31 - 1
 _LARGEST = 2**19
@@ -101,7 +101,7 @@ def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, in
     return near
 
 
-def _fits(index: Range, past: Linear, step: int, extent: int, facts: Facts) -> bool:
+def _fits(index: Range, past: Affine, step: int, extent: int, facts: Facts) -> bool:
     """Whether a range keeps the elements of a tile within 32 bits: by its numbers, or because it ends in the tensor."""
     low = index.low.low if index.low is not None else None
     if low is None or low * step < -_MOST or index.high is None:
@@ -115,7 +115,7 @@ def _not_below(index: Range, value: Value) -> bool:
     ends = index.low, index.high
     if ends[0] is None or ends[1] is None or ends[0].low is None or ends[1].high is None:
         return False
-    return ends[0].low >= 0 and Linear(ends[1].high).fits(value.tile.dtype)
+    return ends[0].low >= 0 and Affine(ends[1].high).fits(value.tile.dtype)
 
 
 def _narrow(builder: Builder, value: Value) -> Value:

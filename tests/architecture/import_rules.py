@@ -22,8 +22,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ir": _LEAF,
     "ops": _LEAF | {"ir"},
     "frontend": _LEAF | {"language", "ir", "ops"},
-    "passes": _LEAF | {"ir", "ops"},
-    "backend": _LEAF | {"ir", "ops", "passes", "cuda_async.locks"},
+    "analysis": _LEAF | {"ir", "ops"},
+    "passes": _LEAF | {"ir", "ops", "analysis"},
+    "backend": _LEAF | {"ir", "ops", "analysis", "passes", "cuda_async.locks"},
     "interpreter": _LEAF | {"language", "ir", "ops", "frontend", "backend"},
     "compile": _LEAF
     | {"cuda_async.locks", "installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
@@ -95,6 +96,14 @@ def one_way(root: Path) -> Iterator[str]:
             face = any(inside == each or inside.startswith(f"{each}.") for each in allowed)
             if imported.top in PACKAGES and there != here and not face:
                 yield f"{module.where}:{imported.line}: {here} must not import {there}"
+
+
+def reads_only(root: Path) -> Iterator[str]:
+    """Yield each import by an analysis of what makes or changes IR."""
+    for module in modules(root, "cutile/analysis"):
+        for imported in module.imports():
+            if imported.name.startswith(("cutile.ir.builder", "cutile.ir.rewriter")):
+                yield f"{module.where}:{imported.line}: an analysis changes no IR"
 
 
 def no_siblings(root: Path) -> Iterator[str]:

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.import_rules import bindings, no_siblings, one_way, public_only
+from tests.architecture.import_rules import bindings, no_siblings, one_way, public_only, reads_only
 from tests.architecture.sources import PACKAGES, ROOT, UNSTARRED
 
 
 def test_imports_point_up_the_map_only() -> None:
     assert list(one_way(ROOT)) == []
+
+
+def test_analyses_change_nothing() -> None:
+    assert list(reads_only(ROOT)) == []
 
 
 def test_siblings_do_not_know_one_another() -> None:
@@ -70,6 +74,8 @@ FORBIDDEN: list[Row] = [
     (one_way, "cuda_async/op.py", "from cutile.errors import X", "cuda_async must not import errors"),
     (one_way, "cuda_async/op.py", "import cutile", "cuda_async must not import cutile"),
     (one_way, "cutile/host/api.py", "import cutile.torch", "host must not import torch"),
+    (one_way, "cutile/analysis/ranges.py", "from cutile.passes import cse", "analysis must not import passes"),
+    (reads_only, "cutile/analysis/ranges.py", "from cutile.ir.rewriter import Rewriter", "changes no IR"),
     (one_way, "cutile/tuner.py", "", "tuner has no row in MAY_IMPORT"),
     (no_siblings, "cutile/backend/cpu/load.py", "from ..cuda import x", "cpu must not import its sibling"),
     (no_siblings, "cutile/backend/common/w.py", "import cutile.backend.cpu.x", "common must not"),
@@ -93,6 +99,7 @@ def test_what_is_allowed_is_not_reported(tmp_path: Path) -> None:
     public = {"cutile": frozenset({"api"}), "cuda_async": frozenset({"Device"})}
     reported = [
         *one_way(tmp_path),
+        *reads_only(tmp_path),
         *no_siblings(tmp_path),
         *bindings(tmp_path),
         *public_only(tmp_path, public),

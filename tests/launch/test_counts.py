@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutile.analysis.affine import Affine, Atom, Facts, count_of, extent_atom, multiple, scalar_atom
 from cutile.dtypes import i32
 from cutile.launch.counts import counter
-from cutile.passes.counts import count_of
-from cutile.passes.linear import Atom, Facts, Linear, extent_atom, multiple, scalar_atom
 
 NAMES = ["x", "n", "min"]
 CHECKED = [SimpleNamespace(shape=(70, 1)), -12, 5]
@@ -19,10 +18,10 @@ ATOMS = [extent_atom("x", 0), extent_atom("x", 1), scalar_atom("n", i32), scalar
 
 
 @st.composite
-def linear(draw: st.DrawFn) -> Linear:
+def linear(draw: st.DrawFn) -> Affine:
     """A number as the compiler makes them."""
     facts = Facts()
-    x = Linear(draw(st.integers(-9, 9)))
+    x = Affine(draw(st.integers(-9, 9)))
     for _ in range(draw(st.integers(1, 6))):
         other = multiple(draw(st.sampled_from(ATOMS)), draw(st.sampled_from([1, 1, 4])))
         x = draw(
@@ -34,7 +33,7 @@ def linear(draw: st.DrawFn) -> Linear:
 
 
 @given(linear())
-def test_it_is_what_the_text_says(number: Linear) -> None:
+def test_it_is_what_the_text_says(number: Affine) -> None:
     x, n, least = CHECKED
     names: dict[str, Any] = {"x": x, "n": n, "grid": GRID}
     # `min` is a function in the text, and a parameter only where nothing is called

@@ -10,9 +10,9 @@ from cutile.ir.verify import verify
 from cutile.ops.memory import LoadTile
 from cutile.passes.cse import cse
 from cutile.passes.dce import dce
-from cutile.passes.extremes import extremes
 from cutile.passes.fold import fold
-from cutile.passes.hoist import hoist
+from cutile.passes.licm import licm
+from cutile.passes.minmax import minmax
 from cutile.passes.pipeline import run_passes
 from tests.support.golden import Golden
 from tests.support.programs import mut, program, scalar, tensor
@@ -51,7 +51,7 @@ def test_adding_zero_to_a_float_stays_because_of_negative_zero() -> None:
 def test_integers_that_a_comparison_picks_are_minima_and_maxima(relation: str) -> None:
     def picked(x: str, y: str, convert: str) -> list[str]:
         text = f"    i, j = t.astype({convert}), ct.load_tile_like(x, y).astype({convert}) + 1\n"
-        made = extremes(cse(kernel(f"{text}    y.store(ct.select(i {relation} j, {x}, {y}).astype(f32))\n")))
+        made = minmax(cse(kernel(f"{text}    y.store(ct.select(i {relation} j, {x}, {y}).astype(f32))\n")))
         verify(made)
         return [name for name in names(made) if name in ("min", "max", "select")]
 
@@ -90,7 +90,7 @@ def test_scalars_and_loads_leave_the_loop_tiles_stay() -> None:
     body = (
         "    u = t\n    for i in range(n):\n        u = u * (a * 2.0) + x.partition((8,)).load(n * n)\n    y.store(u)\n"
     )
-    hoisted = hoist(kernel(body))
+    hoisted = licm(kernel(body))
     verify(hoisted)
     (loop,) = [op for op in hoisted.walk() if isinstance(op, For)]
     inside = [op.name for op in loop.body.walk()]

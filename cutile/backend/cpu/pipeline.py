@@ -9,7 +9,7 @@ from cutile.ir.core import Function
 from cutile.ir.verify import verify
 from cutile.passes.dce import dce
 from cutile.passes.fast_math import FACT, fast_math
-from cutile.passes.unscale import unscale
+from cutile.passes.lower_scaled_mma import lower_scaled_mma
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -23,7 +23,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     """
     del target
     parts = [part for part in options.fast_math_parts if part == "contract"]
-    relaxed = fast_math(unscale(function, f32), parts, (f32, f64))
+    relaxed = fast_math(lower_scaled_mma(function, f32), parts, (f32, f64))
     lowered = lower_function(relaxed)
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
     verify(lowered)

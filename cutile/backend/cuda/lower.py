@@ -49,7 +49,7 @@ from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
-from cutile.passes.unscale import unscale
+from cutile.passes.lower_scaled_mma import lower_scaled_mma
 
 CROWDED = 176
 """Registers of a thread for sums and operands beyond which products get more warps: where there were more, compilers
@@ -68,7 +68,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
-    function = flatten(unscale(function, bf16))
+    function = flatten(lower_scaled_mma(function, bf16))
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)

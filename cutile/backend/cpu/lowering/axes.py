@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cutile.analysis.block_order import why_linear
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType
@@ -31,7 +32,6 @@ from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView
-from cutile.passes.reorder import why_linear
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
 ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from cutile.analysis.affine import count_of
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
 from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.emit import control
@@ -33,7 +34,6 @@ from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.view import LoadView, TensorView
-from cutile.passes.counts import count_of
 
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math")
 """Facts that are for readers, or stand in the text in another form."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from cutile.analysis.block_order import why_linear
 from cutile.backend.cuda.forms import columns_fit, form_of
 from cutile.backend.cuda.layout import Layout, across_accumulator, group_accumulator, round_up
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels, panels_fit
@@ -37,7 +38,6 @@ from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, StoreMut
 from cutile.ops.shape import Permute
 from cutile.ops.view import LoadView, StoreView
-from cutile.passes.reorder import why_linear
 
 ROWS_TOGETHER = 12
 """Rows of tile blocks that are gone through column by column: 132 multiprocessors then work on about 12 x 11 tiles."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from cutile.analysis.affine import Affine, Facts, ceil_div
+from cutile.analysis.preconditions import read_preconditions
+from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.pipeline.plan import AT_ONCE, Plan
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
 from cutile.ir.core import Attribute, Function, Value
-from cutile.passes.linear import Facts, Linear, ceil_div
-from cutile.passes.preconditions import read_preconditions
-from cutile.passes.ranges import ONLY_IN_THE_KERNEL, Ranges
 
 CLUSTERED = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
 """Pieces that launches may ask for in clusters, and the share of a GPU that these fill: of 132 multiprocessors an H200
@@ -78,7 +78,7 @@ def turns_at_launch(function: Function, plan: Plan) -> str | None:
     read_preconditions(function, facts)
     ranges = Ranges(function, facts)
 
-    def known(value: Value) -> Linear | None:
+    def known(value: Value) -> Affine | None:
         return ranges.of(value).launch_known
 
     loop = plan.mainloop

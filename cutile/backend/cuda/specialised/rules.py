@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
+from cutile.analysis.block_order import why_linear
 from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
@@ -55,7 +56,6 @@ from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.view import StoreView
-from cutile.passes.reorder import why_linear
 
 MOST_SLOTS = 8
 GOOD_SLOTS = 4

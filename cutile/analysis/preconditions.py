@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import ast
 
+from cutile.analysis.affine import Affine, Atom, Facts, extent_atom, scalar_atom
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Function, Value
 from cutile.ir.types import TileType
-from cutile.passes.linear import Atom, Facts, Linear, extent_atom, scalar_atom
 
 
 def read_preconditions(function: Function, facts: Facts) -> None:
@@ -85,11 +85,11 @@ class _Reader:
         self._facts = facts
         self._parameters = {value.name: value for value in function.parameters}
 
-    def read(self, node: ast.expr, text: str) -> Linear | None:
+    def read(self, node: ast.expr, text: str) -> Affine | None:
         """The sum that an expression is; None for what only the launch works out."""
         match node:
             case ast.Constant(value=int(number)) if not isinstance(number, bool):
-                return Linear(number)
+                return Affine(number)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 x = self.read(inner, text)
                 return None if x is None else x.times(-1)
@@ -111,7 +111,7 @@ class _Reader:
             remedy=f"Preconditions are about extents (x.shape[0]) and integer scalars of the parameters: {names}.",
         )
 
-    def _binary(self, op: ast.operator, x: Linear | None, y: Linear | None, text: str) -> Linear | None:
+    def _binary(self, op: ast.operator, x: Affine | None, y: Affine | None, text: str) -> Affine | None:
         if not isinstance(op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod):
             raise self._refused(type(op).__name__, text)
         if x is None or y is None:
@@ -128,16 +128,16 @@ class _Reader:
             case _:
                 return None
 
-    def _extent(self, name: str, axis: object, text: str) -> Linear:
+    def _extent(self, name: str, axis: object, text: str) -> Affine:
         tensor = self._parameters.get(name)
         if tensor is None or isinstance(tensor.type, TileType) or not isinstance(axis, int):
             raise self._refused(f"{name}.shape[{axis}]", text)
         if not 0 <= axis < tensor.tensor.rank:
             raise self._refused(f"{name}.shape[{axis}]", text)
         extent = tensor.tensor.shape[axis]
-        return Linear(extent) if extent is not None else self._facts.symbol(extent_atom(name, axis))
+        return Affine(extent) if extent is not None else self._facts.symbol(extent_atom(name, axis))
 
-    def _scalar(self, value: Value, text: str) -> Linear:
+    def _scalar(self, value: Value, text: str) -> Affine:
         if not isinstance(value.type, TileType) or value.type.dtype.kind not in ("int", "uint"):
             raise self._refused(value.name, text)
         return self._facts.symbol(scalar_atom(value.name, value.type.dtype))

@@ -2,15 +2,17 @@
 
 An atom is an extent, a launch argument, an extent of the grid, or a quotient, minimum or maximum of such sums. Its text
 is Python over the kernel's parameters, which the launch evaluates and people read; its range is what holds of every
-launch. All arithmetic is exact: whether the kernel's own can wrap is asked for apart (`Linear.fits`).
+launch. All arithmetic is exact: whether the kernel's own can wrap is asked for apart (`Affine.fits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike
+from cutile.ir.core import Attribute
 from cutile.ops.memory import MOST_EXTENT
 
 
@@ -24,43 +26,43 @@ class Atom:
 
 
 @dataclass(frozen=True)
-class Linear:
+class Affine:
     """A constant and multiples of atoms, in the order of their texts."""
 
     constant: int = 0
     terms: tuple[tuple[Atom, int], ...] = ()
 
     @staticmethod
-    def of(atom: Atom, factor: int = 1) -> Linear:
+    def of(atom: Atom, factor: int = 1) -> Affine:
         """A multiple of an atom."""
-        return Linear(0, ((atom, factor),)) if factor else Linear()
+        return Affine(0, ((atom, factor),)) if factor else Affine()
 
-    def __add__(self, other: Linear | int) -> Linear:
+    def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Linear(self.constant + other, self.terms)
+            return Affine(self.constant + other, self.terms)
         factors = dict(self.terms)
         for atom, factor in other.terms:
             factors[atom] = factors.get(atom, 0) + factor
         kept = sorted(((atom, factor) for atom, factor in factors.items() if factor), key=lambda each: each[0].text)
-        return Linear(self.constant + other.constant, tuple(kept))
+        return Affine(self.constant + other.constant, tuple(kept))
 
-    def __sub__(self, other: Linear | int) -> Linear:
+    def __sub__(self, other: Affine | int) -> Affine:
         return self + (-other if isinstance(other, int) else other.times(-1))
 
-    def times(self, factor: int) -> Linear:
+    def times(self, factor: int) -> Affine:
         """A multiple."""
         if not factor:
-            return Linear()
-        return Linear(self.constant * factor, tuple((atom, each * factor) for atom, each in self.terms))
+            return Affine()
+        return Affine(self.constant * factor, tuple((atom, each * factor) for atom, each in self.terms))
 
-    def floor_div(self, divisor: int) -> Linear:
+    def floor_div(self, divisor: int) -> Affine:
         """The quotient rounded down, for a positive divisor: what it divides comes out of the atom."""
-        whole = Linear(0, tuple((atom, each // divisor) for atom, each in self.terms if each % divisor == 0))
-        rest = Linear(self.constant, tuple((atom, each) for atom, each in self.terms if each % divisor))
+        whole = Affine(0, tuple((atom, each // divisor) for atom, each in self.terms if each % divisor == 0))
+        rest = Affine(self.constant, tuple((atom, each) for atom, each in self.terms if each % divisor))
         if not rest.terms:
             return whole + rest.constant // divisor
         bounds = [None if bound is None else bound // divisor for bound in (rest.low, rest.high)]
-        return whole + Linear.of(Atom(f"{rest.operand} // {divisor}", *bounds))
+        return whole + Affine.of(Atom(f"{rest.operand} // {divisor}", *bounds))
 
     @property
     def known(self) -> int | None:
@@ -103,7 +105,7 @@ class Linear:
         return f"({self.text})" if " " in self.text or self.text.startswith("-") else self.text
 
 
-def _bound(sum_of: Linear, bounds: Iterable[int | None]) -> int | None:
+def _bound(sum_of: Affine, bounds: Iterable[int | None]) -> int | None:
     total = sum_of.constant
     for (_, factor), bound in zip(sum_of.terms, bounds, strict=True):
         if bound is None:
@@ -123,16 +125,16 @@ def scalar_atom(name: str, dtype: DTypeLike) -> Atom:
     return Atom(name, -(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
 
 
-def multiple(atom: Atom, divisor: int) -> Linear:
+def multiple(atom: Atom, divisor: int) -> Affine:
     """An atom that `divisor` divides, as that many times the quotient."""
     if divisor == 1:
-        return Linear.of(atom)
+        return Affine.of(atom)
     low = None if atom.low is None else -(-atom.low // divisor)
     high = None if atom.high is None else atom.high // divisor
-    return Linear.of(Atom(f"{atom.text} // {divisor}", low, high), divisor)
+    return Affine.of(Atom(f"{atom.text} // {divisor}", low, high), divisor)
 
 
-def ceil_div(x: Linear, divisor: int) -> Linear:
+def ceil_div(x: Affine, divisor: int) -> Affine:
     """The quotient rounded up."""
     return (x + (divisor - 1)).floor_div(divisor)
 
@@ -146,37 +148,37 @@ class Facts:
 
     def __init__(self) -> None:
         self.divisors: dict[str, int] = {}
-        self._same: dict[str, Linear] = {}
-        self._not_positive: list[Linear] = []
+        self._same: dict[str, Affine] = {}
+        self._not_positive: list[Affine] = []
 
-    def symbol(self, atom: Atom) -> Linear:
+    def symbol(self, atom: Atom) -> Affine:
         """An extent or a scalar, in terms of what it equals or what divides it."""
         found = self._same.get(atom.text)
         return multiple(atom, self.divisors.get(atom.text, 1)) if found is None else found
 
-    def equate(self, atom: Atom, other: Linear) -> None:
+    def equate(self, atom: Atom, other: Affine) -> None:
         """Note that an extent or a scalar equals another number."""
         self._same[atom.text] = other
 
-    def add(self, not_positive: Linear) -> None:
+    def add(self, not_positive: Affine) -> None:
         """Note that a number is zero or below."""
         self._not_positive.append(not_positive)
 
-    def at_most(self, x: Linear, y: Linear) -> bool:
+    def at_most(self, x: Affine, y: Affine) -> bool:
         """Whether `x <= y` certainly: by the ranges of atoms, or by one of the facts and those."""
         difference = x - y
         candidates = [difference, *(difference - fact for fact in self._not_positive)]
         return any(each.high is not None and each.high <= 0 for each in candidates)
 
-    def smaller(self, x: Linear, y: Linear) -> Linear:
+    def smaller(self, x: Affine, y: Affine) -> Affine:
         """The smaller of two numbers."""
         return self._pick("min", x, y)
 
-    def larger(self, x: Linear, y: Linear) -> Linear:
+    def larger(self, x: Affine, y: Affine) -> Affine:
         """The larger of two numbers."""
         return self._pick("max", x, y)
 
-    def _pick(self, function: str, x: Linear, y: Linear) -> Linear:
+    def _pick(self, function: str, x: Affine, y: Affine) -> Affine:
         choose = min if function == "min" else max
         for a, b in ((x, y), (y, x)):
             if self.at_most(a, b):
@@ -185,7 +187,49 @@ class Facts:
         # a minimum has an upper bound where either has one, and a lower bound where both have
         low = choose(lows) if len(lows) == 2 or (function == "max" and lows) else None
         high = choose(highs) if len(highs) == 2 or (function == "min" and highs) else None
-        made = Linear.of(Atom(f"{function}({x.text}, {y.text})", low, high))
+        made = Affine.of(Atom(f"{function}({x.text}, {y.text})", low, high))
         for each in (x, y):
             self.add(made - each if function == "min" else each - made)
         return made
+
+
+_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
+
+
+def count_of(text: str, names: Sequence[str]) -> Attribute:
+    """The integer that a text stands for (`Affine.text`), as `Executable` says.
+
+    Args:
+        text: Python over the kernel's parameters: sums, multiples, quotients, minima and maxima.
+        names: of the parameters, in order.
+
+    Raises:
+        ValueError: it is something else.
+
+    Example:
+        >>> count_of("min(n - 1, grid[0])", ["x", "n"])
+        ('min', ('-', ('argument', 1), 1), ('grid', 0))
+    """
+
+    def read(node: ast.expr) -> Attribute:
+        match node:
+            case ast.Constant(value=int() as number):
+                return number
+            case ast.Name(id=name) if name in names:
+                return ("argument", names.index(name))
+            case ast.Subscript(value=ast.Name(id="grid"), slice=ast.Constant(value=int() as axis)):
+                return ("grid", axis)
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int() as axis)
+            ) if name in names:
+                return ("extent", names.index(name), axis)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return ("-", 0, read(operand))
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+                return (_OPERATORS[type(operator)], read(left), read(right))
+            case ast.Call(func=ast.Name(id="min" | "max" as function), args=[left, right], keywords=[]):
+                return (function, read(left), read(right))
+            case _:
+                raise ValueError(f"{text!r} is no sum, quotient, minimum or maximum of what a launch knows")
+
+    return read(ast.parse(text, mode="eval").body)

@@ -19,7 +19,7 @@ from cutile.ops.view import LoadView
 from cutile.passes.cse import movable
 
 
-def hoist(function: Function) -> Function:
+def licm(function: Function) -> Function:
     """A copy of `function` with loop-invariant operations before their loops."""
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutile.analysis.affine import Affine, Atom, Facts, ceil_div, extent_atom, multiple, scalar_atom
 from cutile.dtypes import DTypeLike
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
@@ -26,7 +27,6 @@ from cutile.ops.compare import Select
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import MOST_EXTENT, TensorDim
 from cutile.ops.view import TensorView
-from cutile.passes.linear import Atom, Facts, Linear, ceil_div, extent_atom, multiple, scalar_atom
 
 ONLY_IN_THE_KERNEL = "?"
 """Begins the text of an atom that the launch cannot work out: it proves, and no launch check may have it."""
@@ -41,13 +41,13 @@ class Range:
         reached: whether both ends are values.
     """
 
-    low: Linear | None = None
-    high: Linear | None = None
+    low: Affine | None = None
+    high: Affine | None = None
     varies: frozenset[object] = frozenset()
     reached: bool = False
 
     @property
-    def launch_known(self) -> Linear | None:
+    def launch_known(self) -> Affine | None:
         """The value, where the launch decides it."""
         return self.low if self.reached and not self.varies else None
 
@@ -55,7 +55,7 @@ class Range:
 UNKNOWN = Range()
 
 
-def known(x: Linear) -> Range:
+def known(x: Affine) -> Range:
     """A value that the launch decides."""
     return Range(x, x, frozenset(), True)
 
@@ -75,11 +75,11 @@ class Ranges:
         self._loops = {op.induction: op for op in function.walk() if isinstance(op, For)}
         self._found: dict[Value, Range] = {}
         self._views: dict[Value, int] = {}
-        self._grid = [Linear.of(Atom(f"grid[{axis}]", 1, 2**31 - 1)) for axis in range(3)]
+        self._grid = [Affine.of(Atom(f"grid[{axis}]", 1, 2**31 - 1)) for axis in range(3)]
         outputs = [value for value in function.parameters if isinstance(value.type, MutType) and value.mut.tells_grid]
         for value in reversed(outputs):  # all of them have this grid, which a launch checks; the first one names it
             counts = [ceil_div(self.extent(value, axis), tile) for axis, tile in enumerate(value.mut.tile[:3])]
-            for axis, count in enumerate([*counts, Linear(1), Linear(1)][:3]):
+            for axis, count in enumerate([*counts, Affine(1), Affine(1)][:3]):
                 if value is not outputs[-1]:
                     facts.add(count - self._grid[axis])
                     facts.add(self._grid[axis] - count)
@@ -92,11 +92,11 @@ class Ranges:
             self._found[value] = self._find(value)
         return self._found[value]
 
-    def extent(self, tensor: Value, axis: int) -> Linear:
+    def extent(self, tensor: Value, axis: int) -> Affine:
         """The extent of a tensor."""
         extent = tensor.tensor.shape[axis]
         if extent is not None:
-            return Linear(extent)
+            return Affine(extent)
         if tensor in self.parameters:
             return self.facts.symbol(extent_atom(tensor.name, axis))
         op = self._made_by[tensor]
@@ -104,13 +104,13 @@ class Ranges:
         found = self.of(number).launch_known if isinstance(number, Value) else None
         if found is None:
             view = self._views.setdefault(tensor, len(self._views))
-            return Linear.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MOST_EXTENT))
-        if len(found.terms) != 1 or found != Linear.of(found.terms[0][0]):
+            return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MOST_EXTENT))
+        if len(found.terms) != 1 or found != Affine.of(found.terms[0][0]):
             return found
         atom = found.terms[0][0]  # whoever makes a view promises extents that a tensor may have
-        return Linear.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MOST_EXTENT, MOST_EXTENT)))
+        return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MOST_EXTENT, MOST_EXTENT)))
 
-    def tiles(self, tensor: Value, axis: int, step: int) -> Linear:
+    def tiles(self, tensor: Value, axis: int, step: int) -> Affine:
         """How many tiles begin in a tensor at multiples of `step`."""
         return ceil_div(self.extent(tensor, axis), step)
 
@@ -128,7 +128,7 @@ class Ranges:
         start, stop, step = self.of(loop.start), self.of(loop.stop), self.of(loop.step)
         dtype = loop.induction.tile.dtype
         if self._is_grid_stride(loop) and stop.launch_known is not None and stop.launch_known.fits(dtype):
-            return Range(Linear(), stop.launch_known - 1, frozenset({loop.induction}), True)
+            return Range(Affine(), stop.launch_known - 1, frozenset({loop.induction}), True)
         by = step.launch_known.known if step.launch_known is not None else None
         if by is None or by == 0:
             return UNKNOWN
@@ -160,9 +160,9 @@ class Ranges:
         dtype = value.tile.dtype
         match op:
             case Constant():
-                return known(Linear(int(op.value))) if dtype.kind != "bool" else UNKNOWN
+                return known(Affine(int(op.value))) if dtype.kind != "bool" else UNKNOWN
             case TileBlockId():
-                return Range(Linear(), self._grid[op.axis] - 1, frozenset({f"block {op.axis}"}), True)
+                return Range(Affine(), self._grid[op.axis] - 1, frozenset({f"block {op.axis}"}), True)
             case NumTileBlocks():
                 return known(self._grid[op.axis])
             case TensorDim():
@@ -170,7 +170,7 @@ class Ranges:
             case Add() | Sub():
                 return self._sum(self.of(op.x), self.of(op.y), isinstance(op, Sub))
             case Neg():
-                return self._sum(known(Linear()), self.of(op.x), True)
+                return self._sum(known(Affine()), self.of(op.x), True)
             case Mul():
                 return self._product(self.of(op.x), self.of(op.y))
             case FloorDiv() | DivCeil() | Mod():
@@ -215,15 +215,15 @@ class Ranges:
         if a is None or b is None or a.low is None or b.low is None or a.low < 0 or b.low < 0:
             return UNKNOWN
         high = None if a.high is None or b.high is None else a.high * b.high
-        return known(Linear.of(Atom(f"{a.operand} * {b.operand}", a.low * b.low, high)))
+        return known(Affine.of(Atom(f"{a.operand} * {b.operand}", a.low * b.low, high)))
 
     def _quotient(self, op: FloorDiv | DivCeil | Mod) -> Range:
         x, y = self.of(op.x), self.of(op.y)
         divisor = y.launch_known
-        if divisor is None or not self.facts.at_most(Linear(1), divisor) or not _fits(y, op.y.tile.dtype):
+        if divisor is None or not self.facts.at_most(Affine(1), divisor) or not _fits(y, op.y.tile.dtype):
             return UNKNOWN
         if isinstance(op, Mod):
-            return Range(Linear(), divisor - 1, x.varies | {id(op)})
+            return Range(Affine(), divisor - 1, x.varies | {id(op)})
         by = divisor.known
         if by is None or not _fits(x, op.x.tile.dtype) or x.low is None or x.high is None:
             return UNKNOWN
@@ -252,11 +252,11 @@ class Ranges:
         inner = self.of(op.x)
         if isinstance(op, AssumeBounds):
             own = inner if _fits(inner, op.x.tile.dtype) else UNKNOWN
-            low = own.low if op.lower is None else Linear(op.lower)
-            high = own.high if op.upper is None else Linear(op.upper)
+            low = own.low if op.lower is None else Affine(op.lower)
+            high = own.high if op.upper is None else Affine(op.upper)
             atom = _atom(inner, op)
             if atom is not None:
-                return known(Linear.of(Atom(atom.text, _higher(atom.low, op.lower), _lower(atom.high, op.upper))))
+                return known(Affine.of(Atom(atom.text, _higher(atom.low, op.lower), _lower(atom.high, op.upper))))
             return Range(low, high, inner.varies)
         if isinstance(op, AssumeWithin):
             low, high = self.of(op.low).launch_known, self.of(op.high).launch_known
@@ -275,7 +275,7 @@ def _atom(x: Range, op: Assumption) -> Atom | None:
     if value is None or len(value.terms) != 1 or not value.fits(op.x.tile.dtype):
         return None
     atom = value.terms[0][0]
-    return atom if value == Linear.of(atom) else None
+    return atom if value == Affine.of(atom) else None
 
 
 def _fits(x: Range, dtype: DTypeLike) -> bool:
@@ -284,7 +284,7 @@ def _fits(x: Range, dtype: DTypeLike) -> bool:
     Only the outer ends count: `range(n)` goes up to `n - 1`, which is below what `n` may be, but has no turns then.
     """
     least, most = x.low.low if x.low is not None else None, x.high.high if x.high is not None else None
-    return least is not None and most is not None and Linear(least).fits(dtype) and Linear(most).fits(dtype)
+    return least is not None and most is not None and Affine(least).fits(dtype) and Affine(most).fits(dtype)
 
 
 def _higher(x: int | None, y: int | None) -> int | None:

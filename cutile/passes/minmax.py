@@ -19,7 +19,7 @@ _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: 
 """What it is to pick the first operand of a comparison where that holds, and what to pick the second."""
 
 
-def extremes(function: Function) -> Function:
+def minmax(function: Function) -> Function:
     """A copy of `function` with integers that a comparison of them selects as their minimum or maximum."""
     comparisons: dict[Value, Compare] = {}
 

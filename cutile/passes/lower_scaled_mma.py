@@ -18,7 +18,7 @@ from cutile.ops.matmul import Mma, MmaScaled
 from cutile.ops.shape import Broadcast, Reshape
 
 
-def unscale(function: Function, dtype: DTypeLike) -> Function:
+def lower_scaled_mma(function: Function, dtype: DTypeLike) -> Function:
     """A copy of `function` without scaled products: operands are scaled and multiplied in `dtype`, bf16 or f32."""
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
