@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
-import shlex
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 _DISTRIBUTION = "cutile"
 
@@ -28,6 +23,8 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
         >>> install_command("cuda", package=Path("/nowhere/site-packages/cuda_async"))
         "pip install 'cutile[cuda]'"
     """
+    import importlib.metadata  # with what it imports 20 ms, which only a message should cost
+
     root = (package or Path(__file__).parent).parent
     extras = f"[{extra}]" if extra else ""
     if (root / "pyproject.toml").is_file():
@@ -46,6 +43,10 @@ def _source(direct: str | None, extras: str) -> str:
     """Where an installation came from, as pip has it: `direct_url.json` is there for what came from no index."""
     if direct is None:
         return f"{_DISTRIBUTION}{extras}"
+    import json
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     record: dict[str, Any] = json.loads(direct)
     url: str = record["url"]
     if "vcs_info" in record:
@@ -59,4 +60,6 @@ def _source(direct: str | None, extras: str) -> str:
 
 
 def _quoted(text: str) -> str:
+    import shlex
+
     return f'"{text}"' if os.name == "nt" else shlex.quote(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from dataclasses import dataclass
 
 from cuda_async.installed import install_command
@@ -25,6 +24,8 @@ class Need:
     @property
     def version(self) -> str | None:
         """The installed version; None where it is not installed."""
+        import importlib.metadata  # as in `install_command`
+
         try:
             return importlib.metadata.version(self.distribution)
         except importlib.metadata.PackageNotFoundError:

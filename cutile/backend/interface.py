@@ -402,7 +402,7 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     def version(self) -> str:
-        """Everything about the toolchain and this backend that changes its output; part of the cache key."""
+        """Everything about the toolchain that changes its output; part of the cache key, as are cutile's sources."""
         ...
 
     def target(self, arch: str, units: int) -> Target:

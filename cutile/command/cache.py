@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from cutile import config
-from cutile.compile.driver import disk_store
 from cutile.compile.encoding import META, read_fields
-from cutile.compile.store import Entry
+from cutile.compile.store import Entry, disk_store
 
 
 def add(commands: Any) -> None:

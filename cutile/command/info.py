@@ -12,7 +12,7 @@ from typing import Any
 from cuda_async import Device, device_count
 from cutile import config
 from cutile.backend.registry import BACKENDS
-from cutile.compile.driver import disk_store
+from cutile.compile.store import disk_store
 from cutile.entry import entry
 from cutile.host import api
 from cutile.installation import NEEDS, Need, is_left_out, missing, needed, smells_of_installation

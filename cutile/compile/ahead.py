@@ -19,8 +19,9 @@ from cuda_async.locks import Gate
 from cutile import config
 from cutile.backend.interface import Executable, Source, Target
 from cutile.backend.registry import backend
-from cutile.compile.driver import Request, disk_store, front, lower
+from cutile.compile.driver import Request, front, lower
 from cutile.compile.key import cache_key
+from cutile.compile.store import disk_store
 from cutile.compile.worker import receive, send
 from cutile.errors import CompilationError
 from cutile.passes.pipeline import run_passes

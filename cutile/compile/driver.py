@@ -5,11 +5,9 @@ source -> IR -> neutral passes -> key -> disk cache -> lower -> emit -> build ->
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from cutile import config
@@ -18,15 +16,13 @@ from cutile.backend.registry import backend
 from cutile.compile.declared import DEFAULT_DECLARED, Declared
 from cutile.compile.dump import Dump
 from cutile.compile.key import cache_key
-from cutile.compile.plan_text import plan_text, types_text, without_toolchain
 from cutile.compile.specialize import Specialization
 from cutile.compile.spills import otherwise, warn_of_spills
-from cutile.compile.store import DiskStore
+from cutile.compile.store import disk_store
 from cutile.errors import ArgumentError, KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.stores import may_store
-from cutile.installation import advice, smells_of_installation
 from cutile.ir.core import Function
 from cutile.ir.effects import Effect
 from cutile.ir.verify import verify
@@ -74,13 +70,9 @@ class Compiled:
     @property
     def plan(self) -> str:
         """The plan in words."""
+        from cutile.compile.plan_text import plan_text
+
         return plan_text(self.program.function, self.executable.target, self.options, self.executable.facts)
-
-
-@functools.cache
-def disk_store(folder: Path | None) -> DiskStore:
-    """The disk cache in a folder (one object each, so that a warning comes once)."""
-    return DiskStore(folder)
 
 
 class _Clock:
@@ -168,10 +160,15 @@ def compile_kernel(request: Request) -> Compiled:
                 clock.lap("cache")
     dump.text("source", executable.source)
     if dump.wants("plan"):
+        from cutile.compile.plan_text import plan_text
+
         dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts))
     dump.text("log", executable.log)
-    types = types_text(program.function)
-    warn_of_spills(request.source, executable.facts, request.options, request.target.arch, key, types)
+    if executable.facts.get("spills"):
+        from cutile.compile.plan_text import types_text
+
+        types = types_text(program.function)
+        warn_of_spills(request.source, executable.facts, request.options, request.target.arch, key, types)
     loaded = made_by.load(executable)
     clock.lap("load")
     return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts, options=request.options)
@@ -201,6 +198,8 @@ def _build(made_by: Backend, source: Source, target: Target) -> Executable:
     try:
         return made_by.build(source, target)
     except Exception as error:
+        from cutile.installation import advice, smells_of_installation
+
         if smells_of_installation(error):
             error.add_note(advice(made_by.name))
         raise
@@ -214,6 +213,7 @@ def render(request: Request, stage: str) -> str:
     Raises:
         ValueError: there is no such stage.
     """
+    from cutile.compile.plan_text import plan_text, without_toolchain
     from cutile.ir.text import print_function
 
     if stage not in config.STAGES:

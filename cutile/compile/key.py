@@ -9,24 +9,12 @@ Never Python's `hash()`, which changes from process to process.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from pathlib import Path
 
 from cutile.backend.interface import CompileOptions, Target
+from cutile.compile.fingerprint import own_digest
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
-
-
-@functools.cache
-def own_digest() -> str:
-    """A digest of cutile's own source text: another compiler may make other code."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0")
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def cache_key(function: Function, options: CompileOptions, target: Target, version: str) -> str:

@@ -3,6 +3,7 @@
     <folder>/v2/<2 digits>/<key>/image       machine code (`nvdisasm` reads a cubin as it lies there)
                                  source.py   the generated file
                                  meta.json   the digest of everything; entry, parameters, facts
+    <folder>/v2/sources-<16 digits>          the digest of a copy of cutile (`fingerprint.py`)
     <folder>/v2/new/...                      what is being written, or removed (`temporaries.py`)
 
 An entry appears whole or not at all: it is written aside and renamed. Failures never fail a launch: an unwritable
@@ -12,6 +13,7 @@ another user can write is not used, since machine code from it would run (`trust
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import stat
@@ -101,6 +103,31 @@ class DiskStore:
             remedy = "set CUTILE_CACHE_DIR to a writable folder, or CUTILE_DISK_CACHE=0 to do without"
             self._warn("written", f"compiled kernels cannot be kept in {self.folder} ({error}); {remedy}")
 
+    def recall(self, name: str) -> str:
+        """The note that `remember` wrote; empty where there is none that can be trusted."""
+        if self.refusal() is not None:
+            return ""
+        try:
+            return _read_file(self.folder / name).decode("ascii", "replace")
+        except (OSError, DamagedEntryError):
+            return ""
+
+    def remember(self, name: str, text: str) -> None:
+        """Keep a short note, or leave it: without it work is done again, so a failure is nobody's business.
+
+        Of several processes that write, the last one's note stays; each is there whole or not at all.
+        """
+        if self.refusal() is not None:
+            return
+        aside = self._temporaries.fresh()
+        with suppress(OSError):
+            make_private(self._temporaries.folder)
+            if self.refusal() is None:  # nobody else was faster to make the folder
+                _write_file(aside, text.encode("ascii"))
+                os.replace(aside, self.folder / name)
+        with suppress(OSError):
+            self._temporaries.discard(aside)
+
     def entries(self) -> Iterator[Path]:
         """The folder of every entry."""
         yield from self.folder.glob("[0-9a-f][0-9a-f]/*")
@@ -176,6 +203,12 @@ class DiskStore:
             with suppress(OSError):
                 self._temporaries.discard(path)
             total -= nbytes
+
+
+@functools.cache
+def disk_store(folder: Path | None) -> DiskStore:
+    """The disk cache in a folder (one object each, so that a warning comes once)."""
+    return DiskStore(folder)
 
 
 def _read(key: str, path: Path) -> Executable | None:

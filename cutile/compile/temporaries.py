@@ -11,9 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import secrets
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,7 +34,7 @@ class Temporaries:
     def fresh(self) -> Path:
         """A name that nobody else has, in this process's name."""
         pid = os.getpid()
-        return self.folder / f"{_place()}-{pid}-{_start_of(pid) or 0}-{secrets.token_hex(4)}"
+        return self.folder / f"{_place()}-{pid}-{_start_of(pid) or 0}-{os.urandom(4).hex()}"
 
     def discard(self, path: Path) -> None:
         """Remove an entry or one of these: it is gone from its place at once, whatever it is.
@@ -113,6 +111,8 @@ def _is_young(path: Path) -> bool:
 @functools.cache
 def _place() -> str:
     """Where the number of a process means that process: a machine since it started, a namespace."""
+    import socket  # few processes write an entry, and each import delays every first launch
+
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())

@@ -23,8 +23,13 @@ def lines_of(code: types.CodeType) -> Lines:
     typed = _typed(code)
     if typed:
         return inspect.getblock(typed[code.co_firstlineno - 1 :]), code.co_firstlineno
-    lines, first = inspect.getsourcelines(code)
-    return lines, max(first, 1)
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)
+    if not lines:  # a module in an archive: its loader has the text, and all modules are searched for it
+        return inspect.getsourcelines(code)
+    if code.co_firstlineno > len(lines):
+        raise OSError(f"{code.co_filename} ends before line {code.co_firstlineno}")
+    return inspect.getblock(lines[code.co_firstlineno - 1 :]), code.co_firstlineno
 
 
 def _typed(code: types.CodeType) -> list[str]:

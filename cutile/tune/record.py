@@ -12,7 +12,7 @@ from typing import Any
 
 from cuda_async import Device, DeviceOp, default_device
 from cutile.backend.registry import backend
-from cutile.compile.key import own_digest
+from cutile.compile.fingerprint import own_digest
 from cutile.errors import StaleRecordError
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.target import INTERPRET, chosen_backend, target_of

@@ -1,20 +1,14 @@
-"""The manifest: this backend's verbs in one place. Numba is imported when something is built."""
+"""The manifest: this backend's verbs in one place. A verb imports what it needs: cached kernels are only loaded."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
-from cutile.backend.common.nesting import require_shallow
-from cutile.backend.cpu.emit.module import emit_module
-from cutile.backend.cpu.explain import explain, plan
+from cutile.backend.common.versions import installed_version
 from cutile.backend.cpu.load import load
-from cutile.backend.cpu.pipeline import lower
 from cutile.backend.cpu.target import arch
 from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.config import usable_cores
@@ -27,7 +21,7 @@ class CpuBackend:
     name = "cpu"
 
     def version(self) -> str:
-        """The toolchain's versions and a digest of this backend's own files."""
+        """The toolchain's versions."""
         return _version()
 
     def target(self, arch: str, units: int) -> Target:
@@ -37,10 +31,16 @@ class CpuBackend:
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
         """Turn tiles into loops, and decide which blocks run as one and what goes to BLAS."""
+        from cutile.backend.cpu.pipeline import lower
+
         return lower(function, target, options)
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
+        from cutile.backend.common.nesting import require_shallow
+        from cutile.backend.cpu.emit.module import emit_module
+        from cutile.backend.cpu.explain import plan
+
         del options
         require_shallow(function)
         source = emit_module(function, target)
@@ -48,6 +48,8 @@ class CpuBackend:
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
         """The plan in words."""
+        from cutile.backend.cpu.explain import explain
+
         return explain(facts, target)
 
     def build(self, source: Source, target: Target) -> Executable:
@@ -67,11 +69,7 @@ _arch = arch
 @cache
 def _version() -> str:
     """Read without importing Numba: a cached object is found without it."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    packages = ", ".join(f"{each} {version(each)}" for each in ("numba", "llvmlite"))
-    return f"{packages}, cutile.backend.cpu {digest.hexdigest()[:16]}"
+    return ", ".join(f"{name} {installed_version(name)}" for name in ("numba", "llvmlite"))
 
 
 BACKEND: Final[Backend] = CpuBackend()

@@ -1,20 +1,14 @@
-"""The manifest: this backend's verbs in one place. Numba and the toolchain are imported when something is built."""
+"""The manifest: this backend's verbs in one place. A verb imports what it needs: cached kernels are only loaded."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from cutile.backend.common.nesting import require_shallow
-from cutile.backend.cuda.emit import emit
-from cutile.backend.cuda.explain import explain, plan
+from cutile.backend.common.versions import installed_version
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.plans import lower
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.interface import CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.ir.core import Function
@@ -26,7 +20,7 @@ class CudaBackend:
     name = "cuda"
 
     def version(self) -> str:
-        """The toolchain's versions and a digest of this backend's own files."""
+        """The toolchain's versions."""
         return _version()
 
     def target(self, arch: str, units: int) -> Target:
@@ -41,16 +35,24 @@ class CudaBackend:
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
         """Decide layouts, conversions, access widths and shared memory."""
+        from cutile.backend.cuda.plans import lower
+
         return lower(function, target, options)
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
+        from cutile.backend.common.nesting import require_shallow
+        from cutile.backend.cuda.emit import emit
+        from cutile.backend.cuda.explain import plan
+
         require_shallow(function)
         source = emit(function, target, options)
         return replace(source, facts={**source.facts, "plan": plan(function, architecture(target.arch))})
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
         """The plan in words."""
+        from cutile.backend.cuda.explain import explain
+
         return explain(facts, target)
 
     def build(self, source: Source, target: Target) -> Executable:
@@ -68,18 +70,7 @@ class CudaBackend:
 def _version() -> str:
     """Read without importing Numba: a cached cubin is found without it."""
     packages = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-bindings")
-    parts = [f"{each} {_installed(each)}" for each in packages]
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return ", ".join([*parts, f"cutile.backend.cuda {digest.hexdigest()[:16]}"])
-
-
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "from the toolkit"
+    return ", ".join(f"{name} {installed_version(name) or 'from the toolkit'}" for name in packages)
 
 
 BACKEND = CudaBackend()

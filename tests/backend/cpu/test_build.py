@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -52,11 +53,12 @@ def test_an_executable_is_data_and_needs_no_numba(tmp_path: Path) -> None:
         kernel = BACKEND.load(pickle.load(open(sys.argv[1], "rb")))
         kernel.launch((16, 1, 1), [y.ctypes.data, 1000, 2.0, x.ctypes.data, 1000, 16, 1, 1], Now())
         assert np.array_equal(y, 2 * x + 1)
-        print("numba" in sys.modules, "scipy" in sys.modules)
+        late = ("numba", "scipy", "email", "urllib.request", "importlib.metadata", "asyncio", "cutile.backend.cpu.emit")
+        print([name for name in late if name in sys.modules])
     """)
     command = [sys.executable, "-c", script, str(tmp_path / "kernel")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
-    assert ran.stdout.split() == ["False", "False"], ran.stderr
+    assert ran.stdout == "[]\n", ran.stderr  # what a cached kernel does not need, its first launch does not wait for
 
 
 def test_text_that_numba_refuses_is_an_error_with_the_line() -> None:
@@ -79,8 +81,7 @@ def test_the_target_is_this_machine_whatever_the_device_says() -> None:
 
 
 def test_the_version_names_the_toolchain() -> None:
-    assert "numba 0." in BACKEND.version()
-    assert "cutile.backend.cpu " in BACKEND.version()
+    assert re.fullmatch(r"numba 0[\w.]+, llvmlite 0[\w.]+", BACKEND.version())
 
 
 def loaded(coarse: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
