@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cutile.frontend.debug import constant_text, require
+from cutile.frontend.families.debug import constant_text, require
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import truth
 from cutile.frontend.values import is_tile

@@ -21,7 +21,7 @@ from cutile.frontend.values import MappedRef, MutRef, PointerRef, TensorRef
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import MutType, TensorType, Type
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 
 NO_POINTERS: Mapping[str, DTypeLike] = types.MappingProxyType({})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cutile.frontend.arithmetic import max_tile, min_tile
 from cutile.frontend.comprehensions import MAX_ITEMS
 from cutile.frontend.expect import constant_int
+from cutile.frontend.families.arith import max_tile, min_tile
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import magnitude
 from cutile.frontend.registry import BUILTINS, Handler, operation

@@ -9,28 +9,27 @@ from typing import Any
 
 from cutile.dtypes import is_dtype
 from cutile.errors import KernelError
-from cutile.frontend import (
-    arithmetic,
-    atomics,
-    builtins,
-    casts,
-    comparison,
+from cutile.frontend import builtins, elsewhere, records, sequences
+from cutile.frontend.families import (
+    arith,
+    atomic,
+    bound,
+    cast,
+    compare,
+    create,
     debug,
-    elements,
-    elsewhere,
+    element,
+    grid,
     mapped,
-    partitions,
-    pointers,
-    products,
-    records,
-    reductions,
-    sequences,
-    shapes,
-    tensors,
-    tiles,
-    tokens,
-    variables,
-    views,
+    matmul,
+    memory,
+    partition,
+    pointer,
+    reduce,
+    shape,
+    token,
+    variable,
+    view,
 )
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
@@ -40,27 +39,9 @@ from cutile.ir.core import Value
 from cutile.ops.cast import Convert
 
 FAMILIES = (
-    tensors,
-    partitions,
-    products,
-    mapped,
-    tiles,
-    casts,
-    builtins,
-    tokens,
-    sequences,
-    records,
-    views,
-    arithmetic,
-    comparison,
-    shapes,
-    reductions,
-    pointers,
-    elements,
-    atomics,
-    debug,
-    variables,
-)
+    arith, atomic, bound, cast, compare, create, debug, element, grid, mapped, matmul, memory, partition, pointer,
+    reduce, shape, token, variable, view, builtins, records, sequences,
+)  # fmt: skip
 """Importing them registers their handlers."""
 
 

@@ -10,7 +10,8 @@ from cutile.frontend.interval import I32, I64, Interval
 from cutile.frontend.operators import is_number, materialize, to_tile
 from cutile.frontend.values import describe, is_tile, items_of, plain
 from cutile.ir.core import Value
-from cutile.language.markers import Latency, Marker
+from cutile.language.facts import Marker
+from cutile.language.markers import Latency
 from cutile.ops.arith import Max, Min
 from cutile.ops.cast import Convert
 

@@ -14,7 +14,8 @@ from cutile.frontend.assign import assign
 from cutile.frontend.branches import if_expression
 from cutile.frontend.closures import lambda_expression
 from cutile.frontend.comprehensions import comprehension
-from cutile.frontend.debug import f_string
+from cutile.frontend.families.debug import f_string
+from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame, Scope
 from cutile.frontend.invoke import invoke
 from cutile.frontend.logic import compare, logical
@@ -24,7 +25,6 @@ from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children
 from cutile.frontend.syntax import refuse
-from cutile.frontend.tensors import extent
 from cutile.frontend.values import (
     IndexComponent,
     Keywords,
@@ -41,7 +41,7 @@ from cutile.frontend.values import (
     items_of,
 )
 from cutile.ir.core import Value
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:

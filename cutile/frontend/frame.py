@@ -22,7 +22,7 @@ from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TileType
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 
 RETURNED = "return"
 """The name that holds what a function has returned; no variable can have it."""

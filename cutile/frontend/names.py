@@ -13,7 +13,7 @@ from cutile.dtypes import DTypeMeta
 from cutile.errors import KernelTypeError
 from cutile.frontend.captures import Captures, is_frozen
 from cutile.frontend.values import Record, items_of
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 
 _CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enum.Enum, np.dtype, DeviceVariable)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.frontend.elements import Elements, along_tile, elements_of
+from cutile.frontend.families.element import Elements, along_tile, elements_of
+from cutile.frontend.families.partition import Place, as_it_lies, place_of, require_written, stored_tile
+from cutile.frontend.families.pointer import load_lanes, scope_of, store_lanes, wide
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_to
-from cutile.frontend.partitions import Place, as_it_lies, place_of, require_written, stored_tile
-from cutile.frontend.pointers import load_lanes, scope_of, store_lanes, wide
 from cutile.frontend.values import PartitionRef
 from cutile.ir.core import Value
 from cutile.language.markers import padding

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from cutile.frontend.comprehensions import static_items
-from cutile.frontend.debug import constant_text
+from cutile.frontend.families.debug import constant_text
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, is_number, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, operation

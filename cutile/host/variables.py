@@ -10,7 +10,7 @@ from cuda_async import DeviceOp, ExecutionContext, download
 from cuda_async.pending import Pending
 from cutile.host.checks import element_type
 from cutile.host.creation import as_element
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 from cutile.launch.variables import fill_variable, place_of
 
 __all__ = ("Global",)

@@ -25,7 +25,7 @@ from cutile.interpreter.session import LiveFrame, Session
 from cutile.interpreter.watch import Watch
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import Type
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 from cutile.tile import live
 
 

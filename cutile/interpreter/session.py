@@ -15,9 +15,9 @@ from cutile.errors import KernelTypeError, Location
 from cutile.frontend import operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
+from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import counted
-from cutile.frontend.mapped import MintedRange, OwnedRange
 from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
@@ -27,7 +27,7 @@ from cutile.interpreter.live import to_live, to_meaning
 from cutile.interpreter.place import current_place
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 
 
 def _no_variables(variable: DeviceVariable) -> int:

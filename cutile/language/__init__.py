@@ -4,364 +4,73 @@ Nothing here computes: a kernel is compiled from its source text, in which these
 they refer to. Type checkers and readers see the signatures.
 """
 
-from cutile.language.annotations import Const, Dyn, Mut, Shape, Tensor
-from cutile.language.arithmetic import (
-    absf,
-    absi,
-    addf,
-    addi,
-    andi,
-    divf,
-    divi,
-    fma,
-    max_tile,
-    maxf,
-    maxi,
-    min_tile,
-    minf,
-    mini,
-    mulf,
-    mulhii,
-    muli,
-    negf,
-    negi,
-    noti,
-    ori,
-    remf,
-    remi,
-    shli,
-    shri,
-    subf,
-    subi,
-    true_div,
-    xori,
+from cutile.language import (
+    annotations,
+    arith,
+    bound,
+    cast,
+    compare,
+    control,
+    create,
+    debug,
+    element,
+    grid,
+    mapped,
+    markers,
+    math,
+    matmul,
+    memory,
+    partition,
+    pointer,
+    shape,
+    token,
+    view,
 )
-from cutile.language.atomics import (
-    atomic_add,
-    atomic_and,
-    atomic_cas,
-    atomic_cas_tko,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_red_view_tko,
-    atomic_rmw_tko,
-    atomic_xchg,
-    atomic_xor,
-)
-from cutile.language.casts import bitcast, convert_scalar, exti, ftof, ftoi, itof, pack, trunci, unpack
-from cutile.language.comparison import (
-    cmpf,
-    cmpi,
-    eq_tile,
-    ge_tile,
-    gt_tile,
-    le_tile,
-    lt_tile,
-    ne_tile,
-    select,
-)
-from cutile.language.debug import (
-    cuda_tile_assert,
-    cuda_tile_print,
-    print_tko,
-)
-from cutile.language.elements import (
-    GatherScatterView,
-    gather,
-    load_gather_scatter_view_tko,
-    make_gather_scatter_view,
-    scatter,
-)
-from cutile.language.functions import (
-    broadcast,
-    ceil_div,
-    constant,
-    convert_tile,
-    get_num_tile_blocks,
-    get_tile_block_id,
-    iota,
-    load_tile,
-    load_tile_like,
-    load_tile_mut,
-    num_tiles,
-    permute,
-    reshape,
-    static_assert,
-    static_range,
-    store_tile,
-    transpose,
-)
-from cutile.language.mapped import OWNED, MappedPartitionMut, PartitionIndex
-from cutile.language.markers import (
-    Latency,
-    atomic,
-    cmp_ordering,
-    ftz,
-    nan,
-    ordering,
-    overflow,
-    padding,
-    predicate,
-    reverse,
-    rounding,
-    scope,
-    signedness,
-    tma,
-)
-from cutile.language.mathematics import (
-    atan2,
-    ceil,
-    cos,
-    cosh,
-    exp,
-    exp2,
-    floor,
-    log,
-    log2,
-    pow,
-    rsqrt,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-)
-from cutile.language.partitions import Partition, PartitionMut
-from cutile.language.pointers import (
-    Ptr,
-    addptr,
-    addptr_tile,
-    broadcast_ptr,
-    int_to_ptr,
-    load_ptr_tko,
-    pointer_to_tile,
-    ptr_to_int,
-    ptr_to_ptr,
-    reshape_ptr,
-    store_ptr_tko,
-    tile_to_pointer,
-)
-from cutile.language.products import mma, mmaf, mmaf_scaled, mmai
-from cutile.language.reductions import (
-    reduce,
-    reduce_max,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
-    scan,
-    scan_sum,
-)
-from cutile.language.shapes import (
-    broadcast_scalar,
-    cat,
-    extract,
-    get_shape_dim,
-    get_tensor_shape,
-    permute_array,
-    scalar_to_tile,
-    tile_to_scalar,
-)
-from cutile.language.tokens import (
-    Token,
-    get_partition_token,
-    get_tensor_token,
-    join_tokens,
-    new_token_unordered,
-    set_tensor_token,
-)
-from cutile.language.views import (
-    assume_bounds,
-    assume_bounds_lower,
-    assume_bounds_upper,
-    assume_div_by,
-    assume_div_by_every_along,
-    assume_same_elements,
-    get_index_space_shape,
-    load_strided_view_tko,
-    load_tensor,
-    load_view_tko,
-    make_partition_view,
-    make_partition_view_mut,
-    make_strided_view,
-    make_tensor_view,
-    store_view_tko,
-)
+from cutile.language import atomic as _atomic
+from cutile.language import reduce as _reduce
+from cutile.language.annotations import *
+from cutile.language.arith import *
+from cutile.language.atomic import *
+from cutile.language.bound import *
+from cutile.language.cast import *
+from cutile.language.compare import *
+from cutile.language.control import *
+from cutile.language.create import *
+from cutile.language.debug import *
+from cutile.language.element import *
+from cutile.language.grid import *
+from cutile.language.mapped import *
+from cutile.language.markers import *
+from cutile.language.math import *
+from cutile.language.matmul import *
+from cutile.language.memory import *
+from cutile.language.partition import *
+from cutile.language.pointer import *
+from cutile.language.reduce import *
+from cutile.language.shape import *
+from cutile.language.token import *
+from cutile.language.view import *
 
-__all__ = (
-    "Const",
-    "Dyn",
-    "GatherScatterView",
-    "Latency",
-    "MappedPartitionMut",
-    "Mut",
-    "OWNED",
-    "Partition",
-    "PartitionIndex",
-    "PartitionMut",
-    "Ptr",
-    "Shape",
-    "Tensor",
-    "Token",
-    "absf",
-    "absi",
-    "addf",
-    "addi",
-    "addptr",
-    "addptr_tile",
-    "andi",
-    "assume_bounds",
-    "assume_bounds_lower",
-    "assume_bounds_upper",
-    "assume_div_by",
-    "assume_div_by_every_along",
-    "assume_same_elements",
-    "atan2",
-    "atomic",
-    "atomic_add",
-    "atomic_and",
-    "atomic_cas",
-    "atomic_cas_tko",
-    "atomic_max",
-    "atomic_min",
-    "atomic_or",
-    "atomic_red_view_tko",
-    "atomic_rmw_tko",
-    "atomic_xchg",
-    "atomic_xor",
-    "bitcast",
-    "broadcast",
-    "broadcast_ptr",
-    "broadcast_scalar",
-    "cat",
-    "ceil",
-    "ceil_div",
-    "cmp_ordering",
-    "cmpf",
-    "cmpi",
-    "constant",
-    "convert_scalar",
-    "convert_tile",
-    "cos",
-    "cosh",
-    "cuda_tile_assert",
-    "cuda_tile_print",
-    "divf",
-    "divi",
-    "eq_tile",
-    "exp",
-    "exp2",
-    "exti",
-    "extract",
-    "floor",
-    "fma",
-    "ftof",
-    "ftoi",
-    "ftz",
-    "gather",
-    "ge_tile",
-    "get_index_space_shape",
-    "get_num_tile_blocks",
-    "get_partition_token",
-    "get_shape_dim",
-    "get_tensor_shape",
-    "get_tensor_token",
-    "get_tile_block_id",
-    "gt_tile",
-    "int_to_ptr",
-    "iota",
-    "itof",
-    "join_tokens",
-    "le_tile",
-    "load_gather_scatter_view_tko",
-    "load_ptr_tko",
-    "load_strided_view_tko",
-    "load_tensor",
-    "load_tile",
-    "load_tile_like",
-    "load_tile_mut",
-    "load_view_tko",
-    "log",
-    "log2",
-    "lt_tile",
-    "make_gather_scatter_view",
-    "make_partition_view",
-    "make_partition_view_mut",
-    "make_strided_view",
-    "make_tensor_view",
-    "max_tile",
-    "maxf",
-    "maxi",
-    "min_tile",
-    "minf",
-    "mini",
-    "mma",
-    "mmaf",
-    "mmaf_scaled",
-    "mmai",
-    "mulf",
-    "mulhii",
-    "muli",
-    "nan",
-    "ne_tile",
-    "negf",
-    "negi",
-    "new_token_unordered",
-    "noti",
-    "num_tiles",
-    "ordering",
-    "ori",
-    "overflow",
-    "pack",
-    "padding",
-    "permute",
-    "permute_array",
-    "pointer_to_tile",
-    "pow",
-    "predicate",
-    "print_tko",
-    "ptr_to_int",
-    "ptr_to_ptr",
-    "reduce",
-    "reduce_max",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "remf",
-    "remi",
-    "reshape",
-    "reshape_ptr",
-    "reverse",
-    "rounding",
-    "rsqrt",
-    "scalar_to_tile",
-    "scan",
-    "scan_sum",
-    "scatter",
-    "scope",
-    "select",
-    "set_tensor_token",
-    "shli",
-    "shri",
-    "signedness",
-    "sin",
-    "sinh",
-    "sqrt",
-    "static_assert",
-    "static_range",
-    "store_ptr_tko",
-    "store_tile",
-    "store_view_tko",
-    "subf",
-    "subi",
-    "tan",
-    "tanh",
-    "tile_to_pointer",
-    "tile_to_scalar",
-    "tma",
-    "transpose",
-    "true_div",
-    "trunci",
-    "unpack",
-    "xori",
-)
+__all__: tuple[str, ...] = ()
+__all__ += annotations.__all__
+__all__ += arith.__all__
+__all__ += _atomic.__all__
+__all__ += bound.__all__
+__all__ += cast.__all__
+__all__ += compare.__all__
+__all__ += control.__all__
+__all__ += create.__all__
+__all__ += debug.__all__
+__all__ += element.__all__
+__all__ += grid.__all__
+__all__ += mapped.__all__
+__all__ += markers.__all__
+__all__ += math.__all__
+__all__ += matmul.__all__
+__all__ += memory.__all__
+__all__ += partition.__all__
+__all__ += pointer.__all__
+__all__ += _reduce.__all__
+__all__ += shape.__all__
+__all__ += token.__all__
+__all__ += view.__all__

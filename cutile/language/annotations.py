@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cutile.language.facts import Subscriptable
 from cutile.language.markers import padding
-from cutile.language.partitions import Partition, PartitionMut
+from cutile.language.partition import Partition, PartitionMut
 from cutile.tile import Tile, outside_kernel
 
 Dyn: Final = -1
@@ -200,3 +200,12 @@ class Mut(Subscriptable):
             [1, 1, 0, 0]
         """
         outside_kernel("Mut.partition_full_mut")
+
+
+__all__ = (
+    "Const",
+    "Dyn",
+    "Mut",
+    "Shape",
+    "Tensor",
+)

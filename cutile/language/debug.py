@@ -12,8 +12,8 @@ the device (every later operation on it raises), after its message went to stand
 
 from __future__ import annotations
 
-from cutile.language.mark import operation
-from cutile.language.tokens import Token
+from cutile.language.declare import operation
+from cutile.language.token import Token
 from cutile.tile import Tile, outside_kernel
 
 
@@ -63,3 +63,10 @@ def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
         cutile.errors.KernelAssertionError: root: no root of a negative number...
     """
     outside_kernel("cuda_tile_assert")
+
+
+__all__ = (
+    "cuda_tile_assert",
+    "cuda_tile_print",
+    "print_tko",
+)

@@ -1,7 +1,8 @@
-"""What lets an annotation state facts in brackets."""
+"""What annotations and markers share: facts in brackets, and how a choice prints."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 
@@ -10,3 +11,10 @@ class Subscriptable:
 
     def __class_getitem__(cls, facts: Any) -> type:
         return cls
+
+
+class Marker(Enum):
+    """What all markers share."""
+
+    def __repr__(self) -> str:
+        return f"ct.{type(self).__name__}.{self.name}"

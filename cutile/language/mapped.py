@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from cutile.language.facts import Subscriptable
-from cutile.language.tokens import Token
+from cutile.language.token import Token
 from cutile.tile import Tile, outside_kernel
 
 OWNED: Final = 0
@@ -203,3 +203,10 @@ class MappedPartitionMut(Subscriptable):
             [0.0, 2.0, 4.0, 6.0, 8.0]
         """
         outside_kernel("MappedPartitionMut.store")
+
+
+__all__ = (
+    "MappedPartitionMut",
+    "OWNED",
+    "PartitionIndex",
+)

@@ -8,16 +8,8 @@ A marker's value is the word that stands in the IR. Nothing here computes.
 
 from __future__ import annotations
 
-from enum import Enum
-
 from cutile.errors import ArgumentError
-
-
-class Marker(Enum):
-    """What all markers share."""
-
-    def __repr__(self) -> str:
-        return f"ct.{type(self).__name__}.{self.name}"
+from cutile.language.facts import Marker
 
 
 class rounding(Marker):
@@ -175,7 +167,6 @@ class Latency(int):
 
 __all__ = (
     "Latency",
-    "Marker",
     "atomic",
     "cmp_ordering",
     "ftz",

@@ -13,7 +13,7 @@ from cuda_async import ExecutionContext, LaunchError, Storage, Stream, Use, uplo
 from cuda_async.staging import fetch
 from cutile.backend.interface import Grid
 from cutile.compile.kernels import Plan
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 from cutile.launch.arguments import Checked
 from cutile.launch.numbers import number_of
 from cutile.launch.pointers import Pointer

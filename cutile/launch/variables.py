@@ -10,7 +10,7 @@ import numpy as np
 
 from cuda_async import Device, Storage, Stream
 from cuda_async.locks import new_lock
-from cutile.language.variables import DeviceVariable
+from cutile.language.variable import DeviceVariable
 
 _WORD = 4  # bytes; the longest pattern that a stream fills with
 

@@ -1,24 +1,35 @@
 """One word, one place: a family of operations has the same file name in every folder that deals with it."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from cutile.frontend.registry import OPERATIONS
 from tests.architecture.sources import ROOT
 
 FAMILIES = frozenset(
     {"arith", "rounding", "math", "compare", "cast", "create", "shape", "memory", "view", "pointer", "bound"}
     | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
 )
+# Families of the language that are made of other families' operations.
+COMPOSED = frozenset({"element", "mapped", "partition", "token", "variable"})
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
 _EMITTERS = frozenset({"kernel", "module", "table", "text"})
 # Operations of specialised warps, whose files have the names of those in cutile/backend/cuda/ops/ and intrinsics/.
 _SPECIALISED = frozenset({"bulk", "dot", "group", "nearby", "outer", "pipeline", "reading", "roles", "split"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
+    "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers"},
+    "cutile/frontend/families": COMPOSED,
     "cutile/backend/cpu/emit": _EMITTERS,
+    "cutile/backend/cpu/intrinsics": frozenset({"half"}),
     "cutile/backend/cuda/emit": _EMITTERS | _SPECIALISED | {"keywords"},
     "tests/samples": frozenset({"row", "values", "moves", "control_functions", "control_loops", "control_sample"}),
 }
+
+
+# Where handlers of a family are, beside the file of its name.
+ALSO = {"control": ("builtins", "sequences"), "grid": ("partition",), "math": ("arith",), "view": ("partition",)}
 
 
 def strangers(root: Path) -> Iterator[str]:
@@ -46,6 +57,19 @@ def test_family_files_carry_family_names() -> None:
 
 def test_every_family_is_defined_in_ops() -> None:
     assert list(orphans(ROOT)) == []
+
+
+def test_handlers_are_in_their_familys_file() -> None:
+    """What kernels call of a family is handled in the file of the same name, but for what `ALSO` says."""
+    wrong: list[str] = []
+    for name in sorted(FAMILIES | COMPOSED):
+        if not (ROOT / f"cutile/language/{name}.py").exists():
+            continue
+        family = importlib.import_module(f"cutile.language.{name}")
+        for word in filter(lambda each: hasattr(getattr(family, each), "__cutile__"), getattr(family, "__all__", ())):
+            home = OPERATIONS[word].__module__.rpartition(".")[2]
+            wrong += [f"{word}: {home}"] if home not in {name, *ALSO.get(name, ())} else []
+    assert wrong == []
 
 
 def test_each_breach_is_reported(tmp_path: Path) -> None:

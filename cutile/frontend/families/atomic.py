@@ -1,0 +1,185 @@
+"""Calls of atomic updates: by raw pointer, of elements of a tensor, and of a partition's whole tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.frontend.expect import index_scalar, marker_of
+from cutile.frontend.families.element import Elements, along_tile, elements_of, indices_of, written
+from cutile.frontend.families.pointer import lanes_of, mask_of, pointer_of, scope_of
+from cutile.frontend.families.token import is_ordered
+from cutile.frontend.frame import Frame
+from cutile.frontend.registry import OPERATIONS, operation
+from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, describe, items_of
+from cutile.ir.core import Value
+from cutile.language import markers
+from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.shape import Reshape
+
+
+def how_of(frame: Frame, ordering: Any, scope: Any, ordered: bool, what: str) -> dict[str, Any]:
+    """The attributes that say how an update is ordered."""
+    order = marker_of(frame, ordering, markers.ordering, what)
+    if order is markers.ordering.WEAK:
+        frame.type_error(
+            f"{what}: an atomic update is never WEAK",
+            remedy="Use ct.ordering.RELAXED where nothing else needs to be ordered with it.",
+        )
+    return {"order": order.value, "scope": scope_of(frame, scope, what), "ordered": ordered}
+
+
+@operation
+def atomic_rmw_tko(
+    frame: Frame,
+    pointers: Any,
+    value: Any,
+    mode: Any,
+    ordering: Any = markers.ordering.RELAXED,
+    scope: Any = None,
+    mask: Any = None,
+    token: Any = None,
+) -> Any:
+    what = "atomic_rmw_tko"
+    found = pointer_of(frame, pointers, what)
+    kind = marker_of(frame, mode, markers.atomic, what).value
+    how = how_of(frame, ordering, scope, is_ordered(frame, token, what), what)
+    return update_lanes(frame, found, value, mask, kind, what, how), TOKEN
+
+
+@operation
+def atomic_cas_tko(
+    frame: Frame,
+    pointers: Any,
+    expected: Any,
+    value: Any,
+    ordering: Any = markers.ordering.RELAXED,
+    scope: Any = None,
+    mask: Any = None,
+    token: Any = None,
+) -> Any:
+    what = "atomic_cas_tko"
+    found = pointer_of(frame, pointers, what)
+    shape = found.value.tile.shape
+    made = AtomicCas(
+        pointers=found.value,
+        expected=lanes_of(frame, expected, found.dtype, shape, f"{what}: what to compare with"),
+        value=lanes_of(frame, value, found.dtype, shape, f"{what}: the value"),
+        mask=mask_of(frame, mask, shape, what),
+        **how_of(frame, ordering, scope, is_ordered(frame, token, what), what),
+    )
+    return frame.emit(made), TOKEN
+
+
+def _elements(frame: Frame, y: Any, index: Any, mask: Any, what: str) -> Elements:
+    tensor = written(frame, y, what)
+    return elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what, every=True)
+
+
+def update_lanes(
+    frame: Frame, pointers: PointerRef, value: Any, mask: Any, kind: str, what: str, how: dict[str, Any]
+) -> Value:
+    """Update the elements pointed to; what was there before."""
+    shape = pointers.value.tile.shape
+    made = AtomicRmw(
+        pointers=pointers.value,
+        value=lanes_of(frame, value, pointers.dtype, shape, f"{what}: the value"),
+        mask=mask_of(frame, mask, shape, what),
+        kind=kind,
+        **how,
+    )
+    return frame.emit(made)
+
+
+def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
+    """The handler of `atomic_<name>` on elements, by the kind that each kind of dtype takes."""
+    what = f"atomic_{name}"
+
+    def handler(
+        frame: Frame,
+        y: Any,
+        index: Any,
+        value: Any,
+        *,
+        mask: Any = None,
+        ordering: Any = markers.ordering.RELAXED,
+        scope: Any = None,
+    ) -> Any:
+        where = _elements(frame, y, index, mask, what)
+        kind = {"uint": unsigned, "float": real}.get(where.pointers.dtype.kind, signed)
+        return update_lanes(
+            frame, where.pointers, value, where.mask, kind, what, how_of(frame, ordering, scope, True, what)
+        )
+
+    OPERATIONS[what] = handler
+
+
+_register("add", signed="add", unsigned="add", real="addf")
+_register("max", signed="max", unsigned="umax", real="max")
+_register("min", signed="min", unsigned="umin", real="min")
+for _name in ("and", "or", "xor", "xchg"):
+    _register(_name, signed=_name, unsigned=_name, real=_name)
+
+
+@operation
+def atomic_cas(
+    frame: Frame,
+    y: Any,
+    index: Any,
+    expected: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    ordering: Any = markers.ordering.RELAXED,
+    scope: Any = None,
+) -> Any:
+    what = "atomic_cas"
+    where = _elements(frame, y, index, mask, what)
+    made = AtomicCas(
+        pointers=where.pointers.value,
+        expected=lanes_of(frame, expected, where.pointers.dtype, where.shape, f"{what}: what to compare with"),
+        value=lanes_of(frame, value, where.pointers.dtype, where.shape, f"{what}: the value"),
+        mask=where.mask,
+        **how_of(frame, ordering, scope, True, what),
+    )
+    return frame.emit(made)
+
+
+@operation
+def atomic_red_view_tko(
+    frame: Frame,
+    part: Any,
+    value: Any,
+    index: Any,
+    mode: Any,
+    ordering: Any = markers.ordering.RELAXED,
+    scope: Any = None,
+) -> Any:
+    what = "atomic_red_view_tko"
+    whole = isinstance(part, PartitionRef) and part.writes == "full" and part.order is None and part.steps is None
+    if not isinstance(part, MutRef) and not whole:
+        frame.type_error(
+            f"{what}: expected a Mut or a partition of the whole of one, got {describe(part)}",
+            remedy="Tiles of a block's own tile need no atomic update: load, compute, store.",
+        )
+    how = how_of(frame, ordering, scope, True, what)
+    if how["order"] != "relaxed" or how["scope"] == "system":
+        frame.type_error(
+            f"{what}: it is RELAXED, among the tile block or the device; got {how['order']}, {how['scope']}",
+            remedy="For another order use ct.atomic_add and its kin, or pointers.",
+        )
+    shape = part.value.mut.tile if isinstance(part, MutRef) else part.shape
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    if len(items) != len(shape):
+        frame.type_error(
+            f"{what}: {part.value.name!r} has {len(shape)} axes, got {len(items)} indices",
+            remedy="Give one tile index per axis, as a tuple.",
+        )
+    places: list[Value] = []
+    for axis, (item, size) in enumerate(zip(items, shape, strict=True)):
+        along = along_tile(frame, index_scalar(frame, item, what), size, size)
+        alone = tuple(size if each == axis else 1 for each in range(len(shape)))
+        places.append(along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone)))
+    where = elements_of(frame, part.value, tuple(places), None, what)
+    kind = marker_of(frame, mode, markers.atomic, what).value
+    update_lanes(frame, where.pointers, value, where.mask, kind, what, how)
+    return TOKEN

@@ -1,0 +1,46 @@
+"""Calls that make new tiles: constants, and counted numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import f4e2m1fnx2, i32
+from cutile.frontend.expect import dtype_of, shape_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import (
+    is_number,
+    materialize,
+)
+from cutile.frontend.registry import operation
+from cutile.frontend.values import describe
+from cutile.ir.constant import Constant
+from cutile.ops.create import Iota
+
+
+@operation
+def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
+    if not is_number(value):
+        frame.type_error(
+            f"constant: the value must be known when the kernel is compiled, got {describe(value)}",
+            remedy="The value comes first: ct.constant(value, shape, dtype)."
+            if isinstance(value, tuple)
+            else "Use ct.broadcast(value, shape) for a value known when the kernel runs.",
+        )
+    wanted = dtype_of(frame, dtype, "constant")
+    extents = () if shape == () else shape_of(frame, shape, "constant")
+    if wanted is f4e2m1fnx2 and value != 0:
+        frame.type_error(
+            "constant: f4e2m1fnx2 holds pairs, and one number is none, but for 0",
+            remedy="Pack a constant of ct.f4e2m1fn: ct.constant(value, shape, ct.f4e2m1fn).pack().",
+        )
+    if wanted.kind == "bool":
+        return frame.emit(Constant(value=bool(value), dtype=wanted, shape=extents))
+    return materialize(frame, value, wanted, extents)
+
+
+@operation
+def iota(frame: Frame, shape: Any, dtype: Any = i32) -> Any:
+    extents = shape_of(frame, shape, "iota")
+    if len(extents) != 1:
+        frame.type_error(f"iota: the shape must have one axis, got {extents}", remedy="Reshape the result.")
+    return frame.emit(Iota(length=extents[0], dtype=dtype_of(frame, dtype, "iota")))

@@ -1,0 +1,216 @@
+"""Prints and assertions: `print`, f-strings in it, `assert`, and their other spellings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.dtypes import bool_, f64, i32
+from cutile.errors import KernelTypeError
+from cutile.frontend.families.token import is_ordered
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.registry import BUILTINS, operation
+from cutile.frontend.values import TOKEN, PointerRef, describe, is_tile, items_of, plain
+from cutile.ir.core import Value
+from cutile.ops import compare
+from cutile.ops.cast import Convert
+from cutile.ops.debug import Assert, Print, percent_format
+from cutile.ops.reduce import ReduceMin
+from cutile.ops.shape import Reshape
+
+
+@dataclass(frozen=True)
+class Text:
+    """An f-string with values that are known only when the kernel runs: text around values, each with a `%` format."""
+
+    pieces: tuple[str, ...]
+    values: tuple[Value, ...]
+    specs: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return repr("...".join(self.pieces))
+
+    def __add__(self, other: Text) -> Text:
+        joined = self.pieces[-1] + other.pieces[0]
+        return Text(
+            (*self.pieces[:-1], joined, *other.pieces[1:]), self.values + other.values, self.specs + other.specs
+        )
+
+
+def _constant(text: str) -> Text:
+    return Text((text,), (), ())
+
+
+def _text(frame: Frame, value: Any, spec: str = "") -> Text:
+    """A value as text."""
+    value = plain(value)
+    if isinstance(value, Text) and not spec:
+        return value
+    if is_tile(value):
+        if spec[-1:] in ("e", "E", "f", "g", "G") and value.tile.dtype.kind in ("int", "uint"):
+            value = frame.emit(Convert(x=value, dtype=f64))  # as Python formats integers
+        try:
+            return Text(("", ""), (value,), (percent_format(spec, value.tile.dtype),))
+        except KernelTypeError as error:
+            frame.type_error(error.message, remedy=error.remedy)
+    if isinstance(value, PointerRef):
+        frame.type_error("a pointer has no text", remedy="Print ct.ptr_to_int(pointers), its address.")
+    if isinstance(value, tuple) and not spec:
+        items = items_of(value)
+        made = _constant("(")
+        for position, item in enumerate(items):
+            made = made + _constant(", " if position else "") + _text(frame, item)
+        return made + _constant(",)" if len(items) == 1 else ")")
+    if is_number(value) or isinstance(value, str | type(None) | type):
+        try:
+            return _constant(format(value, spec))  # pyright: ignore[reportUnknownArgumentType]
+        except (TypeError, ValueError) as error:
+            frame.type_error(f"print: {error}", remedy="Formats are Python's, such as {x:5d} or {x:.3f}.")
+    frame.type_error(
+        f"print: cannot print {describe(value)}", remedy="Print tiles, scalars and constants: load a tile first."
+    )
+
+
+def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
+    """An f-string: a str where everything in it is known when the kernel is compiled, else a `Text`."""
+    made = _constant("")
+    for each in node.values:
+        if isinstance(each, ast.Constant):
+            made = made + _constant(str(each.value))
+            continue
+        assert isinstance(each, ast.FormattedValue)
+        spec = f_string(frame, each.format_spec) if isinstance(each.format_spec, ast.JoinedStr) else ""
+        if not isinstance(spec, str):
+            frame.type_error("a format must be known when the kernel is compiled", each)
+        value = frame.evaluate(each.value)
+        if each.conversion != -1 and (is_tile(value) or isinstance(value, tuple)):
+            frame.type_error(
+                f"!{chr(each.conversion)} of {describe(value)}", each, "Leave it out: values have one text each."
+            )
+        if each.conversion == ord("r"):
+            value = repr(value)
+        made = made + _text(frame, value, spec)
+    return made.pieces[0] if not made.values else made
+
+
+def _emit(frame: Frame, text: Text) -> None:
+    frame.builder.add(Print(values=text.values, pieces=text.pieces, specs=text.specs))
+
+
+def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
+    for each, what in ((sep, "sep"), (end, "end")):
+        if not isinstance(each, str):
+            frame.type_error(
+                f"print: {what} must be a constant string, got {describe(each)}", remedy="Print the value instead."
+            )
+    made = _constant("")
+    for position, value in enumerate(values):
+        made = made + _constant(sep if position else "") + _text(frame, value)
+    _emit(frame, made + _constant(end))
+
+
+BUILTINS[print] = _print
+
+_PLACE = re.compile(r"\{\{|\}\}|\{(?::([^{}]*))?\}|[{}]")
+
+
+def _placeholders(frame: Frame, template: Any, values: tuple[Any, ...], what: str) -> Text:
+    """A template in which `{}` stand for values in turn."""
+    if not isinstance(template, str):
+        frame.type_error(
+            f"{what}: the format must be a constant string, got {describe(template)}",
+            remedy="Write print(value), or give a format such as '{}'.",
+        )
+    rest = list(values)
+    made = _constant("")
+    last = 0
+    for found in _PLACE.finditer(template):
+        made = made + _constant(template[last : found.start()])
+        last = found.end()
+        if found.group() in ("{{", "}}"):
+            made = made + _constant(found.group()[0])
+        elif found.group() in ("{", "}"):
+            frame.type_error(f"{what}: a lone {found.group()!r} in the format {template!r}", remedy="Write it twice.")
+        elif not rest:
+            frame.type_error(
+                f"{what}: the format {template!r} has more places than the {len(values)} values",
+                remedy="Give one value for each {}, or write {{}} for the brackets themselves.",
+            )
+        else:
+            made = made + _text(frame, rest.pop(0), found.group(1) or "")
+    if rest:
+        places = len(values) - len(rest)
+        frame.type_error(
+            f"{what}: {len(values)} values, but the format {template!r} has {places} places",
+            remedy="Write a {} for each value.",
+        )
+    return made + _constant(template[last:])
+
+
+@operation
+def cuda_tile_print(frame: Frame, format: Any, *values: Any) -> None:
+    _emit(frame, _placeholders(frame, format, values, "cuda_tile_print"))
+
+
+@operation
+def print_tko(frame: Frame, format: Any, *values: Any, token: Any = None) -> Any:
+    is_ordered(frame, token, "print_tko")
+    _emit(frame, _placeholders(frame, format, values, "print_tko"))
+    return TOKEN
+
+
+def constant_text(message: Any) -> str:
+    """What a message says when the kernel is compiled: values that are known only when it runs are left out."""
+    if not isinstance(message, Text):
+        return "" if message is None or message == "" else f": {message}"
+    return f": {'...'.join(message.pieces)}"
+
+
+def require(frame: Frame, condition: Value, message: Any, what: str) -> None:
+    """Have the launch fail with `message` unless every element of `condition` holds."""
+    if isinstance(message, Text):
+        frame.type_error(
+            f"{what}: the message has values that are known only when the kernel runs",
+            remedy="Print them before, print(f'...'), and say here what is wrong in constant words.",
+        )
+    if not isinstance(message, str):
+        frame.type_error(
+            f"{what}: the message must be a constant string, got {describe(message)}",
+            remedy="Print the values before, and say here what is wrong.",
+        )
+    place = frame.builder.location
+    where = (frame.kernel, "", 0, "") if place is None else (frame.kernel, place.file, place.line, place.text.strip())
+    frame.builder.add(Assert(condition=_all(frame, condition), message=message, where=where))
+
+
+def _all(frame: Frame, condition: Value) -> Value:
+    """Whether every element holds."""
+    if condition.tile.dtype is not bool_:
+        zero = materialize(frame, 0, condition.tile.dtype, condition.tile.shape)
+        condition = frame.emit(compare.Ne(x=condition, y=zero))
+    if condition.tile.is_scalar:
+        return condition
+    flat = frame.emit(Convert(x=condition, dtype=i32))
+    if len(flat.tile.shape) > 1:
+        flat = frame.emit(Reshape(x=flat, shape=(flat.tile.size,)))
+    least = frame.emit(ReduceMin(x=flat, axis=0))
+    return frame.emit(compare.Ne(x=least, y=materialize(frame, 0, i32)))
+
+
+@operation
+def cuda_tile_assert(frame: Frame, condition: Any, message: Any = "") -> None:
+    what = "cuda_tile_assert"
+    if is_tile(condition):
+        require(frame, condition, message, what)
+    elif not is_number(condition):
+        frame.type_error(
+            f"{what}: the condition must be a bool, got {describe(condition)}", remedy="Compare: n > 0, or t == t."
+        )
+    elif not condition:
+        frame.type_error(
+            f"{what}: the condition is false{constant_text(message)}",
+            remedy="It is decided when the kernel is compiled, by its generics and the types of its arguments.",
+        )

@@ -1,0 +1,222 @@
+"""Calls on elements at any indices of a tensor: by address, with the tensor's bounds in the mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.dtypes import i64
+from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, shape_of
+from cutile.frontend.families.memory import extent
+from cutile.frontend.families.pointer import (
+    Shape,
+    advance,
+    load_lanes,
+    mask_of,
+    ordering_of,
+    scope_of,
+    store_lanes,
+    wide,
+)
+from cutile.frontend.families.token import is_ordered
+from cutile.frontend.frame import Frame
+from cutile.frontend.interval import I64
+from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize
+from cutile.frontend.registry import operation
+from cutile.frontend.values import (
+    TOKEN,
+    MappedRef,
+    MutRef,
+    PartitionRef,
+    PointerRef,
+    TensorRef,
+    describe,
+    is_tile,
+    items_of,
+)
+from cutile.ir.core import Value
+from cutile.ir.types import TensorType
+from cutile.language import markers
+from cutile.ops import arith, compare
+from cutile.ops.create import Iota
+from cutile.ops.memory import MOST_EXTENT
+from cutile.ops.pointer import TensorAddress, TensorStride
+from cutile.ops.shape import Reshape
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements of a tensor: where they are, and which of them are in it (and wanted)."""
+
+    pointers: PointerRef
+    mask: Value
+
+    @property
+    def shape(self) -> Shape:
+        """The lanes."""
+        return self.mask.tile.shape
+
+
+def tensor_of(frame: Frame, x: Any, what: str) -> Value:
+    """The tensor behind a tensor, a partition or a `Mut`."""
+    if isinstance(x, TensorRef | MutRef | PartitionRef | MappedRef):
+        return x.value
+    frame.type_error(
+        f"{what}: expected a tensor or a Mut, got {describe(x)}",
+        remedy="Elements are chosen in memory: store the tile, or choose with ct.select and ct.extract.",
+    )
+
+
+def elements_of(
+    frame: Frame, tensor: Value, index: tuple[Value, ...], mask: Any, what: str, *, every: bool | None = None
+) -> Elements:
+    """The elements at i64 indices, one per axis, that broadcast; those outside of the tensor are masked off.
+
+    `every`: whether one index outside is likely a mistake (True), or only that all are, since padding may be meant;
+    None for a tile, whose index was checked.
+    """
+    shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
+    kept = None if mask is None else mask_of(frame, mask, shape, what)
+    if every is not None:
+        frame.reach(tensor, index, kept, what, every=every)
+    zero = materialize(frame, 0, i64, shape)
+    offset: Value | None = None
+    for axis, each in enumerate(index):
+        place = broadcast_to(frame, each, shape)
+        size = wide(frame, extent(frame, tensor, axis), what)
+        inside = frame.emit(compare.Lt(x=place, y=broadcast_to(frame, size, shape)))
+        inside = frame.emit(arith.And(x=inside, y=frame.emit(compare.Ge(x=place, y=zero))))
+        kept = inside if kept is None else frame.emit(arith.And(x=kept, y=inside))
+        known = tensor.tensor.strides[axis]
+        if known != 1:
+            step = frame.emit(TensorStride(x=tensor, axis=axis)) if known is None else materialize(frame, known, i64)
+            place = frame.emit(arith.Mul(x=place, y=broadcast_to(frame, step, shape)))
+        offset = place if offset is None else frame.emit(arith.Add(x=offset, y=place))
+    assert offset is not None, "a tensor has at least one axis"
+    assert kept is not None
+    base = PointerRef(frame.emit(TensorAddress(x=tensor)), tensor.tensor.dtype)
+    return Elements(advance(frame, base, offset), kept)
+
+
+def _shapes(mask: Any) -> list[Shape]:
+    return [mask.tile.shape] if is_tile(mask) else []
+
+
+def indices_of(frame: Frame, tensor: Value, index: Any, what: str) -> tuple[Value, ...]:
+    """One i64 index per axis."""
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    if len(items) != tensor.tensor.rank:
+        frame.type_error(
+            f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, got {len(items)} indices",
+            remedy="Give one tile or scalar of integers per axis, as a tuple.",
+        )
+    outside = [min(max(item, I64.low), I64.high) if type(item) is int else item for item in items]
+    return tuple(wide(frame, item, f"{what}: an index") for item in outside)
+
+
+def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
+    """The places (i64) of a tile's elements along an axis: `size` of them from the element `index * step` on."""
+    if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
+        index = index_between(frame, index, -1, MOST_EXTENT // step + 1)
+    begin = frame.emit(arith.Mul(x=wide(frame, index, "an index"), y=materialize(frame, step, i64)))
+    counted = frame.emit(Iota(length=size, dtype=i64))
+    return frame.emit(arith.Add(x=broadcast_to(frame, begin, (size,)), y=counted))
+
+
+def is_constant(tensor: Value) -> bool:
+    """Whether nothing writes the tensor while the kernel runs: a read-only parameter, which a launch sees to."""
+    return isinstance(tensor.type, TensorType) and tensor.type.stable
+
+
+@operation
+def gather(frame: Frame, x: Any, index: Any, *, mask: Any = None, padding_value: Any = 0) -> Any:
+    tensor = tensor_of(frame, x, "gather")
+    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "gather"), mask, "gather", every=False)
+    constant = is_constant(tensor) and not frame.unsafe  # raw pointers may lead into any tensor
+    how = {"constant": constant, "ordered": not constant}
+    return load_lanes(frame, where.pointers, mask=where.mask, pad=padding_value, what="gather", **how)
+
+
+@operation
+def scatter(frame: Frame, y: Any, index: Any, value: Any, *, mask: Any = None) -> None:
+    tensor = written(frame, y, "scatter")
+    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "scatter"), mask, "scatter", every=True)
+    store_lanes(frame, where.pointers, value, mask=where.mask, what="scatter", ordered=True)
+
+
+def written(frame: Frame, y: Any, what: str) -> Value:
+    """The tensor behind something that the kernel may write."""
+    tensor = tensor_of(frame, y, what)
+    if is_constant(tensor):
+        frame.type_error(
+            f"{what}: {tensor.name!r} is read-only",
+            remedy="Annotate it with Mut, and pass a partition of the tensor.",
+        )
+    return tensor
+
+
+@dataclass(frozen=True)
+class GatherRef:
+    """A tensor in tiles of `shape`, whose places along `axis` are chosen one by one."""
+
+    value: Value
+    shape: Shape
+    axis: int
+
+
+@operation
+def make_gather_scatter_view(frame: Frame, x: Any, shape: Any, axis: Any = 0) -> Any:
+    what = "make_gather_scatter_view"
+    tensor = tensor_of(frame, x, what)
+    extents = shape_of(frame, shape, what)
+    if len(extents) != tensor.tensor.rank:
+        frame.type_error(
+            f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, the tile shape {extents} has {len(extents)}",
+            remedy="Give the tile one extent per axis of the tensor.",
+        )
+    return GatherRef(tensor, extents, axis_of(frame, axis, len(extents), what))
+
+
+@operation
+def load_gather_scatter_view_tko(
+    frame: Frame,
+    view: Any,
+    index: Any,
+    ordering: Any = markers.ordering.WEAK,
+    scope: Any = None,
+    token: Any = None,
+    latency: Any = None,
+) -> Any:
+    what = "load_gather_scatter_view_tko"
+    latency_of(frame, latency, what)
+    if not isinstance(view, GatherRef):
+        frame.type_error(
+            f"{what}: expected what make_gather_scatter_view made, got {describe(view)}",
+            remedy="Make one: view = ct.make_gather_scatter_view(x, shape, axis).",
+        )
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    if len(items) != len(view.shape):
+        frame.type_error(
+            f"{what}: the view has {len(view.shape)} axes, got {len(items)} indices",
+            remedy=f"Give a tile of i32 along axis {view.axis}, and a tile index along the others.",
+        )
+    places: list[Value] = []
+    for axis, (item, size) in enumerate(zip(items, view.shape, strict=True)):
+        if axis == view.axis:
+            chosen = wide(frame, item, f"{what}: the index along axis {axis}")
+            if chosen.tile.shape != (size,):
+                frame.type_error(
+                    f"{what}: along axis {axis} the index must be a tile of shape {(size,)}, got {chosen.tile.shape}",
+                    remedy="It says which element each place of the tile takes.",
+                )
+        else:
+            chosen = along_tile(frame, index_scalar(frame, item, what), size, size)
+        alone = tuple(size if each == axis else 1 for each in range(len(view.shape)))
+        places.append(chosen if alone == (size,) else frame.emit(Reshape(x=chosen, shape=alone)))
+    where = elements_of(frame, view.value, tuple(places), None, what, every=False)
+    how = {
+        "order": ordering_of(frame, ordering, what, stores=False),
+        "scope": scope_of(frame, scope, what),
+        "ordered": is_ordered(frame, token, what) or not is_constant(view.value),
+    }
+    return load_lanes(frame, where.pointers, mask=where.mask, what=what, **how), TOKEN

@@ -1,0 +1,43 @@
+"""Calls on the grid: block indices and how many blocks there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.frontend.frame import Frame
+from cutile.frontend.interval import I32, Interval
+from cutile.frontend.registry import operation
+from cutile.frontend.weak import weak
+from cutile.ir.core import Value
+from cutile.ir.types import MutType
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import MOST_EXTENT
+
+
+@operation
+def get_tile_block_id(frame: Frame) -> Any:
+    return tuple(block_index(frame, axis) for axis in range(3))
+
+
+@operation
+def get_num_tile_blocks(frame: Frame) -> Any:
+    return tuple(
+        weak(frame, frame.emit(NumTileBlocks(axis=axis)), Interval(1, _most_blocks(frame, axis))) for axis in range(3)
+    )
+
+
+def block_index(frame: Frame, axis: int) -> Value:
+    """This tile block's index along an axis of the grid."""
+    return weak(frame, frame.emit(TileBlockId(axis=axis)), Interval(0, _most_blocks(frame, axis) - 1))
+
+
+def _most_blocks(frame: Frame, axis: int) -> int:
+    """How many tile blocks there may be along an axis: no more than an output that is cut into tiles has of those."""
+    most = I32.high
+    for value in frame.builder.open_blocks[0].arguments:
+        if isinstance(value.type, MutType) and value.type.map is None:
+            if axis >= value.type.rank:
+                return 1
+            extent = value.type.tensor.shape[axis] or MOST_EXTENT
+            most = min(most, -(-extent // value.type.tile[axis]))
+    return most

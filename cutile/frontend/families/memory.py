@@ -1,0 +1,117 @@
+"""Calls on tensors in memory: extents, loads, stores. See `partition.py` for more."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from cutile.frontend.expect import index_scalar, marker_of, shape_of, tile_of
+from cutile.frontend.families.grid import block_index
+from cutile.frontend.frame import Frame
+from cutile.frontend.interval import Interval
+from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.registry import method, operation
+from cutile.frontend.values import MutRef, TensorRef, describe, items_of
+from cutile.frontend.weak import adapted, weak
+from cutile.ir.core import Value
+from cutile.language.markers import padding
+from cutile.ops.memory import MOST_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.view import LoadView
+
+EXTENTS = Interval(1, MOST_EXTENT)
+
+
+"""Where the extents of tensors lie."""
+
+
+def extent(frame: Frame, value: Value, axis: int) -> Any:
+    """The extent of a tensor along an axis: a constant where it is known."""
+    known = value.tensor.shape[axis]
+    return known if known is not None else weak(frame, frame.emit(TensorDim(x=value, axis=axis)), EXTENTS)
+
+
+def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
+    """`length / tile` rounded up, for a length of at least 0: one division, which cannot overflow for real lengths."""
+    if isinstance(length, int):
+        return -(-length // tile)
+    return binary(frame, ast.FloorDiv, binary(frame, ast.Add, length, tile - 1), tile)
+
+
+def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, fill: Any, what: str) -> Value:
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    rank = value.tensor.rank
+    if len(shape) != rank:
+        frame.type_error(
+            f"{what}: {value.name!r} has {rank} axes, the tile shape {shape} has {len(shape)}",
+            remedy="Give the tile one extent per axis of the tensor; reshape the loaded tile if you need fewer.",
+        )
+    if len(items) != rank:
+        frame.type_error(
+            f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices", remedy="Give one index per axis."
+        )
+    scalars = tuple(index_scalar(frame, item, what) for item in items)
+    word = marker_of(frame, fill, padding, what).value
+    if word in ("zero", "none"):
+        return frame.emit(LoadTile(x=value, index=scalars, shape=shape))
+    return frame.emit(LoadView(x=value, index=scalars, shape=shape, steps=shape, limited=(), padding=word))
+
+
+@operation
+def load_tile(frame: Frame, x: Any, shape: Any, index: Any, padding: Any = padding.ZERO) -> Any:
+    if not isinstance(x, TensorRef):
+        frame.type_error(f"load_tile: expected a tensor, got {describe(x)}")
+    return _load(frame, x.value, shape_of(frame, shape, "load_tile"), index, padding, "load_tile")
+
+
+@operation
+def load_tile_like(frame: Frame, x: Any, y: Any, padding: Any = padding.ZERO) -> Any:
+    if not isinstance(x, TensorRef):
+        frame.type_error(f"load_tile_like: the first argument must be a Tensor, got {describe(x)}")
+    if not isinstance(y, MutRef):
+        frame.type_error(f"load_tile_like: the second argument must be a Mut, got {describe(y)}")
+    if x.value.tensor.rank != y.value.mut.rank:
+        frame.type_error(
+            f"load_tile_like: {x.value.name!r} has {x.value.tensor.rank} axes, {y.value.name!r} has {y.value.mut.rank}",
+            remedy="Both must have the same rank; load with x.partition(shape).load(index) instead.",
+        )
+    index = tuple(block_index(frame, axis) for axis in range(y.value.mut.rank))
+    return _load(frame, x.value, y.value.mut.tile, index, padding, "load_tile_like")
+
+
+@method(TensorRef, "load_tile")
+def _tensor_load_tile(frame: Frame, self: TensorRef, shape: Any, index: Any, padding: Any = padding.ZERO) -> Any:
+    return load_tile(frame, self, shape, index, padding)
+
+
+@method(MutRef, "load")
+def _mut_load(frame: Frame, self: MutRef) -> Any:
+    return frame.emit(LoadMut(x=self.value))
+
+
+@method(MutRef, "store")
+def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
+    mut = self.value.mut
+    if is_number(value):
+        value = materialize(frame, value, mut.dtype, mut.tile)
+    tile = tile_of(frame, adapted(frame, value, mut.dtype), "store")
+    if tile.tile.is_scalar and tile.tile.dtype is mut.dtype:
+        tile = broadcast_to(frame, tile, mut.tile)
+    frame.builder.add(StoreMut(x=self.value, value=tile))
+
+
+def _own(frame: Frame, y: Any, what: str) -> MutRef:
+    if not isinstance(y, MutRef):
+        frame.type_error(
+            f"{what}: expected a Mut, got {describe(y)}", remedy="Annotate the parameter with Mut to write it."
+        )
+    return y
+
+
+@operation
+def load_tile_mut(frame: Frame, y: Any) -> Any:
+    return _mut_load(frame, _own(frame, y, "load_tile_mut"))
+
+
+@operation
+def store_tile(frame: Frame, y: Any, value: Any) -> None:
+    _mut_store(frame, _own(frame, y, "store_tile"), value)

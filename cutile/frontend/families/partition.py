@@ -1,0 +1,291 @@
+"""Calls on partitions: tensors, and a block's own tile, seen as grids of tiles."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+from cutile.dtypes import i64
+from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, marker_of, shape_of, tile_of
+from cutile.frontend.families.grid import block_index
+from cutile.frontend.families.memory import extent, tiles_along
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.registry import method, operation
+from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
+from cutile.frontend.weak import adapted
+from cutile.ir.core import Value
+from cutile.language.markers import padding
+from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute
+from cutile.ops.view import LoadView, StoreView
+
+
+def partition_of(
+    frame: Frame, value: Value, shape: Any, what: str, *, fill: str = "zero", order: Any = None, writes: str = ""
+) -> PartitionRef:
+    """A partition, its shape and order of axes checked against the tensor."""
+    extents = shape_of(frame, shape, what)
+    rank = value.tensor.rank
+    if len(extents) != rank:
+        frame.type_error(
+            f"{what}: {value.name!r} has {rank} axes, the tile shape {extents} has {len(extents)}",
+            remedy="Give the tile one extent per axis of the tensor.",
+        )
+    axes = None
+    if order is not None:
+        if not isinstance(order, tuple):
+            frame.type_error(
+                f"{what}: dim_map must be a tuple of constants, got {describe(order)}",
+                remedy="Axis k of a tile is axis dim_map[k] of the tensor: (1, 0) exchanges two axes.",
+            )
+        axes = tuple(axis_of(frame, each, rank, what) for each in items_of(order))
+        if sorted(axes) != list(range(rank)):
+            frame.type_error(
+                f"{what}: dim_map {axes} is no order of the {rank} axes of {value.name!r}",
+                remedy="Axis k of a tile is axis dim_map[k] of the tensor: each axis stands in it once.",
+            )
+        axes = None if axes == tuple(range(rank)) else axes
+    return PartitionRef(value, extents, fill, axes, writes=writes)
+
+
+@method(TensorRef, "partition")
+def _partition(frame: Frame, self: TensorRef, shape: Any, padding: Any = padding.ZERO) -> Any:
+    if isinstance(shape, int) and isinstance(padding, int):
+        frame.type_error(
+            f"partition: the shape is one argument, got {shape} and {padding}",
+            remedy=f"Write it as a tuple: x.partition(({shape}, {padding})).",
+        )
+    fill = padding_of(frame, padding, "partition")
+    return partition_of(frame, self.value, shape, "partition", fill=fill)
+
+
+@method(TensorRef, "partition_permuted")
+def _partition_permuted(frame: Frame, self: TensorRef, shape: Any, dim_map: Any) -> Any:
+    return partition_of(frame, self.value, shape, "partition_permuted", order=dim_map)
+
+
+@method(MutRef, "partition_mut")
+def _partition_mut(frame: Frame, self: MutRef, shape: Any) -> Any:
+    return partition_of(frame, self.value, shape, "partition_mut", writes="own")
+
+
+@method(MutRef, "partition_full_mut")
+def _partition_full_mut(frame: Frame, self: MutRef, shape: Any) -> Any:
+    frame.require_unsafe("partition_full_mut")
+    return partition_of(frame, self.value, shape, "partition_full_mut", writes="full")
+
+
+def padding_of(frame: Frame, value: Any, what: str) -> str:
+    """The word of a padding."""
+    return marker_of(frame, value, padding, what).value
+
+
+@operation
+def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
+    if isinstance(view, MutRef | MappedRef):
+        view = PartitionRef(view.value, view.value.mut.tile)
+    if not isinstance(view, PartitionRef):
+        frame.type_error(
+            f"num_tiles: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
+    return count_of(frame, view, axis_of(frame, axis, len(view.shape), "num_tiles"))
+
+
+@operation
+def get_index_space_shape(frame: Frame, view: Any) -> Any:
+    if isinstance(view, MutRef | MappedRef):
+        view = PartitionRef(view.value, view.value.mut.tile)
+    if not isinstance(view, PartitionRef):
+        frame.type_error(
+            f"get_index_space_shape: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
+    return tuple(num_tiles(frame, view, axis) for axis in range(len(view.shape)))
+
+
+def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
+    """How many tiles there are along an axis of a partition's tiles."""
+    step = (part.steps or part.shape)[axis]
+    if part.writes == "own":
+        return -(-part.value.mut.tile[axis] // step)
+    return tiles_along(frame, extent(frame, part.value, part.order[axis] if part.order else axis), step)
+
+
+# One access
+
+
+def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple[Value, ...]:
+    """One scalar of i32 or i64 for each axis of a tile."""
+    if isinstance(index, PartitionIndex) and None not in index.coordinates:
+        index = index.coordinates
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    if len(items) != len(part.shape):
+        frame.type_error(
+            f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {len(items)} indices",
+            remedy="Give one index for each axis of the partition.",
+        )
+    return tuple(index_scalar(frame, item, what) for item in items)
+
+
+def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str) -> None:
+    """That the indices name a tile of the partition."""
+    name = part.value.name or "the view"
+    if part.writes == "own":
+        for axis, each in enumerate(index):
+            count = materialize(frame, count_of(frame, part, axis))
+            text = f"{what}: the index along axis {axis} into the nested partition of {name!r}"
+            frame.builder.add(CheckIndex(index=each, count=count, what=text))
+        return
+    order = part.order or tuple(range(len(index)))
+    for axis, each, step in zip(order, index, part.steps or part.shape, strict=True):
+        frame.builder.add(CheckTile(x=part.value, index=each, axis=axis, step=step))
+
+
+class Place:
+    """Where a tile lies: everything in the order of the tensor's axes."""
+
+    def __init__(self, frame: Frame, part: PartitionRef, index: tuple[Value, ...]) -> None:
+        order = part.order or tuple(range(len(index)))
+        where = [order.index(axis) for axis in range(len(order))]
+        self.shape = tuple(part.shape[axis] for axis in where)
+        steps = part.steps or part.shape
+        self.steps = tuple(steps[axis] for axis in where)
+        self.index = [index[axis] for axis in where]
+        self.limits: dict[int, Value] = {}
+        if part.writes == "own":
+            self._enter_own_tile(frame, part.value.mut.tile)
+
+    def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...]) -> None:
+        """Count from this block's own tile on, in steps that meet both its begin and the nested tiles' begins."""
+        for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
+            block = block_index(frame, axis)
+            step = math.gcd(outer, nested)
+            before = binary(frame, ast.Mult, block, outer // step)
+            index = self.index[axis]
+            if index.tile.dtype is i64:
+                index = index_between(frame, index, -1, -(-outer // nested))
+            within = binary(frame, ast.Mult, index, nested // step)
+            self.index[axis] = binary(frame, ast.Add, before, within)
+            self.steps = (*self.steps[:axis], step, *self.steps[axis + 1 :])
+            if outer % nested:  # the last nested tile reaches into the next block's tile
+                after = binary(frame, ast.Add, block, 1)
+                self.limits[axis] = binary(frame, ast.Mult, after, outer)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return (*self.index, *self.limits.values())
+
+
+def place_of(frame: Frame, part: PartitionRef, index: Any, what: str, *, checked: bool = True) -> Place:
+    """Where the tile at an index lies."""
+    scalars = indices_of(frame, part, index, what)
+    if checked:
+        check(frame, part, scalars, what)
+    return Place(frame, part, scalars)
+
+
+def load(
+    frame: Frame,
+    part: PartitionRef,
+    index: Any,
+    what: str,
+    *,
+    checked: bool = True,
+    latency: int = 0,
+    bulk: bool = True,
+) -> Value:
+    """The tile at an index. `latency` and `bulk` are hints, which plans for loops of products look at."""
+    place = place_of(frame, part, index, what, checked=checked)
+    plain = place.steps == place.shape and not place.limits and part.padding in ("zero", "none")
+    if plain:
+        made = LoadTile(x=part.value, index=place.operands, shape=place.shape, latency=latency, bulk=bulk)
+        tile = frame.emit(made)
+    else:
+        made = LoadView(
+            x=part.value,
+            index=place.operands,
+            shape=place.shape,
+            steps=place.steps,
+            limited=tuple(place.limits),
+            padding=part.padding,
+        )
+        tile = frame.emit(made)
+    return frame.emit(Permute(x=tile, axes=part.order)) if part.order else tile
+
+
+def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *, checked: bool = True) -> None:
+    """Write the tile at an index."""
+    require_written(frame, part, what)
+    place = place_of(frame, part, index, what, checked=checked)
+    tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))
+    made = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
+    frame.builder.add(made)
+
+
+def require_written(frame: Frame, part: PartitionRef, what: str) -> None:
+    """Refuse a partition that is read only."""
+    if not part.writes:
+        frame.type_error(
+            f"{what}: {part.value.name!r} is read only",
+            remedy="Write to a Mut parameter: y.partition_mut(shape).store(tile, index).",
+        )
+
+
+def as_it_lies(frame: Frame, part: PartitionRef, tile: Value) -> Value:
+    """A tile of a partition, its axes in the order of the tensor's."""
+    if not part.order:
+        return tile
+    return frame.emit(Permute(x=tile, axes=tuple(part.order.index(axis) for axis in range(len(part.order)))))
+
+
+def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Value:
+    """What is to be stored, as a tile of the partition's shape and dtype."""
+    dtype = part.value.tensor.dtype
+    if is_number(value):
+        return materialize(frame, value, dtype, part.shape)
+    tile = tile_of(frame, adapted(frame, value, dtype), what)
+    if tile.tile.is_scalar and tile.tile.dtype is dtype:
+        tile = broadcast_to(frame, tile, part.shape)
+    if tile.tile.dtype is not dtype or tile.tile.shape != part.shape:
+        same = tile.tile.shape == part.shape
+        frame.type_error(
+            f"{what}: the tile must be of {dtype} and of shape {part.shape}, got {tile.type}",
+            remedy=f"Convert it: ct.convert_tile(value, ct.{dtype.__name__})."
+            if same
+            else "Reshape or broadcast it to the partition's shape.",
+        )
+    return tile
+
+
+@method(PartitionRef, "load")
+def _load(frame: Frame, self: PartitionRef, index: Any) -> Any:
+    return load(frame, self, index, "load")
+
+
+@method(PartitionRef, "load_pipelined")
+def _load_pipelined(frame: Frame, self: PartitionRef, index: Any, latency: Any = None) -> Any:
+    turns = latency_of(frame, latency, "load_pipelined")
+    return load(frame, self, index, "load_pipelined", latency=turns)
+
+
+@method(PartitionRef, "load_unchecked")
+def _load_unchecked(frame: Frame, self: PartitionRef, index: Any) -> Any:
+    frame.require_unsafe("load_unchecked")
+    return load(frame, self, index, "load_unchecked", checked=False)
+
+
+@method(PartitionRef, "store")
+def _store(frame: Frame, self: PartitionRef, value: Any, index: Any) -> Any:
+    store(frame, self, value, index, "store")
+    return TOKEN
+
+
+@method(PartitionRef, "store_unchecked")
+def _store_unchecked(frame: Frame, self: PartitionRef, value: Any, index: Any) -> Any:
+    frame.require_unsafe("store_unchecked")
+    store(frame, self, value, index, "store_unchecked", checked=False)
+    return TOKEN

@@ -1,0 +1,246 @@
+"""Calls on views: tensors at an address, partitions with explicit controls, windows that overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import i32, i64, u64
+from cutile.frontend import ordered
+from cutile.frontend.expect import constant_int, dtype_of, latency_of, marker_of, shape_of
+from cutile.frontend.families.partition import load, padding_of, partition_of, store
+from cutile.frontend.families.pointer import ordering_of, scope_of
+from cutile.frontend.families.token import is_ordered
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import materialize
+from cutile.frontend.registry import OPERATIONS, operation
+from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
+from cutile.ir.core import Value
+from cutile.language import markers
+from cutile.language.markers import ordering, padding, scope, tma
+from cutile.ops.bound import AssumeDivisible
+from cutile.ops.cast import Convert
+from cutile.ops.shape import Reshape
+from cutile.ops.view import TensorView
+
+# Tensors at an address
+
+
+def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int | None, ...], list[Value]]:
+    """Integers of which some are known only when the kernel runs: the known ones, and the others as scalars."""
+    given = items_of(items) if isinstance(items, tuple) else (items,)
+    known: list[int | None] = []
+    open_: list[Value] = []
+    for item in given:
+        if isinstance(item, int) and not isinstance(item, bool):
+            known.append(item)
+            continue
+        if not is_tile(item) or not item.tile.is_scalar or item.tile.dtype.kind not in ("int", "uint"):
+            frame.type_error(f"{what} must be integers, got {describe(item)}")
+        known.append(None)
+        open_.append(item if item.tile.dtype is dtype else frame.emit(Convert(x=item, dtype=dtype)))
+    return tuple(known), open_
+
+
+def tensor_at(
+    frame: Frame, address: Value, dtype: Any, shape: Any, strides: Any, alignment: Any, what: str
+) -> TensorRef:
+    """The tensor whose first element is at an address."""
+    extents, open_extents = _numbers(frame, shape, f"{what}: the extents", i32)
+    if any(each is not None and each < 1 for each in extents):
+        frame.type_error(f"{what}: the shape {shape} has an extent below 1")
+    steps, open_steps = _numbers(frame, strides, f"{what}: the strides", i64)
+    if len(extents) != len(steps):
+        frame.type_error(f"{what}: {len(extents)} extents and {len(steps)} strides")
+    size = dtype.bits // 8
+    if alignment is None:
+        alignment = _assumed_alignment(frame, address, strides, size)
+    bytes_ = size if alignment is None else constant_int(frame, alignment, f"{what}: the alignment")
+    if bytes_ not in (1, 2, 4, 8, 16) or bytes_ < size:
+        frame.type_error(f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}")
+    # of the strides only 1 is known to the types; others come as numbers, like a launch argument's
+    fixed = tuple(1 if step == 1 else None for step in steps)
+    rest = iter(open_steps)
+    all_steps = [next(rest) if step is None else materialize(frame, step, i64) for step in steps if step != 1]
+    made = TensorView(
+        address=address,
+        numbers=(*open_extents, *all_steps),
+        dtype=dtype,
+        shape=extents,
+        strides=fixed,
+        alignment=bytes_,
+    )
+    return TensorRef(frame.emit(made))
+
+
+def _assumed_alignment(frame: Frame, address: Value, strides: Any, size: int) -> int | None:
+    """The alignment that `assume_div_by` of the address gives to a view whose strides keep it."""
+    made = (op for block in frame.builder.open_blocks for op in block.operations)
+    for op in made:
+        if isinstance(op, AssumeDivisible) and op.result is address and op.by % 16 == 0:
+            steps = items_of(strides) if isinstance(strides, tuple) else (strides,)
+            if all(isinstance(step, int) and (step == 1 or step * size % 16 == 0) for step in steps):
+                return 16
+    return None
+
+
+@operation
+def make_tensor_view(
+    frame: Frame, base: Any, shape: Any, strides: Any, dtype: Any = None, token: Any = None, alignment: Any = None
+) -> Any:
+    frame.require_unsafe("make_tensor_view")
+    is_ordered(frame, token, "make_tensor_view")
+    if isinstance(base, PointerRef):
+        if not base.value.tile.is_scalar:
+            frame.type_error(f"make_tensor_view: the base must be one pointer, got {describe(base)}")
+        return tensor_at(frame, base.value, base.dtype, shape, strides, alignment, "make_tensor_view")
+    if not is_tile(base) or not base.tile.is_scalar or base.tile.dtype not in (i64, u64) or dtype is None:
+        frame.type_error(
+            f"make_tensor_view: the base must be a pointer, got {describe(base)}",
+            remedy="Give a Ptr parameter, or an address as an i64 or u64 scalar with the dtype of what is there.",
+        )
+    return tensor_at(
+        frame, base, dtype_of(frame, dtype, "make_tensor_view"), shape, strides, alignment, "make_tensor_view"
+    )
+
+
+@operation
+def load_tensor(
+    frame: Frame, pointers: Any, index: Any, shape: Any, strides: Any, dtype: Any, alignment: Any = None
+) -> Any:
+    frame.require_unsafe("load_tensor")
+    if not isinstance(pointers, TensorRef) or pointers.value.tensor.dtype not in (i64, u64):
+        frame.type_error(
+            f"load_tensor: expected a tensor of addresses (i64), got {describe(pointers)}",
+            remedy="Make one on the host: api.device_vec([a, b, c]).",
+        )
+    items = items_of(index) if isinstance(index, tuple) else (index,)
+    rank = pointers.value.tensor.rank
+    if len(items) != rank:
+        frame.type_error(
+            f"load_tensor: {pointers.value.name!r} has {rank} axes, got {len(items)} indices",
+            remedy="Give an integer for each axis, as a tuple.",
+        )
+    one = PartitionRef(pointers.value, (1,) * rank)
+    address = frame.emit(Reshape(x=load(frame, one, index, "load_tensor"), shape=()))
+    return tensor_at(frame, address, dtype_of(frame, dtype, "load_tensor"), shape, strides, alignment, "load_tensor")
+
+
+# Partitions with explicit controls
+
+
+def _tensor(frame: Frame, x: Any, what: str) -> Value:
+    if not isinstance(x, TensorRef | MutRef):
+        frame.type_error(
+            f"{what}: expected a tensor, got {describe(x)}", remedy="Give a Tensor or Mut parameter, or a tensor view."
+        )
+    return x.value
+
+
+@operation
+def make_partition_view(
+    frame: Frame, x: Any, tile: Any, padding: Any = padding.ZERO, dim_map: Any = None, token: Any = None
+) -> Any:
+    what = "make_partition_view"
+    is_ordered(frame, token, what)
+    fill = padding_of(frame, padding, what)
+    return partition_of(frame, _tensor(frame, x, what), tile, what, fill=fill, order=dim_map)
+
+
+@operation
+def make_partition_view_mut(
+    frame: Frame, x: Any, tile: Any, padding: Any = padding.ZERO, dim_map: Any = None, token: Any = None
+) -> Any:
+    what = "make_partition_view_mut"
+    frame.require_unsafe(what)
+    is_ordered(frame, token, what)
+    value = _tensor(frame, x, what)
+    if isinstance(x, TensorRef) and value.tensor.stable:
+        frame.type_error(
+            f"{what}: {value.name!r} is read only", remedy="Write to a Mut parameter, or to a view of an address."
+        )
+    fill = padding_of(frame, padding, what)
+    return partition_of(frame, value, tile, what, fill=fill, order=dim_map, writes="full")
+
+
+@operation
+def make_strided_view(
+    frame: Frame, x: Any, tile: Any, strides: Any, padding: Any = padding.ZERO, dim_map: Any = None
+) -> Any:
+    what = "make_strided_view"
+    fill = padding_of(frame, padding, what)
+    part = partition_of(frame, _tensor(frame, x, what), tile, what, fill=fill, order=dim_map)
+    steps = shape_of(frame, strides, what)
+    if len(steps) != len(part.shape):
+        frame.type_error(
+            f"{what}: the tile has {len(part.shape)} axes, got {len(steps)} strides",
+            remedy="Give one stride, in elements, for each axis of the tile.",
+        )
+    return PartitionRef(part.value, part.shape, part.padding, part.order, steps)
+
+
+def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any, latency: Any, through: Any) -> Any:
+    """One load with its controls. The hints are for loads that the compiler may move: WEAK ones."""
+    part = _partition(frame, view, what)
+    turns = latency_of(frame, latency, what)
+    bulk = marker_of(frame, through, tma, what) is tma.ENABLED
+    chosen = ordering_of(frame, order, what, stores=False)
+    scope_of(frame, scope, what)
+    if chosen == "weak":
+        return load(frame, part, index, what, latency=turns, bulk=bulk)
+    return ordered.load(frame, part, index, what, chosen, scope)
+
+
+def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
+    if not isinstance(view, PartitionRef):
+        frame.type_error(
+            f"{what}: expected a partition, got {describe(view)}",
+            remedy="Partition the tensor first: x.partition((64, 64)).",
+        )
+    return view
+
+
+def _register_loads() -> None:
+    """Loads of a tile of a partition and of a window: the same, under the two names that they have upstream."""
+    for what in ("load_view_tko", "load_strided_view_tko"):
+
+        def loads(
+            frame: Frame,
+            view: Any,
+            index: Any,
+            ordering: Any = ordering.WEAK,
+            scope: Any = scope.DEVICE,
+            latency: Any = None,
+            tma: Any = tma.ENABLED,
+            *,
+            op: str = what,
+        ) -> Any:
+            return _load(frame, view, index, op, ordering, scope, latency, tma)
+
+        OPERATIONS[what] = loads
+
+
+_register_loads()
+
+
+@operation
+def store_view_tko(
+    frame: Frame,
+    view: Any,
+    value: Any,
+    index: Any,
+    ordering: Any = ordering.WEAK,
+    scope: Any = scope.DEVICE,
+    latency: Any = None,
+    tma: Any = tma.ENABLED,
+) -> Any:
+    what = "store_view_tko"
+    part = _partition(frame, view, what)
+    latency_of(frame, latency, what)
+    marker_of(frame, tma, markers.tma, what)
+    chosen = ordering_of(frame, ordering, what, stores=True)
+    scope_of(frame, scope, what)
+    if chosen == "weak":
+        store(frame, part, value, index, what)
+    else:
+        ordered.store(frame, part, value, index, what, chosen, scope)
+    return TOKEN

@@ -1,0 +1,320 @@
+"""Atomic updates: of a tensor's elements at any indices, of a partition's tile, and through raw pointers.
+
+`atomic_add(y, index, value)` and its kin update elements of a `Mut`, counted from the tensor's start as in `gather`;
+lanes whose index is not in the tensor do nothing. All lanes take effect, also where they update one element, in any
+order. What was there before comes back, and zero where nothing was updated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.language.declare import operation
+from cutile.language.markers import atomic, ordering, scope
+from cutile.language.pointer import Ptr
+from cutile.language.token import Token
+from cutile.tile import Tile, outside_kernel
+
+Index = Tile | int | tuple[Tile | int, ...]
+
+
+@operation
+def atomic_add(
+    y: Any,
+    index: Index,
+    value: Tile | float,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """Add `value` to elements of `y`: integers of 32 or 64 bits, and floats. What was there before.
+
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Example:
+        >>> @ct.entry
+        ... def histogram(counts: ct.Mut, x: ct.Tensor):
+        ...     ct.atomic_add(counts, ct.load_tile(x, (8,), (0,)), 1)
+        >>> import numpy as np
+        >>> x = ct.api.from_numpy(np.array([0, 1, 1, 3, 3, 3, 3, 9], np.int32)).sync()
+        >>> out = histogram(ct.api.zeros((4,), ct.i32).partition((4,)), x).first().unpartition().sync()
+        >>> out.to_numpy().sync().tolist()
+        [1, 2, 0, 4]
+    """
+    outside_kernel("atomic_add")
+
+
+@operation
+def atomic_and(
+    y: Any,
+    index: Index,
+    value: Tile | int,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`y &= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_and(flags, 0, ~(1 << ct.get_tile_block_id()[0]))
+        >>> flags = ct.api.full(15, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [8, 15, 15]
+    """
+    outside_kernel("atomic_and")
+
+
+@operation
+def atomic_or(
+    y: Any,
+    index: Index,
+    value: Tile | int,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_or(flags, 0, 1 << ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(8, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [15, 8, 8]
+    """
+    outside_kernel("atomic_or")
+
+
+@operation
+def atomic_xor(
+    y: Any,
+    index: Index,
+    value: Tile | int,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_xor(flags, 0, 1 << ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(1, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [6, 1, 1]
+    """
+    outside_kernel("atomic_xor")
+
+
+@operation
+def atomic_max(
+    y: Any,
+    index: Index,
+    value: Tile | int,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`y = max(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_max(flags, 0, 10 * ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(1, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [20, 1, 1]
+    """
+    outside_kernel("atomic_max")
+
+
+@operation
+def atomic_min(
+    y: Any,
+    index: Index,
+    value: Tile | int,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`y = min(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def all_blocks(flags: ct.Mut):
+        ...     ct.atomic_min(flags, 0, -10 * ct.get_tile_block_id()[0])
+        >>> flags = ct.api.full(1, (3,), ct.i32)
+        >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
+        [-20, 1, 1]
+    """
+    outside_kernel("atomic_min")
+
+
+@operation
+def atomic_xchg(
+    y: Any,
+    index: Index,
+    value: Tile | float,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def replace(y: ct.Mut):
+        ...     before = ct.atomic_xchg(y, 1, 7.0)
+        ...     y.store(ct.broadcast(before, y.shape) + y.load())
+        >>> replace(ct.api.ones((2,)).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [2.0, 8.0]
+    """
+    outside_kernel("atomic_xchg")
+
+
+@operation
+def atomic_cas(
+    y: Any,
+    index: Index,
+    expected: Tile | float,
+    value: Tile | float,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """`value` into elements that have the bits of `expected`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
+
+    Example:
+        >>> @ct.entry
+        ... def claim(owner: ct.Mut):
+        ...     before = ct.atomic_cas(owner, 0, -1, ct.get_tile_block_id()[0])
+        ...     print("before:", before)
+        >>> owner = ct.api.full(-1, (1,), ct.i32).sync()
+        >>> _ = claim(owner.partition((1,))).sync()
+        before: -1
+    """
+    outside_kernel("atomic_cas")
+
+
+@operation
+def atomic_rmw_tko(
+    pointers: Ptr,
+    value: Tile | float,
+    mode: atomic,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+    mask: Tile | None = None,
+    token: Token | None = None,
+) -> tuple[Tile, Token]:
+    """Update the elements pointed to; what was there before (zero where `mask` is false), and a token.
+
+    Args:
+        pointers: any shape, which the result has.
+        value: of the pointers' dtype; broadcast to their shape.
+        mode: ADD, AND, OR, XOR, MAX, MIN, UMAX, UMIN on integers of 32 and 64 bits, ADDF on floats, XCHG on anything
+            of 32 or 64 bits. MAX and MIN read the bits as signed, UMAX and UMIN as unsigned.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+        mask: bools; where it is false nothing happens.
+        token: happen after the accesses that this stands for.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def histogram(counts: ct.Ptr[ct.i32], x: ct.Tensor):
+        ...     ct.atomic_rmw_tko(counts.offset(x.load_tile((4,), (0,))), 1, ct.atomic.ADD)
+        >>> counts, x = ct.api.zeros((3,), ct.i32).sync(), ct.api.full(2, (4,), ct.i32).sync()
+        >>> _ = histogram(counts.device_pointer(), x).grid((1,)).sync()
+        >>> counts.to_numpy().sync().tolist()
+        [0, 0, 4]
+    """
+    outside_kernel("atomic_rmw_tko")
+
+
+@operation
+def atomic_cas_tko(
+    pointers: Ptr,
+    expected: Tile | float,
+    value: Tile | float,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+    mask: Tile | None = None,
+    token: Token | None = None,
+) -> tuple[Tile, Token]:
+    """Write `value` where the element pointed to has the bits of `expected`; what was there before, and a token.
+
+    Elements of 32 or 64 bits; the other arguments as for `atomic_rmw_tko`.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def claim(y: ct.Mut, owner: ct.Ptr[ct.i32]):
+        ...     before, _ = ct.atomic_cas_tko(owner, -1, ct.get_tile_block_id()[0])
+        ...     y.store(ct.broadcast((before == -1).astype(ct.i32), y.shape))      # 1 for the block that came first
+        >>> owner = ct.api.full(-1, (1,), ct.i32).sync()
+        >>> out = claim(ct.api.zeros((3,), ct.i32).partition((1,)), owner.device_pointer()).first().unpartition().sync()
+        >>> int(out.to_numpy().sync().sum())
+        1
+    """
+    outside_kernel("atomic_cas_tko")
+
+
+@operation
+def atomic_red_view_tko(
+    part: Any,
+    value: Tile,
+    index: tuple[Tile | int, ...] | int,
+    mode: atomic,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Token:
+    """Update a whole tile of a partitioned tensor, at any tile index; a token. Past the edges nothing happens.
+
+    Args:
+        part: a `Mut`, or `y.partition_full_mut(shape)`.
+        value: a tile of its shape and dtype.
+        index: of the tile, counted from the tensor's start, whichever block this is.
+        mode: as for `atomic_rmw_tko`.
+        ordering: RELAXED.
+        scope: TILE_BLOCK or DEVICE.
+
+    Example:
+        >>> @ct.entry
+        ... def total(y: ct.Mut):
+        ...     ct.atomic_red_view_tko(y, ct.constant(1.0, y.shape, ct.f32), (0,), ct.atomic.ADDF)
+        >>> out = total(ct.api.zeros((6,)).partition((2,))).first().unpartition().sync()
+        >>> out.to_numpy().sync().tolist()
+        [3.0, 3.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    outside_kernel("atomic_red_view_tko")
+
+
+__all__ = (
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_cas_tko",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_red_view_tko",
+    "atomic_rmw_tko",
+    "atomic_xchg",
+    "atomic_xor",
+)

@@ -1,0 +1,86 @@
+"""What an author assumes of indices, extents and elements.
+
+Every assumption gives its argument back. It changes no result where it holds; where it does not, indices may be taken
+for proved that are wrong (an access outside of a tensor is then padding, or dropped). The debug mode checks them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from cutile.language.declare import operation
+from cutile.language.pointer import Ptr
+from cutile.tile import Tile, outside_kernel
+
+_T = TypeVar("_T", int, Tile, Ptr)
+
+
+@operation
+def assume_bounds(x: _T, lower: int | None = None, upper: int | None = None) -> _T:
+    """`x`, of which every element is said to lie between two constants, both included.
+
+    Example:
+        >>> @ct.entry(deny_in_kernel_checks=True)                      # compiles: the index is proved
+        ... def pick(y: ct.Mut, x: ct.Tensor[ct.f32, 8], order: ct.Tensor):
+        ...     i = ct.assume_bounds(order.load_tile((1,), (0,)).reshape(()), 0, 3)
+        ...     y.store(x.partition((2,)).load(i))
+        >>> x, order = ct.api.arange(8, ct.f32).sync(), ct.api.full(3, (1,), ct.i32).sync()
+        >>> pick(ct.api.zeros((2,)).partition((2,)), x, order).first().unpartition().to_numpy().sync().tolist()
+        [6.0, 7.0]
+    """
+    outside_kernel("assume_bounds")
+
+
+@operation
+def assume_bounds_lower(x: _T, lower: int) -> _T:
+    """`x`, of which no element is said to be below a constant.
+
+    Example:
+        >>> run(lambda x: x + ct.assume_bounds_lower(ct.num_tiles(x_in.partition((1,)), 0), 1), [1, 2], dtype="i32")
+        [3, 4]
+    """
+    outside_kernel("assume_bounds_lower")
+
+
+@operation
+def assume_bounds_upper(x: _T, upper: int) -> _T:
+    """`x`, of which no element is said to be above a constant.
+
+    Example:
+        >>> run(lambda x: x + ct.assume_bounds_upper(ct.num_tiles(x_in.partition((1,)), 0), 64), [1, 2], dtype="i32")
+        [3, 4]
+    """
+    outside_kernel("assume_bounds_upper")
+
+
+@operation
+def assume_div_by(x: _T, by: int) -> _T:
+    """`x`, of which every element is said to be a multiple of a constant."""
+    outside_kernel("assume_div_by")
+
+
+@operation
+def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
+    """`x`, said to count up in groups of `every` neighbours along an axis, each from a multiple of `by`.
+
+    Example:
+        >>> run(lambda x: x + ct.assume_div_by_every_along(ct.iota((4,)), 2, 2, 0), [1, 1, 1, 1], dtype="i32")
+        [1, 2, 3, 4]
+    """
+    outside_kernel("assume_div_by_every_along")
+
+
+@operation
+def assume_same_elements(x: Tile, groups: tuple[int, ...]) -> Tile:
+    """`x`, whose elements are said to be equal within groups of `groups[k]` neighbours along axis `k`."""
+    outside_kernel("assume_same_elements")
+
+
+__all__ = (
+    "assume_bounds",
+    "assume_bounds_lower",
+    "assume_bounds_upper",
+    "assume_div_by",
+    "assume_div_by_every_along",
+    "assume_same_elements",
+)

@@ -1,0 +1,120 @@
+"""Comparisons by upstream's names, and selection. The operators compare as NumPy does; they differ in `!=` alone."""
+
+from __future__ import annotations
+
+from cutile.language.declare import operation
+from cutile.language.markers import cmp_ordering as CmpOrdering
+from cutile.language.markers import predicate as Predicate
+from cutile.tile import Tile, outside_kernel
+
+
+@operation
+def eq_tile(x: Tile | float, y: Tile | float) -> Tile:
+    """`x == y`, false where either is NaN.
+
+    Example:
+        >>> run(lambda x, y: ct.eq_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
+        [1.0, 0.0, 0.0]
+    """
+    outside_kernel("eq_tile")
+
+
+@operation
+def ne_tile(x: Tile | float, y: Tile | float) -> Tile:
+    """`x` is less or greater than `y`: false where either is NaN. (`!=` is true there.)
+
+    Example:
+        >>> run(lambda x, y: ct.ne_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
+        [0.0, 1.0, 0.0]
+    """
+    outside_kernel("ne_tile")
+
+
+@operation
+def lt_tile(x: Tile | float, y: Tile | float) -> Tile:
+    """`x < y`, false where either is NaN.
+
+    Example:
+        >>> run(lambda x, y: ct.lt_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
+        [0.0, 1.0, 0.0]
+    """
+    outside_kernel("lt_tile")
+
+
+@operation
+def le_tile(x: Tile | float, y: Tile | float) -> Tile:
+    """`x <= y`, false where either is NaN.
+
+    Example:
+        >>> run(lambda x, y: ct.le_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
+        [1.0, 1.0, 0.0]
+    """
+    outside_kernel("le_tile")
+
+
+@operation
+def gt_tile(x: Tile | float, y: Tile | float) -> Tile:
+    """`x > y`, false where either is NaN.
+
+    Example:
+        >>> run(lambda x, y: ct.gt_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
+        [0.0, 0.0, 0.0]
+    """
+    outside_kernel("gt_tile")
+
+
+@operation
+def ge_tile(x: Tile | float, y: Tile | float) -> Tile:
+    """`x >= y`, false where either is NaN.
+
+    Example:
+        >>> run(lambda x, y: ct.ge_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
+        [1.0, 0.0, 0.0]
+    """
+    outside_kernel("ge_tile")
+
+
+@operation
+def cmpi(x: Tile | int, y: Tile | int, predicate: Predicate) -> Tile:
+    """A comparison of integers.
+
+    Example:
+        >>> run(lambda x, y: ct.cmpi(x, y, ct.predicate.LESS_THAN).astype(ct.u8), [1, 255], [2, 3], dtype="u8")
+        [1, 0]
+    """
+    outside_kernel("cmpi")
+
+
+@operation
+def cmpf(
+    x: Tile | float, y: Tile | float, predicate: Predicate, cmp_ordering: CmpOrdering = CmpOrdering.ORDERED
+) -> Tile:
+    """A comparison of floats; where either is NaN, false if ORDERED and true if UNORDERED.
+
+    Example:
+        >>> run(lambda x, y: ct.cmpf(x, y, ct.predicate.LESS_THAN).astype(ct.f32), [1.0, float("nan")], [2.0, 2.0])
+        [1.0, 0.0]
+        >>> run(lambda x: ct.cmpf(x, x, ct.predicate.NOT_EQUAL, ct.cmp_ordering.UNORDERED).astype(ct.f32),
+        ...     [1.0, float("nan")])
+        [0.0, 1.0]
+    """
+    outside_kernel("cmpf")
+
+
+@operation
+def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
+    """`x` where `condition` is true, else `y`; the three broadcast."""
+    outside_kernel("select")
+
+
+__all__ = (
+    "cmpf",
+    "cmpi",
+    "eq_tile",
+    "ge_tile",
+    "gt_tile",
+    "le_tile",
+    "lt_tile",
+    "ne_tile",
+    "select",
+)

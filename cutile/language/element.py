@@ -1,0 +1,119 @@
+"""Elements of tensors at any indices: gather, scatter, and views of which one axis is chosen place by place."""
+
+from __future__ import annotations
+
+from cutile.language.annotations import Mut, Tensor
+from cutile.language.declare import operation
+from cutile.language.markers import Latency, ordering, scope
+from cutile.language.partition import Partition
+from cutile.language.token import Token
+from cutile.tile import Tile, outside_kernel
+
+
+@operation
+def gather(
+    x: Tensor | Mut | Partition,
+    index: Tile | int | tuple[Tile | int, ...],
+    *,
+    mask: Tile | None = None,
+    padding_value: Tile | float = 0,
+) -> Tile:
+    """The elements of a tensor at any indices: lane by lane, in elements, counted from the tensor's start.
+
+    Args:
+        x: a tensor, a partition or a `Mut` (the whole of it, not this block's tile alone).
+        index: one tile or scalar of integers per axis; they broadcast, and the result has their shape.
+        mask: where it is false nothing is read.
+        padding_value: what the result has there, and where an index is not in the tensor (negative ones count from
+            nowhere: they are not in it).
+
+    Example:
+        >>> @ct.entry
+        ... def flip(y: ct.Mut, x: ct.Tensor):
+        ...     y.store(ct.gather(x, x.shape[0] - 1 - ct.iota(y.shape)))
+        >>> x = ct.api.arange(4, ct.f32).sync()
+        >>> out = flip(ct.api.zeros((4,)).partition((4,)), x).first().unpartition().sync()
+        >>> out.to_numpy().sync()
+        array([3., 2., 1., 0.], dtype=float32)
+    """
+    outside_kernel("gather")
+
+
+@operation
+def scatter(
+    y: Mut, index: Tile | int | tuple[Tile | int, ...], value: Tile | float, *, mask: Tile | None = None
+) -> None:
+    """Write elements of a `Mut` at any indices, counted as in `gather`; what is not in the tensor is dropped.
+
+    Where two lanes, or two tile blocks, write one element, one of them wins. The tile blocks of a kernel that scatters
+    are started in linear order.
+
+    Args:
+        y: a `Mut`; the whole tensor can be reached, not this block's tile alone.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing is written.
+    """
+    outside_kernel("scatter")
+
+
+class GatherScatterView:
+    """A tensor seen as tiles whose places along one axis are chosen one by one. Made by `make_gather_scatter_view`."""
+
+
+@operation
+def make_gather_scatter_view(x: Tensor, shape: tuple[int, ...], axis: int = 0) -> GatherScatterView:
+    """A view of `x` in tiles of `shape`, whose places along `axis` are given by an index tile at each load.
+
+    Example:
+        >>> @ct.entry
+        ... def rows(y: ct.Mut, x: ct.Tensor, order: ct.Tensor):
+        ...     view = ct.make_gather_scatter_view(x, y.shape, axis=0)
+        ...     chosen = ct.load_tile(order, (y.shape[0],), (0,))
+        ...     tile, _ = ct.load_gather_scatter_view_tko(view, (chosen, 0))
+        ...     y.store(tile)
+        >>> x = ct.api.arange(6, ct.i32).reshape((3, 2)).sync()
+        >>> import numpy as np
+        >>> order = ct.api.from_numpy(np.array([2, 0], np.int32)).sync()
+        >>> out = rows(ct.api.zeros((2, 2), ct.i32).partition((2, 2)), x, order).first().unpartition().sync()
+        >>> out.to_numpy().sync().tolist()
+        [[4, 5], [0, 1]]
+    """
+    outside_kernel("make_gather_scatter_view")
+
+
+@operation
+def load_gather_scatter_view_tko(
+    view: GatherScatterView,
+    index: tuple[Tile | int, ...],
+    ordering: ordering = ordering.WEAK,
+    scope: scope | None = None,
+    token: Token | None = None,
+    latency: Latency | None = None,
+) -> tuple[Tile, Token]:
+    """A tile of a gather view, and a token; zeros where an index is not in the tensor.
+
+    Args:
+        view: what `make_gather_scatter_view` made.
+        index: along the view's axis a tile of i32, one element index for each place of the tile; along the others a
+            tile index.
+        ordering: WEAK, RELAXED or ACQUIRE.
+        scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
+        latency: accepted, and without effect: accesses by address do not run ahead.
+        token: happen after the accesses that this stands for.
+
+    Example:
+        >>> run(lambda x: ct.load_gather_scatter_view_tko(
+        ...     ct.make_gather_scatter_view(x_in, (3,)), (2 - ct.iota((3,)),))[0], [1.0, 2.0, 3.0])
+        [3.0, 2.0, 1.0]
+    """
+    outside_kernel("load_gather_scatter_view_tko")
+
+
+__all__ = (
+    "GatherScatterView",
+    "gather",
+    "load_gather_scatter_view_tko",
+    "make_gather_scatter_view",
+    "scatter",
+)

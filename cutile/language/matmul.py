@@ -1,0 +1,73 @@
+"""Matrix products, as functions. Which types are multiplied stands at the operation `mma`."""
+
+from __future__ import annotations
+
+from cutile.language.declare import operation
+from cutile.language.markers import signedness
+from cutile.tile import Tile, outside_kernel
+
+
+@operation
+def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
+    """`a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N, or each a batch of these.
+
+    f16 and bf16 accumulate in f32 (f16 also in f16), floats of 8 bits in f32 or f16, tf32 in f32, f32 in f32 (exact
+    products), f64 in f64, i8 and u8 in i32.
+
+    Args:
+        a, b: the factors.
+        acc: what is added to.
+        use_fast_acc: for floats of 8 bits that add up in f32: leave all sums to the tensor cores, where these keep
+            fewer bits (Hopper: about 14) but take less time for it, or fewer registers. Nothing elsewhere.
+    """
+    outside_kernel("mma")
+
+
+@operation
+def mmaf(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
+    """`mma` of floats.
+
+    Example:
+        >>> run(lambda x: ct.mmaf(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
+        ...     [1.0, 2.0, 3.0, 4.0])
+        [7.0, 10.0, 15.0, 22.0]
+    """
+    outside_kernel("mmaf")
+
+
+@operation
+def mmai(
+    a: Tile,
+    b: Tile,
+    acc: Tile,
+    a_signedness: signedness | None = None,
+    b_signedness: signedness | None = None,
+) -> Tile:
+    """`mma` of bytes in i32.
+
+    Args:
+        a, b: tiles of i8 or u8.
+        acc: a tile of i32.
+        a_signedness, b_signedness: how the bits of `a` and of `b` are read; None: as their dtype says.
+    """
+    outside_kernel("mmai")
+
+
+@operation
+def mmaf_scaled(a: Tile, b: Tile, acc: Tile, a_scale: Tile, b_scale: Tile) -> Tile:
+    """`(a * a_scale) @ (b * b_scale) + acc`, a scale for each block of 16 or 32 numbers along K.
+
+    Args:
+        a, b: M x K and K x N, of f4e2m1fn, f8e4m3fn or f8e5m2.
+        acc: M x N, of f32.
+        a_scale, b_scale: M x (K / block) and (K / block) x N, of f8e8m0fnu or f8e4m3fn.
+    """
+    outside_kernel("mmaf_scaled")
+
+
+__all__ = (
+    "mma",
+    "mmaf",
+    "mmaf_scaled",
+    "mmai",
+)

@@ -1,0 +1,68 @@
+"""Loads and stores of whole tiles of a tensor."""
+
+from __future__ import annotations
+
+from cutile.language.annotations import Mut, Tensor
+from cutile.language.declare import operation
+from cutile.language.markers import padding
+from cutile.tile import Tile, outside_kernel
+
+
+@operation
+def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
+    """The tile of `shape` at a tile index of `x`; `padding` past the edges.
+
+    Example:
+        >>> run(lambda x: ct.load_tile(x_in, (2,), (0,)), [1.0, 2.0])
+        [1.0, 2.0]
+    """
+    outside_kernel("load_tile")
+
+
+@operation
+def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
+    """The tile of `x` where this block's tile of `y` is: `y`'s tile shape at this block's index.
+
+    `x` keeps its dtype and must have `y`'s rank. Past its edges lies `padding`.
+
+    Example:
+        >>> run(lambda x: x + ct.load_tile_like(x_in, result), [1.0, 2.0])
+        [2.0, 4.0]
+    """
+    outside_kernel("load_tile_like")
+
+
+@operation
+def load_tile_mut(y: Mut) -> Tile:
+    """`y.load()`: this block's tile; zeros past the edges of the tensor.
+
+    Example:
+        >>> @ct.entry
+        ... def increment(y: ct.Mut):
+        ...     ct.store_tile(y, ct.load_tile_mut(y) + 1.0)
+        >>> increment(ct.api.arange(3, ct.f32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [1.0, 2.0, 3.0]
+    """
+    outside_kernel("load_tile_mut")
+
+
+@operation
+def store_tile(y: Mut, value: Tile | float) -> None:
+    """`y.store(value)`: write this block's tile; what lies past the edges of the tensor is dropped.
+
+    Example:
+        >>> @ct.entry
+        ... def number(y: ct.Mut):
+        ...     ct.store_tile(y, ct.broadcast(ct.get_tile_block_id()[0], y.shape))
+        >>> number(ct.api.zeros((5,), ct.i32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [0, 0, 1, 1, 2]
+    """
+    outside_kernel("store_tile")
+
+
+__all__ = (
+    "load_tile",
+    "load_tile_like",
+    "load_tile_mut",
+    "store_tile",
+)

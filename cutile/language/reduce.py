@@ -1,0 +1,83 @@
+"""Reductions and scans along one axis, also by a function of scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cutile.language.declare import operation
+from cutile.language.markers import nan as Nan
+from cutile.language.markers import reverse as Reverse
+from cutile.tile import Tile, outside_kernel
+
+T = TypeVar("T", Tile, tuple[Any, ...])
+
+
+@operation
+def reduce_sum(x: Tile, axis: int) -> Tile:
+    """The sum along a constant `axis`, which the result lacks."""
+    outside_kernel("reduce_sum")
+
+
+@operation
+def reduce_prod(x: Tile, axis: int) -> Tile:
+    """The product along a constant `axis`, which the result lacks."""
+    outside_kernel("reduce_prod")
+
+
+@operation
+def reduce_max(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
+    """The largest element along a constant `axis`, which the result lacks. NaN is dropped; with `nan` it propagates."""
+    outside_kernel("reduce_max")
+
+
+@operation
+def reduce_min(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
+    """The least element along a constant `axis`, which the result lacks. NaN is dropped; with `nan` it propagates."""
+    outside_kernel("reduce_min")
+
+
+@operation
+def reduce(x: T, axis: int, identity: Any, function: Callable[[Any, Any], Any]) -> T:
+    """A tile reduced along a constant `axis`, which the result lacks, by a function of two scalars.
+
+    The function must associate, and `identity` must change nothing; the elements stay in order. A tuple of tiles is
+    reduced together: the function then takes two tuples of scalars and returns one, and `identity` is a tuple too.
+
+    Example:
+        >>> def larger(a, b):                       # the larger value, and where it is first; the first NaN
+        ...     first = (a[0] == b[0]) & (a[1] < b[1])
+        ...     return a if (a[0] > b[0]) | (a[0] != a[0]) | first else b
+        >>> @ct.entry
+        ... def argmax(where: ct.Mut, x: ct.Tensor):
+        ...     t = x.load_tile((8,), (0,))
+        ...     value, index = ct.reduce((t, ct.iota((8,))), 0, (float("-inf"), 8), larger)
+        ...     where.store(index.reshape((1,)))
+    """
+    outside_kernel("reduce")
+
+
+@operation
+def scan(x: T, axis: int, reverse: Reverse, identity: Any, function: Callable[[Any, Any], Any]) -> T:
+    """The running results of a function along a constant `axis`, each element's own included; as `reduce` otherwise.
+
+    With `ct.reverse.REVERSE` they run from the last element to the first.
+    """
+    outside_kernel("scan")
+
+
+@operation
+def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: float = 0) -> Tile:
+    """The running sums along a constant `axis`, each element's own included."""
+    outside_kernel("scan_sum")
+
+
+__all__ = (
+    "reduce",
+    "reduce_max",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "scan",
+    "scan_sum",
+)

@@ -1,0 +1,137 @@
+"""Shapes by upstream's names: queries, scalars as tiles, tiles side by side and parts of tiles.
+
+A shape is a tuple; of a tensor its extents are i32 scalars where they are not known when the kernel is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from cutile.language.annotations import Mut, Tensor
+from cutile.language.declare import operation
+from cutile.tile import Tile, outside_kernel
+
+T = TypeVar("T")
+
+
+@operation
+def broadcast_scalar(x: Tile | float, shape: tuple[int, ...]) -> Tile:
+    """A scalar repeated to `shape`.
+
+    Example:
+        >>> run(lambda x: ct.broadcast_scalar(ct.reduce_max(x, 0), (3,)), [1.0, 5.0, 2.0])
+        [5.0, 5.0, 5.0]
+    """
+    outside_kernel("broadcast_scalar")
+
+
+@operation
+def scalar_to_tile(x: Tile | float) -> Tile:
+    """A scalar as a tile of shape `()`, which a scalar is.
+
+    Example:
+        >>> run(lambda x: x + ct.scalar_to_tile(ct.num_tiles(x_in.partition((2,)), 0)), [1, 2, 3], dtype="i32")
+        [3, 4, 5]
+    """
+    outside_kernel("scalar_to_tile")
+
+
+@operation
+def tile_to_scalar(x: Tile) -> Tile:
+    """A tile of shape `()` as a scalar, which such a tile is.
+
+    Example:
+        >>> run(lambda x: x / ct.tile_to_scalar(ct.reduce_sum(x, 0)), [1.0, 3.0])
+        [0.25, 0.75]
+    """
+    outside_kernel("tile_to_scalar")
+
+
+@operation
+def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]:
+    """A tuple of indices in another order: entry `k` of the result is `values[axes[k]]`.
+
+    Example:
+        >>> run(lambda x: x.reshape(ct.permute_array((1, 4), (1, 0))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 2.0, 3.0, 4.0]
+    """
+    outside_kernel("permute_array")
+
+
+@operation
+def get_tensor_shape(x: Tensor | Mut) -> tuple[int, ...]:
+    """The extents of a whole tensor, also of one that is cut into tiles.
+
+    Example:
+        >>> run(lambda x: x + ct.get_tensor_shape(x_in)[0], [1, 2, 3], dtype="i32")
+        [4, 5, 6]
+    """
+    outside_kernel("get_tensor_shape")
+
+
+@operation
+def get_shape_dim(shape: tuple[int, ...], axis: int) -> int:
+    """One extent of a shape: `shape[axis]`.
+
+    Example:
+        >>> run(lambda x: x + ct.get_shape_dim(x_in.shape, 0), [1, 2, 3], dtype="i32")
+        [4, 5, 6]
+    """
+    outside_kernel("get_shape_dim")
+
+
+@operation
+def cat(x: Tile, y: Tile, axis: int) -> Tile:
+    """Two tiles side by side along a constant `axis`; they agree in dtype and in every other extent."""
+    outside_kernel("cat")
+
+
+@operation
+def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> Tile:
+    """The part of `shape` at an index that counts in such parts; each extent divides the tile's."""
+    outside_kernel("extract")
+
+
+@operation
+def broadcast(x: Tile | float, shape: tuple[int, ...]) -> Tile:
+    """A scalar, or axes of size 1, repeated to `shape`."""
+    outside_kernel("broadcast")
+
+
+@operation
+def reshape(x: Tile, shape: tuple[int, ...]) -> Tile:
+    """The same elements in row-major order under another shape; one extent may be -1."""
+    outside_kernel("reshape")
+
+
+@operation
+def permute(x: Tile, axes: tuple[int, ...]) -> Tile:
+    """The axes in another order: axis `k` of the result is axis `axes[k]` of `x`."""
+    outside_kernel("permute")
+
+
+@operation
+def transpose(x: Tile) -> Tile:
+    """The transpose of a tile of rank 2.
+
+    Example:
+        >>> run(lambda x: ct.transpose(x.reshape((2, 2))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 3.0, 2.0, 4.0]
+    """
+    outside_kernel("transpose")
+
+
+__all__ = (
+    "broadcast",
+    "broadcast_scalar",
+    "cat",
+    "extract",
+    "get_shape_dim",
+    "get_tensor_shape",
+    "permute",
+    "permute_array",
+    "reshape",
+    "scalar_to_tile",
+    "tile_to_scalar",
+    "transpose",
+)

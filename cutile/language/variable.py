@@ -1,0 +1,50 @@
+"""Variables of the device: one element each, kept from launch to launch.
+
+served = ct.Global(ct.i32, 0)                  # at the top of a module
+
+@ct.entry
+def serve(y: Mut):
+    ticket, _ = served.atomic_add(1)           # over all tile blocks of all launches
+    y.store(ct.broadcast(ticket, y.shape))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.dtypes import DTypeLike, as_dtype
+from cutile.language.markers import ordering, scope
+from cutile.language.token import Token
+from cutile.tile import Tile, live, outside_kernel
+
+
+class DeviceVariable:
+    """What a kernel sees of a `cutile.Global`; its accesses are ordered as the program is.
+
+    Attributes:
+        dtype: the element type.
+        initial: its value before the first launch.
+    """
+
+    def __init__(self, dtype: Any, initial: float = 0) -> None:
+        self.dtype: DTypeLike = as_dtype(dtype)
+        self.initial = initial
+
+    def load(self, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> tuple[Tile, Token]:
+        """Its value, and a token. WEAK, RELAXED or ACQUIRE."""
+        return self._live("load", ordering, scope)
+
+    def store(self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> Token:
+        """Set it; a token. WEAK, RELAXED or RELEASE."""
+        return self._live("store", value, ordering, scope)
+
+    def atomic_add(
+        self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE
+    ) -> tuple[Tile, Token]:
+        """Add to it; its value before, and a token. Integers of 32 and 64 bits, and floats."""
+        return self._live("atomic_add", value, ordering, scope)
+
+    def _live(self, method: str, *args: Any) -> Any:
+        """A call outside of compiled kernels: in an interpreted one, or by mistake."""
+        running = live.get()
+        return outside_kernel(f"Global.{method}") if running is None else running.method(self, method, args)

@@ -1,0 +1,212 @@
+"""Views: tensors at an address, partitions with explicit controls, windows that overlap."""
+
+from __future__ import annotations
+
+from cutile.dtypes import DTypeLike
+from cutile.language.annotations import Mut, Tensor
+from cutile.language.declare import operation
+from cutile.language.markers import Latency, ordering, padding, scope, tma
+from cutile.language.partition import Partition, PartitionMut
+from cutile.language.pointer import Ptr
+from cutile.language.token import Token
+from cutile.tile import Tile, outside_kernel
+
+_Index = tuple[int, ...] | int
+
+
+@operation
+def get_index_space_shape(view: Partition | Mut) -> tuple[int, ...]:
+    """How many tiles there are along each axis: `num_tiles` of all of them.
+
+    Example:
+        >>> run(lambda x: x + ct.get_index_space_shape(x_in.partition((2,)))[0], [1, 2, 3], dtype="i32")
+        [3, 4, 5]
+    """
+    outside_kernel("get_index_space_shape")
+
+
+@operation
+def make_tensor_view(
+    base: Ptr | int | Tile,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DTypeLike | None = None,
+    token: Token | None = None,
+    alignment: int | None = None,
+) -> Tensor:
+    """The tensor whose first element is at the address `base`, in kernels that say `@entry(unsafe=True)`.
+
+    Args:
+        base: a pointer to the first element, or its address as an i64 or u64 scalar.
+        shape: extents; constants or i32 scalars.
+        strides: in elements; a constant 1 says which axis is contiguous.
+        dtype: of the elements, where the base is a plain address.
+        token: what comes before.
+        alignment: bytes that divide the address and all strides but 1, where that is more than an element: 16 allows
+            the widest accesses. `ct.assume_div_by(base, 16)` says the same of the address.
+
+    Example:
+        >>> run(lambda x: x + ct.reduce_sum(ct.make_tensor_view(x_at, (2,), (2,)).load_tile((2,), (0,)), 0),
+        ...     [1.0, 2.0, 3.0])                                   # every second element
+        [5.0, 6.0, 7.0]
+    """
+    outside_kernel("make_tensor_view")
+
+
+@operation
+def load_tensor(
+    pointers: Tensor,
+    index: _Index,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DTypeLike,
+    alignment: int | None = None,
+) -> Tensor:
+    """The tensor whose address is the element `index` of a tensor of addresses, in kernels that say
+    `@entry(unsafe=True)`. The host makes such a tensor with `api.device_vec([a, b, c])`.
+
+    The further arguments are those of `make_tensor_view`.
+    """
+    outside_kernel("load_tensor")
+
+
+@operation
+def make_partition_view(
+    x: Tensor | Mut,
+    tile: tuple[int, ...],
+    padding: padding = padding.ZERO,
+    dim_map: tuple[int, ...] | None = None,
+    token: Token | None = None,
+) -> Partition:
+    """A tensor as a grid of tiles, with all that may be chosen: `x.partition`, `x.partition_permuted` in one.
+
+    Example:
+        >>> run(lambda x: x + ct.reduce_max(ct.make_partition_view(x_in, (2,), padding=ct.padding.NEG_INF).load(1), 0),
+        ...     [1.0, 2.0, -3.0])
+        [-2.0, -1.0, -6.0]
+    """
+    outside_kernel("make_partition_view")
+
+
+@operation
+def make_partition_view_mut(
+    x: Tensor | Mut,
+    tile: tuple[int, ...],
+    padding: padding = padding.ZERO,
+    dim_map: tuple[int, ...] | None = None,
+    token: Token | None = None,
+) -> PartitionMut:
+    """`make_partition_view` to write, of a `Mut` or a view of an address, in kernels that say `@entry(unsafe=True)`.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def backwards(y: ct.Mut):
+        ...     view = ct.make_partition_view_mut(y, y.shape)
+        ...     i, last = ct.get_tile_block_id()[0], ct.num_tiles(view, 0) - 1
+        ...     view.store(ct.broadcast(i, y.shape), last - i)
+        >>> backwards(ct.api.zeros((4,), ct.i32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+        [1, 1, 0, 0]
+    """
+    outside_kernel("make_partition_view_mut")
+
+
+@operation
+def make_strided_view(
+    x: Tensor | Mut,
+    tile: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: padding = padding.ZERO,
+    dim_map: tuple[int, ...] | None = None,
+) -> Partition:
+    """Windows of `tile`, one at each multiple of `strides` elements: they overlap where the strides are smaller."""
+    outside_kernel("make_strided_view")
+
+
+@operation
+def load_view_tko(
+    view: Partition,
+    index: _Index,
+    ordering: ordering = ordering.WEAK,
+    scope: scope = scope.DEVICE,
+    latency: Latency | int | None = None,
+    tma: tma = tma.ENABLED,
+) -> Tile:
+    """`view.load(index)`, with all that may be chosen.
+
+    Args:
+        view: a partition, also one to write.
+        index: of the tile; checked.
+        ordering: WEAK, RELAXED or ACQUIRE. But for WEAK, each element is read on its own, and other tile blocks may
+            store to it meanwhile; the tile is no snapshot.
+        scope: among whom a RELAXED or ACQUIRE load is ordered.
+        latency, tma: hints, for a WEAK load of a product's operand; see `Latency`, `tma`.
+
+    Example:
+        >>> run(lambda x: ct.load_view_tko(x_in.partition((4,)), 0, latency=2), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 2.0, 3.0, 4.0]
+    """
+    outside_kernel("load_view_tko")
+
+
+@operation
+def load_strided_view_tko(
+    view: Partition,
+    index: _Index,
+    ordering: ordering = ordering.WEAK,
+    scope: scope = scope.DEVICE,
+    latency: Latency | int | None = None,
+    tma: tma = tma.ENABLED,
+) -> Tile:
+    """The window at an index of a strided view. The other arguments are those of `load_view_tko`.
+
+    Example:
+        >>> run(lambda x: ct.load_strided_view_tko(ct.make_strided_view(x_in, (4,), (1,)), 1), [1.0, 2.0, 3.0, 4.0])
+        [2.0, 3.0, 4.0, 0.0]
+    """
+    outside_kernel("load_strided_view_tko")
+
+
+@operation
+def store_view_tko(
+    view: PartitionMut,
+    value: Tile,
+    index: _Index,
+    ordering: ordering = ordering.WEAK,
+    scope: scope = scope.DEVICE,
+    latency: Latency | int | None = None,
+    tma: tma = tma.ENABLED,
+) -> Token:
+    """`view.store(value, index)`, with all that may be chosen.
+
+    Args:
+        view: a partition to write.
+        value: a tile of its shape and dtype.
+        index: of the tile; checked.
+        ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
+            load it meanwhile; what this tile block did before a RELEASE store is seen by who ACQUIREs it.
+        scope: among whom a RELAXED or RELEASE store is ordered.
+        latency, tma: accepted, and without effect: stores are not waited for, and these do not use the copy engine.
+
+    Example:
+        >>> @ct.entry
+        ... def ramp(y: ct.Mut):
+        ...     part = y.partition_mut((1,))
+        ...     for i in range(ct.num_tiles(part, 0)):
+        ...         ct.store_view_tko(part, ct.broadcast(i, (1,)), i)
+        >>> ramp(ct.api.zeros((3,), ct.i32).partition((3,))).first().unpartition().to_numpy().sync().tolist()
+        [0, 1, 2]
+    """
+    outside_kernel("store_view_tko")
+
+
+__all__ = (
+    "get_index_space_shape",
+    "load_strided_view_tko",
+    "load_tensor",
+    "load_view_tko",
+    "make_partition_view",
+    "make_partition_view_mut",
+    "make_strided_view",
+    "make_tensor_view",
+    "store_view_tko",
+)
