@@ -15,15 +15,15 @@ FAMILIES = frozenset(
 COMPOSED = frozenset({"element", "mapped", "partition", "token", "variable"})
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
 _EMITTERS = frozenset({"kernel", "module", "table", "text"})
-# Operations of specialised warps, whose files have the names of those in cutile/backend/cuda/ops/ and intrinsics/.
-_SPECIALISED = frozenset({"bulk", "dot", "group", "nearby", "outer", "pipeline", "reading", "roles", "split"})
+# The GPU's: the emitter of operations that name their intrinsic, the families of elements, the barriers and TMA copies.
+_GPU = frozenset({"generic", "elementwise", "pipeline"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers"},
     "cutile/frontend/families": COMPOSED,
     "cutile/backend/cpu/emit": _EMITTERS,
     "cutile/backend/cpu/intrinsics": frozenset({"half"}),
-    "cutile/backend/cuda/emit": _EMITTERS | _SPECIALISED | {"keywords"},
+    "cutile/backend/cuda/emit": _EMITTERS | _GPU,
     "tests/samples": frozenset({"row", "values", "moves", "control_functions", "control_loops", "control_sample"}),
 }
 

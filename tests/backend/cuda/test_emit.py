@@ -9,12 +9,22 @@ import textwrap
 
 import pytest
 
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.cuda.emit import control
+from cutile.backend.cuda.emit.generic import emitter
+from cutile.backend.cuda.emit.kernel import Kernel
 from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.backend.cuda.ops.pipeline import A_PIPELINE, RESOURCES, SCRATCH
 from cutile.backend.interface import CompileOptions, Source
 from cutile.dtypes import bf16, f16, i32
 from cutile.errors import IRError
+from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
+from cutile.ir.core import Block, Function, Op, Value, attribute, operand
+from cutile.ir.effects import Effect
+from cutile.ir.types import TileType, Type
 from cutile.ops import OPS
 from cutile.ops.debug import Assert
 from cutile.ops.grid import NumTileBlocks
@@ -223,3 +233,43 @@ def test_every_operation_has_an_emitter() -> None:
     refused = {MmaScaled}  # with the reason: tests/backend/cuda/test_lower.py
     missing = language - EMITTERS.keys() - refused
     assert not missing, f"cuda has no emitter for {sorted(op.name for op in missing)}"
+
+
+def test_every_lowered_operation_has_an_emitter() -> None:
+    reserved = set(RESOURCES)  # whose places others are told
+    replaced = {ops.StorePart}  # by stores, before anything is emitted
+    lowered = {getattr(ops, name) for name in ops.__all__} - reserved - replaced
+    assert lowered - EMITTERS.keys() - control.EMITTERS.keys() == set()
+
+
+class Example(Op, name="cuda.example", effect=Effect.WRITE):
+    """An operation of which nothing but its declaration is known."""
+
+    intrinsic = Intrinsic("module.factory", facts=("count", "width"), stem="wide_{width}", omit=("reason",))
+    pipeline: Value = operand(A_PIPELINE)
+    scratch: Value = operand(SCRATCH)
+    counter: Value = operand()
+    width: int = attribute()
+    depth: int = attribute()
+    limited: bool = attribute(default=False)
+    reason: str = attribute(default="")
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(("limited", "keyword"), [(False, ""), (True, ", limited=True")])
+def test_an_intrinsic_is_called_as_its_operation_declares(
+    limited: bool, keyword: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EMITTERS, Example, emitter(Example.intrinsic))
+    counter = Value(TileType(i32), "counter")
+    function = Function("f", Block([counter]), stage="cuda", facts={"threads": 128, "shared_bytes": 0, "layouts": ()})
+    builder = Builder(function.body)
+    pipeline, scratch = builder.add(ops.Pipeline((), stages=2, arrivals=1)), builder.add(ops.Scratch(nbytes=4))
+    pipeline.attributes["offset"], scratch.attributes["offset"] = 32, 64
+    values = pipeline.result, scratch.result, counter
+    builder.add(Example(*values, width=8, depth=3, limited=limited, reason="not for factories"))
+    text = Kernel(function, HOPPER).source().text
+    assert f"wide_8 = module.factory(0, 8, stages=2, offset=32, place=64, depth=3{keyword})\n" in text
+    assert text.endswith("\n    wide_8(counter)\n")

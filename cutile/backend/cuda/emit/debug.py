@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cutile.backend.common.abi import REPORT
-from cutile.backend.cuda.emit.keywords import offset
+from cutile.backend.cuda.emit.generic import offset
 from cutile.backend.cuda.emit.text import Call, quoted
-from cutile.backend.cuda.ops import Failed, FailUnless
+from cutile.backend.cuda.ops import FailUnless
 from cutile.ops import debug
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def say(op: debug.Print, kernel: Kernel) -> Call:
     ]
     listed = f"({', '.join(values)}{',' * (len(values) == 1)})"
     place = (f"offset={facts['offset']}", f"fence={facts['fence']}")
-    made = kernel.bind("say", "debug.say", quoted(tuple(op.pieces)), listed, *place)
-    return Call(made, tuple(map(kernel.use, op.values)))
+    function = kernel.bind("say", "debug.say", quoted(tuple(op.pieces)), listed, *place)
+    return Call(function, tuple(map(kernel.use, op.values)))
 
 
 def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
     """`fail_unless(condition, report, block_0, block_1, block_2, k)`."""
     told = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])
-    made = kernel.bind(
+    function = kernel.bind(
         "fail_unless",
         "debug.fail_unless",
         str(op.site),
@@ -39,12 +39,7 @@ def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
         *([] if op.flag is None else [f"flag={offset(op.flag, kernel)}"]),
     )
     condition, *numbers = map(kernel.use, (op.condition, *op.numbers))
-    return Call(made, (condition, REPORT, *numbers))
+    return Call(function, (condition, REPORT, *numbers))
 
 
-def failed(op: Failed, kernel: Kernel) -> Call:
-    """`failed()`."""
-    return Call(kernel.bind("has_failed", "debug.has_failed", str(offset(op.flag, kernel))), ())
-
-
-EMITTERS = {debug.Print: say, FailUnless: fail_unless, Failed: failed}
+EMITTERS = {debug.Print: say, FailUnless: fail_unless}

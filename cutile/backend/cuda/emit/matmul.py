@@ -1,13 +1,29 @@
-"""Matrix products, and tiles in stages of shared memory, which loops run ahead with."""
+"""Matrix products, of one group of threads and of warpgroups, and the stages that loops copy their operands to."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cutile.backend.cuda.emit.generic import numbers, places
 from cutile.backend.cuda.emit.memory import arguments, view
 from cutile.backend.cuda.emit.text import Call
-from cutile.backend.cuda.ops import StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
+from cutile.backend.cuda.ops import (
+    Dot,
+    DotWait,
+    GroupMma,
+    GroupWait,
+    OuterMma,
+    StagedMma,
+    StagePut,
+    StageRead,
+    StageTile,
+    WriteOperand,
+)
+from cutile.backend.cuda.ops.pipeline import buffer_types
+from cutile.backend.cuda.panels import Panels
 from cutile.dtypes import DTypeLike, f64
+from cutile.ir.core import Value
 from cutile.ops import matmul
 
 if TYPE_CHECKING:
@@ -24,7 +40,7 @@ def mma(op: matmul.Mma, kernel: Kernel) -> Call:
     """`mma(a, b, acc)`."""
     facts = op.attributes
     left, right = facts["source"]
-    made = kernel.bind(
+    function = kernel.bind(
         "mma",
         "matmul.mma",
         kernel.dtype(op.a.tile.dtype),
@@ -37,7 +53,7 @@ def mma(op: matmul.Mma, kernel: Kernel) -> Call:
         f"fence={facts['fence']}",
         *_capability(op.a.tile.dtype, kernel),
     )
-    return Call(made, tuple(map(kernel.use, op.operands)))
+    return Call(function, tuple(map(kernel.use, op.operands)))
 
 
 def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...]:
@@ -50,7 +66,7 @@ def stage_tile(op: StageTile, kernel: Kernel) -> Call:
     """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the turn."""
     facts = op.attributes
     axis, width = facts["vector"]
-    made = kernel.bind(
+    function = kernel.bind(
         f"stage_{op.x.name or 'view'}",
         "stage.stage_tile",
         view(op.x.tensor, kernel),
@@ -62,14 +78,14 @@ def stage_tile(op: StageTile, kernel: Kernel) -> Call:
         *((f"steps={op.steps!r}",) if op.steps and op.steps != op.shape else ()),
         *((f"limited={op.limited!r}",) if op.limited else ()),
     )
-    return Call(made, (*arguments(op.x, op.index, kernel), kernel.use(op.turn)))
+    return Call(function, (*arguments(op.x, op.index, kernel), kernel.use(op.turn)))
 
 
 def stage_read(op: StageRead, kernel: Kernel) -> Call:
     """`read_stage(k)`."""
     facts = op.attributes
     layout = kernel.layout(facts["layout"])
-    made = kernel.bind(
+    function = kernel.bind(
         "read_stage",
         "stage.stage_read",
         kernel.dtype(op.dtype),
@@ -78,13 +94,13 @@ def stage_read(op: StageRead, kernel: Kernel) -> Call:
         f"strides={op.strides!r}",
         *_place(facts, op.stage),
     )
-    return Call(made, (kernel.use(op.turn),))
+    return Call(function, (kernel.use(op.turn),))
 
 
 def stage_put(op: StagePut, kernel: Kernel) -> Call:
     """`put(tile, k)`."""
     facts = op.attributes
-    made = kernel.bind(
+    function = kernel.bind(
         "put",
         "matmul.stage_put",
         kernel.dtype(op.dtype),
@@ -96,18 +112,7 @@ def stage_put(op: StagePut, kernel: Kernel) -> Call:
         f"swaps={op.swaps}",
         *_place(facts, op.stage),
     )
-    return Call(made, (kernel.use(op.value), kernel.use(op.turn)))
-
-
-def stage_commit(op: StageCommit, kernel: Kernel) -> Call:
-    """`commit()`."""
-    return Call(kernel.bind("commit", "stage.commit"), ())
-
-
-def stage_wait(op: StageWait, kernel: Kernel) -> Call:
-    """`wait_1()`: at most one group is still under way."""
-    alone = () if op.meet else ("meet=False",)
-    return Call(kernel.bind(f"wait_{op.pending}", "stage.wait", str(op.pending), *alone), ())
+    return Call(function, (kernel.use(op.value), kernel.use(op.turn)))
 
 
 def _moved(stage: tuple[int, int, int], offset: int) -> tuple[int, int, int]:
@@ -117,7 +122,7 @@ def _moved(stage: tuple[int, int, int], offset: int) -> tuple[int, int, int]:
 def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
     """`mma(acc, k)`."""
     facts = op.attributes
-    made = kernel.bind(
+    function = kernel.bind(
         "mma",
         "matmul.staged_mma",
         kernel.dtype(op.dtype),
@@ -131,7 +136,94 @@ def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
         *(("rounds=True",) if op.rounds else ()),
         *_capability(op.dtype, kernel),
     )
-    return Call(made, (kernel.use(op.acc), kernel.use(op.turn)))
+    return Call(function, (kernel.use(op.acc), kernel.use(op.turn)))
+
+
+# Products by warpgroups, whose operands are tiles in buffers, or in registers.
+
+
+def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
+    (kind,) = buffer_types([buffer])
+    panels = replace(Panels(*kind.panels), k_major=k_major)
+    return kernel.place(kernel.panels(panels), *places(buffer, kernel))
+
+
+def dot(op: Dot, kernel: Kernel) -> Call:
+    """`begin_dot(counter, left, acc)`."""
+    left = kernel.layout(op.attributes["source"]) if op.from_registers else _stages(op.left, op.left_k_major, kernel)
+    function = kernel.bind(
+        "begin_dot",
+        "dot.dot",
+        kernel.dtype(op.left_dtype),
+        kernel.dtype(op.right_dtype),
+        kernel.dtype(op.acc_dtype),
+        kernel.layout(op.attributes["layout"]),
+        left,
+        _stages(op.right, op.right_k_major, kernel),
+        f"depth={op.depth}",
+        *(["fresh=True"] if op.fresh else []),
+    )
+    left_argument = op.left if op.left_counter is None else op.left_counter
+    acc = [] if op.acc is None else [kernel.use(op.acc)]
+    return Call(function, (kernel.use(op.counter), kernel.use(left_argument), *acc))
+
+
+def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
+    """`write_operand(words)`."""
+    (kind,) = buffer_types([op.buffer])
+    layout, at = kernel.layout(op.attributes["layout"]), _stages(op.buffer, Panels(*kind.panels).k_major, kernel)
+    return Call(kernel.bind("write_operand", "written.write", layout, at), (kernel.use(op.words),))
+
+
+def dot_wait(op: DotWait, kernel: Kernel) -> Call:
+    """`finished(acc)`: this product is; `finished_but_1(acc)`: one that was begun later may be under way."""
+    name = f"finished_but_{op.pending}" if op.pending else "finished"
+    kept = [f"words={value.tile.size // int(kernel.facts['computing'])}" for value in op.left]
+    count = str(kernel.count(op))
+    function = kernel.bind(name, "dot.wait", kernel.dtype(op.acc.tile.dtype), count, str(op.pending), *kept)
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+def _fed(op: GroupMma | OuterMma, kernel: Kernel) -> Call:
+    """Where a product's operands are, in the file: the right one behind the left one, in the stages of one pipeline."""
+    panels = (kernel.panels(Panels(*buffer.panels)) for buffer in buffer_types((op.left, op.right)))
+    return kernel.fed(*panels, *numbers(op, "depth"), *places(op.left, kernel))
+
+
+def multiply(op: GroupMma, kernel: Kernel) -> Call:
+    """`multiply(acc, counter)`."""
+    function = kernel.bind(
+        "multiply",
+        "crosswise.multiply" if op.crosswise else "group.multiply",
+        kernel.dtype(op.left_dtype),
+        kernel.dtype(op.right_dtype),
+        kernel.dtype(op.acc.tile.dtype),
+        kernel.layout(op.attributes["layout"]),
+        _fed(op, kernel),
+        *([f"promoted={op.promoted}"] if op.promoted else []),
+        *(["replaces=True"] if op.added else []),
+        *(["exchanged=True"] if op.exchanged else []),
+    )
+    return Call(function, (kernel.use(op.acc), kernel.use(op.counter), *map(kernel.use, op.added)))
+
+
+def group_wait(op: GroupWait, kernel: Kernel) -> Call:
+    """`finished(acc)`: all products are; `finished_but_1(acc)`: one may be under way."""
+    name = f"finished_but_{op.pending}" if op.pending else "finished"
+    groups = str(op.pending * op.groups)
+    function = kernel.bind(name, "group.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), groups)
+    return Call(function, (kernel.use(op.acc),))
+
+
+def outer(op: OuterMma, kernel: Kernel) -> Call:
+    """`multiply(acc, counter)`."""
+    function = kernel.bind(
+        "multiply",
+        "outer.multiply",
+        kernel.layout(op.attributes["layout"]),
+        _fed(op, kernel),
+    )
+    return Call(function, (kernel.use(op.acc), kernel.use(op.counter)))
 
 
 EMITTERS = {
@@ -139,7 +231,11 @@ EMITTERS = {
     StageTile: stage_tile,
     StageRead: stage_read,
     StagePut: stage_put,
-    StageCommit: stage_commit,
-    StageWait: stage_wait,
     StagedMma: staged_mma,
+    Dot: dot,
+    DotWait: dot_wait,
+    WriteOperand: write_operand,
+    GroupMma: multiply,
+    GroupWait: group_wait,
+    OuterMma: outer,
 }

@@ -1,14 +1,18 @@
-"""Tiles from and to memory, and the barrier between accesses of different threads."""
+"""Elements from and to global memory: tiles, tiles at any step, elements by address, atomic updates."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cutile.backend.cuda.emit.text import Call, Expression
-from cutile.backend.cuda.ops import AddTile, Barrier, Store
-from cutile.ir.core import Value
+from cutile.backend.cuda.emit.generic import emitter
+from cutile.backend.cuda.emit.text import Call, Expression, quoted
+from cutile.backend.cuda.ops import AddTile, Store
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
-from cutile.ops import memory
+from cutile.ops import atomic, memory, pointer
+from cutile.ops.view import LoadView, StoreView, TensorView
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
@@ -29,34 +33,156 @@ def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expre
 
 def options(attributes: dict[str, Any]) -> list[str]:
     """What an access's intrinsic is told of how it is done."""
-    made = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
-    return made + (["constant=True"] if attributes.get("constant") else [])
+    vector = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
+    return vector + (["constant=True"] if attributes.get("constant") else [])
 
 
 def load(op: memory.LoadTile, kernel: Kernel) -> Call:
     """`load_x(x, x_extent_0, i)`."""
     known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"load_{op.x.name}", "memory.load", known, layout, *options(op.attributes))
-    return Call(made, arguments(op.x, op.index, kernel))
+    function = kernel.bind(f"load_{op.x.name}", "memory.load", known, layout, *options(op.attributes))
+    return Call(function, arguments(op.x, op.index, kernel))
 
 
 def store(op: Store, kernel: Kernel) -> Call:
     """`store_y(tile, y, y_extent_0, i)`."""
-    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"store_{op.x.name}", "memory.store", known, layout, *options(op.attributes))
-    return Call(made, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
+    return _store(f"store_{op.x.name}", op, kernel, options(op.attributes))
 
 
 def add_tile(op: AddTile, kernel: Kernel) -> Call:
     """`add_to_y(tile, y, y_extent_0, i)`."""
+    return _store(f"add_to_{op.x.name}", op, kernel, [*options(op.attributes), "adds=True"])
+
+
+def _store(stem: str, op: Store | AddTile | StoreView, kernel: Kernel, how: list[str]) -> Call:
     known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    made = kernel.bind(f"add_to_{op.x.name}", "memory.store", known, layout, *options(op.attributes), "adds=True")
-    return Call(made, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
+    function = kernel.bind(stem, "memory.store", known, layout, *how)
+    return Call(function, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
 
 
-def barrier(op: Barrier, kernel: Kernel) -> Call:
-    """`synchronize()`."""
-    return Call(kernel.bind("synchronize", "shape.synchronize"), ())
+# Tiles at any step, and tensors at an address that the kernel computes.
 
 
-EMITTERS = {memory.LoadTile: load, Store: store, AddTile: add_tile, Barrier: barrier}
+def _view_options(op: LoadView | StoreView, tile: Value) -> list[str]:
+    steps = [f"steps={op.steps!r}"] if op.steps != tile.tile.shape else []
+    return [*options(op.attributes), *steps, *([f"limited={op.limited!r}"] if op.limited else [])]
+
+
+def load_view(op: LoadView, kernel: Kernel) -> Call:
+    """`load_x(x, x_extent_0, i)`."""
+    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    how = _view_options(op, op.result)
+    if op.padding not in ("zero", "none"):
+        how.append(f"padding={kernel.float_text(op.padding_value)}")
+    function = kernel.bind(f"load_{op.x.name or 'view'}", "memory.load", known, layout, *how)
+    return Call(function, arguments(op.x, op.index, kernel))
+
+
+def store_view(op: StoreView, kernel: Kernel) -> Call:
+    """`store_y(tile, y, y_extent_0, i)`."""
+    return _store(f"store_{op.x.name or 'view'}", op, kernel, _view_options(op, op.value))
+
+
+def tensor_view(op: TensorView, kernel: Kernel) -> Call:
+    """`x_extent_0 = n`, and so on, then `x = pointer_at(address)`."""
+    stem = op.result.name or "view"
+    for kind, numbers in (("extent", op.extents), ("stride", op.steps)):
+        for axis, number in enumerate(numbers):
+            if isinstance(number, Value):
+                name = kernel.names.invented(f"{stem}_{kind}_{axis}")
+                kernel.body.write(f"{name} = ", kernel.typed(number))
+                kernel.set_part(op.result, kind, axis, name)
+    dtype: Any = op.address.tile.dtype
+    return Call(kernel.bind("pointer_at", "view.pointer_at", kernel.dtype(dtype)), (kernel.use(op.address),))
+
+
+# Elements by address.
+
+
+def _lanes(op: Op, kernel: Kernel) -> str:
+    """The layout of an access's lanes in the file; None for a scalar."""
+    name = op.attributes.get("lanes")
+    return kernel.layout(name) if name else "None"
+
+
+def _exchange(op: Op) -> str:
+    """Where the result of an access is handed on to other threads; None where every thread has what it needs."""
+    if not op.attributes.get("exchange"):
+        return "None"
+    return repr((op.attributes["offset"], op.attributes["fence"]))
+
+
+def load_pointer(op: pointer.LoadPointer, kernel: Kernel) -> Call:
+    """`load_at(addresses, mask, pad)`."""
+    function = kernel.bind(
+        "load_at",
+        "pointer.load",
+        kernel.dtype(op.pad.tile.dtype),
+        _lanes(op, kernel),
+        quoted(op.order),
+        quoted(op.scope),
+        f"constant={op.constant}",
+        f"exchange={_exchange(op)}",
+    )
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+def store_pointer(op: pointer.StorePointer, kernel: Kernel) -> Call:
+    """`store_at(addresses, value, mask)`."""
+    dtype = kernel.dtype(op.value.tile.dtype)
+    function = kernel.bind("store_at", "pointer.store", dtype, _lanes(op, kernel), quoted(op.order), quoted(op.scope))
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+def stride(op: pointer.TensorStride, kernel: Kernel) -> str:
+    """`x_stride_0`: a parameter."""
+    known = op.x.tensor.strides[op.axis]
+    return kernel.part(op.x, "stride", op.axis) if known is None else str(known)
+
+
+def update(op: atomic.AtomicRmw, kernel: Kernel) -> Call:
+    """`atomic_add(addresses, value, mask)`."""
+    facts = op.attributes
+    function = kernel.bind(
+        f"atomic_{op.kind}",
+        "atomic.update",
+        quoted(op.kind),
+        kernel.dtype(op.value.tile.dtype),
+        _lanes(op, kernel),
+        quoted(op.order),
+        quoted(op.scope),
+        f"used={facts['used']}",
+        f"native={facts['native']}",
+        f"exchange={_exchange(op)}",
+    )
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+def compare_and_swap(op: atomic.AtomicCas, kernel: Kernel) -> Call:
+    """`atomic_cas(addresses, expected, value, mask)`."""
+    function = kernel.bind(
+        "atomic_cas",
+        "atomic.compare_and_swap",
+        kernel.dtype(op.value.tile.dtype),
+        _lanes(op, kernel),
+        quoted(op.order),
+        quoted(op.scope),
+        f"exchange={_exchange(op)}",
+    )
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
+    memory.LoadTile: load,
+    Store: store,
+    AddTile: add_tile,
+    LoadView: load_view,
+    StoreView: store_view,
+    TensorView: tensor_view,
+    pointer.LoadPointer: load_pointer,
+    pointer.StorePointer: store_pointer,
+    pointer.TensorAddress: emitter(Intrinsic("pointer.address", stem="address_of")),
+    pointer.TensorStride: stride,
+    atomic.AtomicRmw: update,
+    atomic.AtomicCas: compare_and_swap,
+}

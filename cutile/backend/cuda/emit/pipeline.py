@@ -1,96 +1,95 @@
-"""Specialised warps: the barriers of pipelines."""
+"""Barriers of pipelines, and the tiles that the tensor memory accelerator (TMA) loads and stores."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.emit.keywords import barriers, limit, numbers, offset
+from cutile.backend.cuda.emit.generic import numbers, offset, places
 from cutile.backend.cuda.emit.text import Call
-from cutile.backend.cuda.ops.pipeline import (
-    BarriersStart,
-    BarriersType,
-    ClusterEnd,
-    ClusterStart,
-    HandOver,
-    PipelineAcquire,
-    PipelineRelease,
-    PipelineType,
-    PipelineWait,
-    TakeOver,
-)
+from cutile.backend.cuda.ops.bulk import BulkLoad, BulkStore
+from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, buffer_types
+from cutile.backend.cuda.ops.reading import ReadStage
+from cutile.backend.cuda.panels import Panels
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
 
 
 BARRIER_BYTES = 8
-"""Of an mbarrier object."""
+"""Bytes of an mbarrier object."""
 
 
 def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
     """`start()`."""
     counted: list[tuple[int, int, int]] = []
     for value in op.of:
-        where, type_ = offset(value, kernel), value.type
+        first, type_ = offset(value, kernel), value.type
         if isinstance(type_, PipelineType):  # `full` completes by one arrival and its bytes
-            behind = where + BARRIER_BYTES * type_.stages
-            counted += [(where, type_.stages, 1), (behind, type_.stages, type_.arrivals)]
+            behind = first + BARRIER_BYTES * type_.stages
+            counted += [(first, type_.stages, 1), (behind, type_.stages, type_.arrivals)]
         elif isinstance(type_, BarriersType):
-            counted.append((where, type_.count, type_.arrivals))
+            counted.append((first, type_.count, type_.arrivals))
     more = ["cluster=True"] if op.cluster else []
     more += [f"flag={offset(op.flag, kernel)}"] if op.flag is not None else []
     return Call(kernel.bind("start", "pipeline.start", *map(str, counted), *more), ())
 
 
-def cluster_start(op: ClusterStart, kernel: Kernel) -> Call:
-    """`join()`."""
-    return Call(kernel.bind("join", "pipeline.join"), ())
+def bulk_load(op: BulkLoad, kernel: Kernel) -> Call:
+    """`load_x(x_map, i, k, counter)`."""
+    (buffer,) = buffer_types([op.buffer])
+    function = kernel.bind(
+        f"load_{op.x.name}",
+        "bulk.load",
+        kernel.panels(Panels(*buffer.panels)),
+        f"shape={op.shape or buffer.shape}",
+        *numbers(op, "axis"),
+        *places(op.buffer, kernel),
+        f"offset={offset(op.pipeline, kernel)}",
+        *numbers(op, "cluster"),
+        *([f"steps={op.steps}"] if op.steps else []),
+    )
+    return Call(function, (op.map, *map(kernel.use, op.index), kernel.use(op.counter)))
 
 
-def cluster_end(op: ClusterEnd, kernel: Kernel) -> Call:
-    """`leave()`."""
-    return Call(kernel.bind("leave", "pipeline.leave"), ())
+def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
+    """`store_z(tile, z_map, i, j)`."""
+    tile = [kernel.dtype(op.x.tensor.dtype), kernel.layout(op.attributes["layout"])]
+    how = [*numbers(op, "span", "buffers"), f"place={offset(op.through, kernel)}"]
+    dropped = ["dropped=True"] if op.dropped else []
+    if op.transposed:
+        factory, how = "bulk.store_transposed", [*how, *dropped]
+    else:
+        stage_bytes = kernel.definition(op.through).attributes.get("stage_bytes", 0)
+        factory = "bulk.store"
+        how += [
+            *numbers(op, "first", "begins"),
+            *(["packed=True"] if op.packed else []),
+            *dropped,
+            *([f"apart={(stage_bytes, op.warp_bytes)}"] if op.warp_bytes else []),
+            *([f"shape={op.shape}"] if op.shape else []),
+        ]
+    function = kernel.bind(f"store_{op.x.name}", factory, *tile, *how)
+    return Call(function, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 
 
-def take_over(op: TakeOver, kernel: Kernel) -> Call:
-    """`take_over(tile, step)`."""
-    made = kernel.bind("take_over", "pipeline.take_over", f"offset={offset(op.barriers, kernel)}", *limit(op))
-    return Call(made, (kernel.use(op.number), kernel.use(op.step)))
-
-
-def hand_over(op: HandOver, kernel: Kernel) -> Call:
-    """`hand_over()`."""
-    return Call(kernel.bind("hand_over", "pipeline.hand_over", f"offset={offset(op.barriers, kernel)}"), ())
-
-
-def acquire(op: PipelineAcquire, kernel: Kernel) -> Call:
-    """`acquire(counter)`."""
-    where = barriers(op.pipeline, kernel)
-    made = kernel.bind("acquire", "pipeline.acquire", *where, *numbers(op, "nbytes"), *limit(op))
-    return Call(made, (kernel.use(op.counter),))
-
-
-def wait(op: PipelineWait, kernel: Kernel) -> Call:
-    """`wait(counter)`."""
-    made = kernel.bind("wait", "pipeline.wait", *barriers(op.pipeline, kernel), *limit(op))
-    return Call(made, (kernel.use(op.counter),))
-
-
-def release(op: PipelineRelease, kernel: Kernel) -> Call:
-    """`release(counter, condition)`."""
-    warps = ["warps=True"] if op.warps else []
-    cluster = kernel.definition(op.pipeline).attributes["cluster"]
-    made = kernel.bind("release", "pipeline.release", *barriers(op.pipeline, kernel), f"cluster={cluster}", *warps)
-    return Call(made, (kernel.use(op.counter), kernel.use(op.condition)))
+def read_stage(op: ReadStage, kernel: Kernel) -> Call:
+    """`read_x(counter)`."""
+    (buffer,) = buffer_types([op.buffer])
+    function = kernel.bind(
+        f"read_{op.buffer.name.removesuffix('_buffer')}",
+        "reading.read",
+        kernel.dtype(buffer.dtype),
+        kernel.layout(op.attributes["layout"]),
+        kernel.panels(Panels(*buffer.panels)),
+        *numbers(op, "axis"),
+        *places(op.buffer, kernel),
+    )
+    return Call(function, (kernel.use(op.counter),))
 
 
 EMITTERS = {
     BarriersStart: barriers_start,
-    ClusterStart: cluster_start,
-    ClusterEnd: cluster_end,
-    TakeOver: take_over,
-    HandOver: hand_over,
-    PipelineAcquire: acquire,
-    PipelineWait: wait,
-    PipelineRelease: release,
+    BulkLoad: bulk_load,
+    BulkStore: bulk_store,
+    ReadStage: read_stage,
 }

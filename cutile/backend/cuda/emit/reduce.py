@@ -18,7 +18,7 @@ def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
     """`reduce_max(x)`."""
     facts = op.attributes
     name = f"{op.name}_nan" if isinstance(op, reduce.ReduceExtreme) and op.nan else op.name
-    made = kernel.bind(
+    function = kernel.bind(
         name,
         "reduce.reduce",
         f'"{name}"',
@@ -28,7 +28,7 @@ def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
         f"offset={facts['offset']}",
         f"fence={facts['fence']}",
     )
-    return Call(made, (kernel.use(op.x),))
+    return Call(function, (kernel.use(op.x),))
 
 
 def _tuple(items: Iterable[str]) -> str:
@@ -59,7 +59,7 @@ def folding(op: reduce.Folding, kernel: Kernel) -> Call:
     facts = op.attributes
     is_scan = isinstance(op, reduce.Scan)
     numbers = zip(op.identities, op.tiles, strict=True)
-    made = kernel.bind(
+    function = kernel.bind(
         f"{op.name}_by",
         "fold.scan" if is_scan else "fold.fold",
         *_function(op, kernel),
@@ -71,7 +71,7 @@ def folding(op: reduce.Folding, kernel: Kernel) -> Call:
         f"offset={facts['offset']}",
         f"fence={facts['fence']}",
     )
-    return Call(made, tuple(map(kernel.use, op.operands)))
+    return Call(function, tuple(map(kernel.use, op.operands)))
 
 
 EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.emit.text import Call, Expression
 from cutile.backend.cuda.ops import ConvertLayout
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.errors import IRError
 from cutile.ir.core import Op
 from cutile.ops import shape
@@ -40,26 +42,11 @@ def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
     raise IRError(f"{op.name}: cuda knows no {how!r}")
 
 
-def cat(op: shape.Cat, kernel: Kernel) -> Call:
-    """`cat(x, y)`."""
-    facts = op.attributes
-    layouts = [kernel.layout(name) for name in (*facts["source"], facts["layout"])]
-    place = (f"axis={op.axis}", f"offset={facts['offset']}", f"fence={facts['fence']}")
-    made = kernel.bind("cat", "shape.cat", kernel.dtype(op.x.tile.dtype), *layouts, *place)
-    return Call(made, tuple(map(kernel.use, op.operands)))
-
-
-def extract(op: shape.Extract, kernel: Kernel) -> Call:
-    """`extract(x, i, 0)`."""
-    facts = op.attributes
-    layouts = (kernel.layout(facts["source"]), kernel.layout(facts["layout"]))
-    place = (f"offset={facts['offset']}", f"fence={facts['fence']}")
-    made = kernel.bind("extract", "shape.extract", kernel.dtype(op.x.tile.dtype), *layouts, *place)
-    return Call(made, tuple(map(kernel.use, op.operands)))
-
+MOVED = ("dtype", "source", "layout")
+"""What factories of functions that move elements between threads take."""
 
 EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     **dict.fromkeys((shape.Broadcast, shape.Reshape, shape.Permute, ConvertLayout), reshaping),
-    shape.Cat: cat,
-    shape.Extract: extract,
+    shape.Cat: emitter(Intrinsic("shape.cat", (*MOVED, "axis=", "offset=", "fence="))),
+    shape.Extract: emitter(Intrinsic("shape.extract", (*MOVED, "offset=", "fence="))),
 }

@@ -5,59 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cutile.backend.cuda.emit import (
-    arith,
-    atomic,
-    bulk,
-    cast,
-    compare,
-    create,
-    debug,
-    dot,
-    grid,
-    group,
-    math,
-    matmul,
-    memory,
-    nearby,
-    outer,
-    pipeline,
-    pointer,
-    reading,
-    reduce,
-    roles,
-    rounding,
-    shape,
-    split,
-    view,
-)
+from cutile.backend.cuda import ops
+from cutile.backend.cuda.emit import debug, elementwise, math, matmul, memory, pipeline, reduce, shape
+from cutile.backend.cuda.emit.generic import emitter
 from cutile.ir.core import Op
 
 Emitter = Callable[[Any, Any], Any]
 
+DECLARED: dict[type[Op], Emitter] = {
+    op: emitter(op.intrinsic) for name in ops.__all__ if hasattr(op := getattr(ops, name), "intrinsic")
+}
+"""Those of this backend's operations that say themselves which intrinsic they become."""
+
 EMITTERS: dict[type[Op], Emitter] = {
-    **arith.EMITTERS,
-    **atomic.EMITTERS,
-    **bulk.EMITTERS,
-    **cast.EMITTERS,
-    **compare.EMITTERS,
-    **create.EMITTERS,
+    **DECLARED,
     **debug.EMITTERS,
-    **dot.EMITTERS,
-    **grid.EMITTERS,
-    **group.EMITTERS,
+    **elementwise.EMITTERS,
     **math.EMITTERS,
     **matmul.EMITTERS,
     **memory.EMITTERS,
-    **nearby.EMITTERS,
-    **outer.EMITTERS,
     **pipeline.EMITTERS,
-    **pointer.EMITTERS,
-    **reading.EMITTERS,
     **reduce.EMITTERS,
-    **roles.EMITTERS,
-    **rounding.EMITTERS,
     **shape.EMITTERS,
-    **split.EMITTERS,
-    **view.EMITTERS,
 }

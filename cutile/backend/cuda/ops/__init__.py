@@ -5,7 +5,7 @@ layout, `source`, that of the operand's (for `mma` the two operands'), `vector`,
 `offset` and `fence`, the place in shared memory and whether it may still be in use. Names of layouts are looked up in
 the function's fact `layouts`.
 
-Files are named as in `intrinsics/`, which says what the operations become, or after the family that emits them.
+Most name the `intrinsic` that they become, which `emit/generic.py` writes; the others have emitters of their own.
 """
 
 from cutile.backend.cuda.ops.bulk import BulkDrain, BulkLoad, BulkPrefetch, BulkStore, Pack

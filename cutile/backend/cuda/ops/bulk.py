@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE
 from cutile.dtypes import i32
 from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
@@ -12,6 +13,7 @@ from cutile.ir.types import TileType, Type
 class BulkPrefetch(Op, name="cuda.bulk_prefetch", effect=Effect.WRITE):
     """Bring the descriptor of a tensor into the copy engine's cache, ahead of the first copy."""
 
+    intrinsic = Intrinsic("bulk.prefetch", call=("map",))
     x: Value = operand(ANY_TENSOR)
     map: str = attribute()
 
@@ -74,6 +76,8 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
 class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
     """Wait until the copy engine has read all that is to be stored: shared memory outlives that."""
 
+    intrinsic = Intrinsic("bulk.drain")
+
     def infer(self) -> tuple[Type, ...]:
         return ()
 
@@ -82,6 +86,7 @@ class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
     """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off
     (`pipeline/delayed.py`)."""
 
+    intrinsic = Intrinsic("bulk.pack_pairs", facts=("dtype", "count"), stem="pack")
     x: Value = operand(ANY_TILE)
 
     def infer(self) -> tuple[Type, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import SCRATCH
 from cutile.dtypes import bool_
 from cutile.ir.control import SCALAR_BOOL
@@ -44,6 +45,7 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
 class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
     """Whether an assertion of this thread block has failed, before the arrivals that were waited for; by `flag`."""
 
+    intrinsic = Intrinsic("debug.has_failed", facts=("flag",))
     flag: Value = operand(SCRATCH)
 
     def infer(self) -> tuple[Type, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
 from cutile.dtypes import DTypeLike
 from cutile.ir.control import SCALAR_BOOL
@@ -53,6 +54,7 @@ class GroupWait(Op, name="cuda.group_wait", effect=Effect.WRITE):
 class Blank(Op, name="cuda.blank", effect=Effect.WRITE):
     """A tile of registers with anything in them: sums that the first product replaces."""
 
+    intrinsic = Intrinsic("group.blank", facts=("dtype", "count"))
     dtype: DTypeLike = attribute()
     shape: tuple[int, ...] = attribute()
 
@@ -63,6 +65,7 @@ class Blank(Op, name="cuda.blank", effect=Effect.WRITE):
 class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
     """The same tile where `condition` holds; zeros where it does not."""
 
+    intrinsic = Intrinsic("group.zero_unless", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
     condition: Value = operand(SCALAR_BOOL)
 
@@ -73,6 +76,7 @@ class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
 class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):
     """The same tile, whose elements the compiler does not know: an accumulator that is not to be made anew."""
 
+    intrinsic = Intrinsic("group.opaque", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
 
     def infer(self) -> tuple[Type, ...]:
@@ -82,6 +86,9 @@ class Opaque(Op, name="cuda.opaque", effect=Effect.WRITE):
 class Part(Op, name="cuda.part"):
     """The columns of a product's sums that are part `part` of `parts`: a choice among each thread's registers."""
 
+    intrinsic = Intrinsic(
+        "group.part", facts=("dtype", "source", "layout", "part"), stem="part_{part}", omit=("parts",)
+    )
     x: Value = operand(ANY_TILE)
     part: int = attribute()
     parts: int = attribute()

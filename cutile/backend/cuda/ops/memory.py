@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.ir.core import ANY_MUT, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
 from cutile.ir.types import Type
@@ -50,6 +51,8 @@ class StorePart(Op, name="cuda.store_part", effect=Effect.WRITE):
 
 class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
     """All threads of the block arrive, and see each other's stores."""
+
+    intrinsic = Intrinsic("shape.synchronize")
 
     def infer(self) -> tuple[Type, ...]:
         return ()

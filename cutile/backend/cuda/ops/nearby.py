@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import BARRIERS, SCRATCH
 from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
@@ -16,6 +17,7 @@ class DealOut(Op, name="cuda.deal_out", effect=Effect.WRITE):
     arrive in `place`, and are counted by a barrier of their own.
     """
 
+    intrinsic = Intrinsic("nearby.deal_out", facts=("dtype", "layout", "parts", "blocks"))
     x: Value = operand(NUMBER_TILE)
     place: Value = operand(SCRATCH)
     arrived: Value = operand(BARRIERS)
@@ -31,6 +33,9 @@ class AddNearby(Op, name="cuda.add_nearby", effect=Effect.READ):
     """The columns of `x` that are part `part` of `parts`, added up over the `blocks` thread blocks of a cluster, in the
     order of the pieces: of what they have dealt out to this one."""
 
+    intrinsic = Intrinsic(
+        "nearby.add", facts=("dtype", "source", "parts=", "blocks="), stem="add_nearby", call=("part",)
+    )
     x: Value = operand(NUMBER_TILE)
     part: Value = operand(SCALAR_INT)
     place: tuple[Value, ...] = operands(SCRATCH)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import DTypeLike
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import SCALAR_INT, Constraint, Op, Value, attribute, operand, operands
@@ -158,12 +159,16 @@ class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
 class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
     """Wait until all blocks of the cluster have set up their barriers."""
 
+    intrinsic = Intrinsic("pipeline.join")
+
     def infer(self) -> tuple[Type, ...]:
         return ()
 
 
 class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
     """Wait for the cluster's other blocks, which may still write to this one's shared memory."""
+
+    intrinsic = Intrinsic("pipeline.leave")
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -175,6 +180,7 @@ class PipelineAcquire(Op, name="cuda.pipeline_acquire", effect=Effect.WRITE):
     `limited`: a wait of over two seconds ends the kernel.
     """
 
+    intrinsic = Intrinsic("pipeline.acquire")
     pipeline: Value = operand(A_PIPELINE)
     counter: Value = operand(SCALAR_INT)
     nbytes: int = attribute()
@@ -187,6 +193,7 @@ class PipelineAcquire(Op, name="cuda.pipeline_acquire", effect=Effect.WRITE):
 class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
     """Wait until what is copied to a stage has arrived."""
 
+    intrinsic = Intrinsic("pipeline.wait")
     pipeline: Value = operand(A_PIPELINE)
     counter: Value = operand(SCALAR_INT)
     limited: bool = attribute(default=False)
@@ -201,6 +208,7 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
     `warps`: each of its warps says so for itself.
     """
 
+    intrinsic = Intrinsic("pipeline.release", pipeline=("stages", "offset", "cluster"))
     pipeline: Value = operand(A_PIPELINE)
     counter: Value = operand(SCALAR_INT)
     condition: Value = operand(SCALAR_BOOL)
@@ -217,6 +225,7 @@ class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
     `number` is the tile block's, `step` that from one of the group's to the next.
     """
 
+    intrinsic = Intrinsic("pipeline.take_over")
     number: Value = operand(SCALAR_INT)
     step: Value = operand(SCALAR_INT)
     barriers: Value = operand(BARRIERS)
@@ -232,6 +241,7 @@ class HandOver(Op, name="cuda.hand_over", effect=Effect.WRITE):
     Each of its warps says so: one that has not taken over yet would else miss the other group's next handing over.
     """
 
+    intrinsic = Intrinsic("pipeline.hand_over")
     barriers: Value = operand(BARRIERS)
 
     def infer(self) -> tuple[Type, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_PIPELINE, SCRATCH
 from cutile.dtypes import bool_, i32
 from cutile.ir.core import SCALAR_INT, Block, Op, Value, attribute, operand, region
@@ -26,6 +28,8 @@ class FollowOn(Op, name="cuda.follow_on", effect=Effect.WRITE):
     What stands before it may run while another kernel still writes to what this one reads.
     """
 
+    intrinsic = Intrinsic("roles.follow_on")
+
     def infer(self) -> tuple[Type, ...]:
         return ()
 
@@ -33,6 +37,7 @@ class FollowOn(Op, name="cuda.follow_on", effect=Effect.WRITE):
 class Registers(Op, name="cuda.registers", effect=Effect.WRITE):
     """Give up registers, or take more, to have `count` per thread."""
 
+    intrinsic = Intrinsic("roles.registers", stem="set_max_registers")
     count: int = attribute()
     grow: bool = attribute()
 
@@ -43,6 +48,7 @@ class Registers(Op, name="cuda.registers", effect=Effect.WRITE):
 class Elected(Op, name="cuda.elected"):
     """Whether this is the one thread of the loading warps that does their work."""
 
+    intrinsic = Intrinsic("roles.elected", facts=("groups",))
     groups: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
@@ -51,6 +57,8 @@ class Elected(Op, name="cuda.elected"):
 
 class GroupNumber(Op, name="cuda.group_number"):
     """The number of this warp group, of those that compute."""
+
+    intrinsic = Intrinsic("roles.own_group")
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -62,6 +70,7 @@ class FirstTile(Op, name="cuda.first_tile"):
     Where the `alone` groups of a block have tile blocks of their own, that of the thread's group.
     """
 
+    intrinsic = Intrinsic("roles.first_tile", facts=("cluster",))
     cluster: int = attribute()
     alone: int = attribute(default=1)
 
@@ -75,6 +84,7 @@ class TileStep(Op, name="cuda.tile_step"):
     Times `alone`, the groups of a block that have tile blocks of their own.
     """
 
+    intrinsic = Intrinsic("roles.tile_step", facts=("cluster",))
     cluster: int = attribute()
     alone: int = attribute(default=1)
 
@@ -89,6 +99,7 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
     that there is none left of `total`, the count is 0 again.
     """
 
+    intrinsic = Intrinsic("roles.next_tile", call=(WORKSPACE, "total"))
     total: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:
@@ -98,6 +109,7 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
 class Uniform(Op, name="cuda.uniform"):
     """The producer's number, in a register that the warp shares: what TMA is told must be in one."""
 
+    intrinsic = Intrinsic("roles.uniform")
     x: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:
@@ -110,6 +122,7 @@ class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
     `limited`: a wait of over two seconds ends the kernel.
     """
 
+    intrinsic = Intrinsic("roles.send_tile")
     pipeline: Value = operand(A_PIPELINE)
     through: Value = operand(SCRATCH)
     counter: Value = operand(SCALAR_INT)
@@ -123,6 +136,7 @@ class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
 class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
     """The number of a tile block that the producer sent, in a stage that has been waited for."""
 
+    intrinsic = Intrinsic("roles.receive_tile", pipeline=("stages",))
     pipeline: Value = operand(A_PIPELINE)
     through: Value = operand(SCRATCH)
     counter: Value = operand(SCALAR_INT)
@@ -140,6 +154,7 @@ class TileIndex(Op, name="cuda.tile_index"):
     the last tile block comes first.
     """
 
+    intrinsic = Intrinsic("roles.tile_index", facts=("axis",), stem="tile_index_{axis}", call=("number", *GRID_NAMES))
     number: Value = operand(SCALAR_INT)
     axis: int = attribute()
     rows: int = attribute()
@@ -156,6 +171,7 @@ class TileIndex(Op, name="cuda.tile_index"):
 class Turns(Op, name="cuda.turns"):
     """How many turns the loop of products has: none where `stop` is not beyond `start`."""
 
+    intrinsic = Intrinsic("roles.turns")
     start: Value = operand(SCALAR_INT)
     stop: Value = operand(SCALAR_INT)
     step: Value = operand(SCALAR_INT)
@@ -167,6 +183,7 @@ class Turns(Op, name="cuda.turns"):
 class FirstTurn(Op, name="cuda.first_turn"):
     """The first turn of the thread's group, where groups have tile blocks of `turns` turns each of their own."""
 
+    intrinsic = Intrinsic("roles.first_turn")
     turns: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cutile.backend.common.abi import WORKSPACE
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import bool_, i32
 from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand
 from cutile.ir.effects import Effect
@@ -14,6 +16,7 @@ class Pieces(Op, name="cuda.pieces"):
     With `whole`, into `most` or not at all: where the launch has a thread block for each.
     """
 
+    intrinsic = Intrinsic("split.pieces", stem="pieces_of")
     tiles: Value = operand(SCALAR_INT)
     start: Value = operand(SCALAR_INT)
     stop: Value = operand(SCALAR_INT)
@@ -32,6 +35,7 @@ class Share(Op, name="cuda.share"):
     The pieces of a tile block follow each other, and so do their turns.
     """
 
+    intrinsic = Intrinsic("split.share")
     unit: Value = operand(SCALAR_INT)
     start: Value = operand(SCALAR_INT)
     stop: Value = operand(SCALAR_INT)
@@ -48,6 +52,7 @@ class AddUp(Op, name="cuda.add_up", effect=Effect.WRITE):
     Of one piece, they are its own. Else each is written to the workspace, and who comes last adds them, in their order.
     """
 
+    intrinsic = Intrinsic("split.add_up", facts=("dtype", "layout"), call=("x", WORKSPACE, "tile", "piece", "pieces"))
     x: Value = operand(NUMBER_TILE)
     tile: Value = operand(SCALAR_INT)
     piece: Value = operand(SCALAR_INT)

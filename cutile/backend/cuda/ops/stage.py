@@ -6,6 +6,7 @@ loop reserves (the attribute `offset`), its stages, and the bytes from stage to 
 
 from __future__ import annotations
 
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
 from cutile.ir.effects import Effect
@@ -38,6 +39,8 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
 class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
     """What was begun since the last commit is one group."""
 
+    intrinsic = Intrinsic("stage.commit")
+
     def infer(self) -> tuple[Type, ...]:
         return ()
 
@@ -48,6 +51,7 @@ class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
     `meet`: wait for all threads too; then all see what has arrived.
     """
 
+    intrinsic = Intrinsic("stage.wait", facts=("pending",), stem="wait_{pending}")
     pending: int = attribute()
     meet: bool = attribute(default=True)
 

@@ -1,0 +1,109 @@
+"""What is done to each element for itself: arithmetic, comparisons, conversions, and tiles from nothing.
+
+Functions of floats are in `math.py`. Constants are written by `kernel.py`, which decides whether they need a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cutile.backend.common.abi import GRID_NAMES
+from cutile.backend.cuda.emit.generic import emitter
+from cutile.backend.cuda.emit.text import Call
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.ir.core import Op
+from cutile.ops import arith, cast, compare, create, grid, rounding
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.emit.kernel import Kernel
+
+ARITHMETIC = ("name", "dtype", "count")
+"""What factories of arithmetic take."""
+
+INTRINSICS: dict[type[Op], Intrinsic] = {
+    **dict.fromkeys(
+        (
+            arith.Add,
+            arith.Sub,
+            arith.Mul,
+            arith.Div,
+            arith.FloorDiv,
+            arith.Mod,
+            arith.DivTrunc,
+            arith.DivCeil,
+            arith.Rem,
+            arith.MulHi,
+            arith.And,
+            arith.Or,
+            arith.Xor,
+            arith.Shl,
+            arith.Shr,
+        ),
+        Intrinsic("arith.binary", ARITHMETIC, stem="{name}"),
+    ),
+    **dict.fromkeys((arith.Neg, arith.Abs, arith.Not), Intrinsic("arith.unary", ARITHMETIC, stem="{name}")),
+    arith.Fma: Intrinsic("arith.fma", ("dtype", "count")),
+    **dict.fromkeys(
+        (compare.Eq, compare.Ne, compare.Lt, compare.Le, compare.Gt, compare.Ge),
+        Intrinsic("compare.compare", ARITHMETIC, stem="{name}"),
+    ),
+    compare.Select: Intrinsic("compare.select", ("result", "count")),
+    create.Iota: Intrinsic("create.iota", ("dtype", "layout"), omit=("length",)),
+    grid.TileBlockId: Intrinsic("grid.tile_block_id", ("axis",), stem="tile_block_id_{axis}", call=GRID_NAMES[1:]),
+}
+
+
+def extreme(op: arith.Min | arith.Max, kernel: Kernel) -> Call:
+    """`min(x, y)`, `max_nan(x, y)`."""
+    name = f"{op.name}{'_nan' * op.nan}{'_ftz' * op.ftz}"
+    dtype = kernel.dtype(op.result.tile.dtype)
+    function = kernel.bind(name, "arith.binary", f'"{name}"', dtype, str(kernel.count(op)))
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+def rounded(op: rounding.Rounded, kernel: Kernel) -> Call:
+    """`add_zero(x, y)`."""
+    stem = f"{op.exact_name}_{op.rounding}{'_ftz' * op.ftz}"
+    dtype = kernel.dtype(op.result.tile.dtype)
+    facts = (f'"{op.exact_name}"', f'"{op.rounding}"', str(op.ftz), dtype, str(kernel.count(op)))
+    return Call(kernel.bind(stem, "rounding.rounded", *facts), tuple(map(kernel.use, op.operands)))
+
+
+def convert(op: cast.Convert, kernel: Kernel) -> Call:
+    """`to_f16(x)`."""
+    source, target = op.x.tile.dtype, op.dtype
+    arguments = [kernel.dtype(source), kernel.dtype(target), str(kernel.count(op))]
+    if op.rounding is not None:
+        arguments.append(f'"{op.rounding}"')
+    capability = kernel.capability
+    if "storage" in (source.kind, target.kind) and capability > (8, 0):
+        arguments.append(f"capability={capability}")
+    function = kernel.bind(f"to_{op.dtype.name}", "cast.convert", *arguments)
+    return Call(function, (kernel.use(op.x),))
+
+
+def bitcast(op: cast.Bitcast, kernel: Kernel) -> Call:
+    """`as_u32(x)`."""
+    source, target = kernel.dtype(op.x.tile.dtype), kernel.dtype(op.dtype)
+    function = kernel.bind(f"as_{op.dtype.name}", "cast.bitcast", source, target, str(kernel.count(op)))
+    return Call(function, (kernel.use(op.x),))
+
+
+EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {
+    **{op: emitter(intrinsic) for op, intrinsic in INTRINSICS.items()},
+    **dict.fromkeys((arith.Min, arith.Max), extreme),
+    **dict.fromkeys(
+        (
+            rounding.RoundedAdd,
+            rounding.RoundedSub,
+            rounding.RoundedMul,
+            rounding.RoundedDiv,
+            rounding.RoundedFma,
+            rounding.RoundedSqrt,
+        ),
+        rounded,
+    ),
+    cast.Convert: convert,
+    cast.Bitcast: bitcast,
+}
