@@ -18,6 +18,7 @@ from cutile.compile.rules import AccessRules
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
 from cutile.launch.arguments import give_back
 from cutile.launch.form import Form
+from cutile.launch.grouping import leaves_of
 from cutile.launch.inspected import inspected
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
@@ -54,7 +55,7 @@ class Kernel:
     def _renew(self) -> Form:
         """Read the function as it is now."""
         cache = KernelCache(self._function, self._declared)
-        form = self._form = Form(cache, _result(cache.source.name, cache.signature.names))
+        form = self._form = Form(cache, _result(cache.source.name, tuple(cache.signature.declared)))
         return form
 
     @property
@@ -73,18 +74,18 @@ class Kernel:
         if len(arguments) == form.arity and not named:
             return KernelOp(form, arguments, _NO_GENERICS, self._options)
         try:
-            given, generics = self._taken(form, arguments, named)
+            form, given, generics = self._taken(form, arguments, named)
         except (ArgumentError, GenericsError):
-            give_back(arguments)
+            give_back(leaves_of((*arguments, *named.values())))
             raise
         return KernelOp(form, given, generics, self._options)
 
     def _taken(
         self, form: Form, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments in order, and the generics that were given by name."""
+    ) -> tuple[Form, tuple[Any, ...], Mapping[str, Any]]:
+        """What launches the arguments, those in order, and the generics that were given by name."""
         signature = form.kernel.signature
-        names = signature.names
+        names = tuple(signature.declared)
         if len(arguments) > len(names):
             generics = ", ".join(f"{each.name}=..." for each in signature.generics)
             raise ArgumentError(
@@ -97,6 +98,9 @@ class Kernel:
                 if name in given:
                     raise ArgumentError(f"{signature.name}: argument {name!r} was given twice")
                 given[name] = named.pop(name)
+        if signature.optional:
+            defaults = dict(zip(signature.optional, self._function.__defaults__ or (), strict=False))
+            given = {**defaults, **given}
         missing = [name for name in names if name not in given]
         if missing:
             known = {each.name for each in signature.generics}
@@ -105,7 +109,8 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
             )
-        return tuple(given[name] for name in names), form.kernel.generics(None, named)
+        generics = form.kernel.generics(None, named)
+        return *form.arranged(tuple(given[name] for name in names)), generics
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "__dict__":  # IPython's autoreload sets every attribute of a function on what has taken its place
@@ -184,7 +189,7 @@ class Kernel:
             True
         """
         form = self.form
-        given, generics = self._taken(form, arguments, named)
+        form, given, generics = self._taken(form, arguments, named)
         return Listing(inspected(form, given, generics, self._options, stage, arch))
 
     def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
@@ -238,7 +243,7 @@ class Kernel:
     def __repr__(self) -> str:
         signature = self.cache.signature
         generics = ", ".join(generic.name for generic in signature.generics)
-        return f"<kernel {signature.name}({', '.join(signature.names)}{'; ' + generics if generics else ''})>"
+        return f"<kernel {signature.name}({', '.join(signature.declared)}{'; ' + generics if generics else ''})>"
 
 
 def _are_kernels(old: object, new: object) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from cutile.compile.facts import Fact, TensorFacts, layout_class
 from cutile.dtypes import as_dtype
 from cutile.errors import ArgumentError
-from cutile.frontend.signature import Parameter, Signature
+from cutile.frontend.parameters import Parameter
+from cutile.frontend.signature import Signature
 
 _FORM = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?P<transposed>\.T)?(?:/\((?P<tile>[\d,\s]+)\))?")
 EXAMPLE = "x=f16[4096,4096] for a tensor, y=f32[64,32]/(16,16) for a partition, z=f16[64,32].T for a transposed view"
@@ -21,11 +22,17 @@ def read_facts(signature: Signature, given: Mapping[str, str]) -> list[Fact]:
     """What specialization would know of the arguments that `given` describes.
 
     Raises:
-        ArgumentError: a tensor is not described, or not so that it can be understood; says how.
+        ArgumentError: a tensor is not described, or not so that it can be understood; says how. Or the kernel takes
+            groups of tensors.
     """
     unknown = given.keys() - set(signature.names)
     if unknown:
         raise ArgumentError(f"{signature.name} has no parameter {min(unknown)!r}; it has {', '.join(signature.names)}")
+    if signature.grouped:
+        raise ArgumentError(
+            f"{signature.name} takes groups of tensors, which --arg cannot describe: call kernel.inspect(...) in "
+            "Python, with tensors of api.meta"
+        )
     return [None if each.kind == "scalar" else _tensor(each, given.get(each.name)) for each in signature.parameters]
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import importlib.util
 import sys
@@ -69,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
     """Compile, and print or write the stage."""
     kernel = load_kernel(options.file, options.kernel)
     facts = read_facts(kernel.cache.signature, _pairs(options.arg, "--arg"))
-    generics = kernel.cache.generics(None, _pairs(options.generic, "--generic"))
+    texts = _pairs(options.generic, "--generic")
+    generics = kernel.cache.generics(None, {name: _constant(text) for name, text in texts.items()})
     given = {each.name: getattr(options, each.name) for each in dataclasses.fields(CompileOptions)}
     default = kernel.cache.declared.default
     hints = dataclasses.replace(default, **{name: value for name, value in given.items() if value is not None})
@@ -87,6 +89,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         options.output.write_text(text, encoding="utf-8")
     return 0
+
+
+def _constant(text: str) -> Any:
+    """The value of a generic: a literal of Python's, or the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def load_kernel(file: Path, name: str) -> Kernel:

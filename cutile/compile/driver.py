@@ -101,6 +101,7 @@ def front(request: Request) -> Program:
             specialization.generics,
             unsafe=request.declared.unsafe,
             pointers=specialization.pointers,
+            arrangement=specialization.arrangement,
         )
     except KernelError as error:  # it shows the place in the kernel; where in the compiler it was raised hides that
         raise error.with_traceback(None) from error.__cause__

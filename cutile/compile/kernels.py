@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.compile.constants import generics_key
 from cutile.compile.declared import DEFAULT_DECLARED, Declared, capped
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact
 from cutile.compile.memory import SingleFlight
 from cutile.compile.specialize import Specialization, generic_values, specialize
-from cutile.frontend.signature import read_signature, refuse_pointers
+from cutile.frontend.signature import Signature, read_signature, refuse_pointers
 from cutile.frontend.source import as_it_is, take_source
 
 if TYPE_CHECKING:
@@ -69,7 +70,13 @@ class Plan:
         kernel, made = self._kernel, self.specialization
         unsafe = kernel.declared.unsafe
         return Interpreted(
-            kernel.function, kernel.source, made.parameters, made.generics, pointers=made.pointers, unsafe=unsafe
+            kernel.function,
+            kernel.source,
+            made.parameters,
+            made.generics,
+            pointers=made.pointers,
+            arrangement=made.arrangement,
+            unsafe=unsafe,
         )
 
     def compiled(self, target: Target) -> Compiled:
@@ -115,6 +122,7 @@ class KernelCache:
         declared: what `@entry` says of it.
 
     Attributes:
+        arranged: the same kernel for the parts of arguments that are groups, by the structure of those.
         plans: what was specialized. Without generics and options the key is a tuple of what counts of each tensor: its
             layout class, or its facts where the signature declares extents.
 
@@ -125,13 +133,27 @@ class KernelCache:
     def __init__(self, function: Callable[..., Any], declared: Declared = DEFAULT_DECLARED) -> None:
         self.declared = declared
         self.source = take_source(function)
-        self.signature = read_signature(function, self.source)
         self.function = as_it_is(function)
-        if not declared.unsafe:
-            refuse_pointers(self.signature)
-        declaring = tuple(each.extents is not None for each in self.signature.parameters)
+        self._begin(read_signature(function, self.source))
+
+    def _begin(self, signature: Signature) -> None:
+        self.signature = signature
+        if not self.declared.unsafe:
+            refuse_pointers(signature)
+        declaring = tuple(each.declares for each in signature.parameters)
         self._declaring = declaring if any(declaring) else ()
         self.plans: dict[Hashable, Plan] = {}
+        self.arranged: dict[Hashable, KernelCache] = {}
+
+    def arrange(self, key: Hashable, signature: Callable[[], Signature]) -> KernelCache:
+        """This kernel for arguments of one structure, whose parts `signature()` has for launch parameters."""
+        known = self.arranged.get(key)
+        if known is None:
+            kernel = KernelCache.__new__(KernelCache)
+            kernel.declared, kernel.source, kernel.function = self.declared, self.source, self.function
+            kernel._begin(signature())
+            known = self.arranged.setdefault(key, kernel)
+        return known
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
         """Check and name the generics that a caller gave."""
@@ -152,7 +174,7 @@ class KernelCache:
         else:
             classes = [fact[0] for fact in facts if fact is not None]
         if generics or options is not DEFAULT_OPTIONS:
-            classes += [*generics.items(), options]
+            classes += [*generics_key(generics), options]
         key = tuple(classes)
         found = self.plans.get(key)
         if found is None:
@@ -162,7 +184,8 @@ class KernelCache:
 
     def compiled(self) -> list[Compiled]:
         """Everything that was compiled of it, and is in memory."""
-        return [compiled for plan in list(self.plans.values()) for compiled in plan.ready()]
+        own = [compiled for plan in list(self.plans.values()) for compiled in plan.ready()]
+        return own + [compiled for kernel in list(self.arranged.values()) for compiled in kernel.compiled()]
 
     def __len__(self) -> int:
-        return sum(len(plan) for plan in self.plans.values())
+        return sum(len(plan) for plan in self.plans.values()) + sum(map(len, self.arranged.values()))

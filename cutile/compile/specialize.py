@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutile.compile.constants import constant
 from cutile.compile.facts import Fact, PointerFacts, TensorFacts
 from cutile.dtypes import DTypeLike, as_dtype, u64
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, MissingGenericsError
 from cutile.frontend.build import NO_POINTERS
-from cutile.frontend.signature import Extent, Generic, Parameter, Signature
+from cutile.frontend.parameters import Arranged, Extent, Generic, NamedExtent, Parameter
+from cutile.frontend.signature import Signature
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
 _OPTIONS = "hints for the compiler are given as k(...).compile_options(ct.CompileOptions({}))"
@@ -35,11 +37,16 @@ LAUNCH: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Specialization:
-    """The types of the parameters, what those lead to that are pointers, and the values of the generics."""
+    """The types of the parameters, what those lead to that are pointers, and the values of the generics.
+
+    Attributes:
+        arrangement: how arguments that are groups are made of launch parameters.
+    """
 
     parameters: Mapping[str, Type]
     generics: Mapping[str, Any]
     pointers: Mapping[str, DTypeLike] = field(default_factory=lambda: NO_POINTERS)
+    arrangement: Mapping[str, Arranged] = field(default_factory=dict[str, "Arranged"])
 
 
 def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +86,8 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
     if len(shapes) == 1 and extra >= 0:
         at = shapes[0]
         if not isinstance(flat[at], tuple | list):
-            return [*flat[:at], tuple(flat[at : at + extra + 1]), *flat[at + extra + 1 :]]
+            flat = [*flat[:at], tuple(flat[at : at + extra + 1]), *flat[at + extra + 1 :]]
+            return [_number(each) for each in flat]
     if extra and not count:
         raise GenericsError(f"{signature.name} has no generics; got {list(flat)!r}")
     if extra:
@@ -87,7 +95,12 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
         raise GenericsError(
             f"{signature.name}: .generics takes {count} values, in the order ({names}); got {len(flat)}: {list(flat)!r}"
         )
-    return list(flat)
+    return [_number(each) for each in flat]
+
+
+def _number(value: Any) -> Any:
+    """A value of a flat list: an integer may stand there as text."""
+    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
 
 
 def _generic(signature: Signature, name: str) -> Generic:
@@ -105,11 +118,7 @@ def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
         if not all(isinstance(each, int) and not isinstance(each, bool) for each in extents):
             raise GenericsError(f"{signature.name}: generic {generic.name!r} must be a tuple of ints, got {value!r}")
         return tuple(extents)
-    if isinstance(value, str) and value.lstrip("-").isdigit():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise GenericsError(f"{signature.name}: generic {generic.name!r} must be an int, got {value!r}")
-    return value
+    return constant(value, generic.types, f"{signature.name}: generic {generic.name!r}")
 
 
 class _Binder:
@@ -122,7 +131,8 @@ class _Binder:
 
     def bind(self, name: str, value: Any, origin: str) -> None:
         """Record that an argument says `name` is `value`."""
-        if name in self.values and self.values[name] != value:
+        known = self.values.get(name, value)
+        if known != value or type(known) is not type(value):
             raise GenericsError(
                 f"{self.signature.name}: generic {name!r} is {self.values[name]!r} by {self._origin[name]}, "
                 f"but {value!r} by {origin}"
@@ -170,7 +180,7 @@ def specialize(
         else:
             dtype: Any = generics[parameter.dtype] if isinstance(parameter.dtype, str) else parameter.dtype
             types[parameter.name] = TileType(dtype)
-    return Specialization(types, generics, pointers)
+    return Specialization(types, generics, pointers, signature.arrangement)
 
 
 def _pointed(parameter: Parameter, fact: Fact, generics: Mapping[str, Any]) -> DTypeLike:
@@ -187,39 +197,41 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
         return
     if isinstance(fact, PointerFacts):
         if isinstance(parameter.dtype, str):
-            binder.bind(parameter.dtype, fact.dtype, f"the dtype of argument {parameter.name!r}")
+            binder.bind(parameter.dtype, fact.dtype, f"the dtype of argument {parameter.title!r}")
         return
     dtype = fact.layout.dtype
     if isinstance(parameter.dtype, str):
-        binder.bind(parameter.dtype, dtype, f"the dtype of argument {parameter.name!r}")
+        binder.bind(parameter.dtype, dtype, f"the dtype of argument {parameter.title!r}")
     elif parameter.dtype is not None and parameter.dtype is not dtype:
         raise ArgumentTypeError(
-            f"{binder.signature.name}: argument {parameter.name!r} must be a tensor of {parameter.dtype}, got {dtype}; "
-            f"convert it first"
+            f"{binder.signature.name}: argument {parameter.title!r} must be a tensor of {parameter.dtype}, got {dtype}"
+            f"; convert it first"
         )
     if parameter.extents is None:
         return
     shape, what = (fact.layout.tile, "partition shape") if fact.layout.tile is not None else (fact.shape, "shape")
     if isinstance(parameter.extents, str):
-        binder.bind(parameter.extents, tuple(shape), f"the {what} of argument {parameter.name!r}")
+        binder.bind(parameter.extents, tuple(shape), f"the {what} of argument {parameter.title!r}")
         return
     if len(parameter.extents) != len(shape):
         raise ArgumentError(
-            f"{binder.signature.name}: argument {parameter.name!r} must have {len(parameter.extents)} axes "
+            f"{binder.signature.name}: argument {parameter.title!r} must have {len(parameter.extents)} axes "
             f"({_show(parameter.extents)}), got {len(shape)}: {what} {shape}"
         )
     for axis, (declared, extent) in enumerate(zip(parameter.extents, shape, strict=True)):
         if isinstance(declared, str):
-            binder.bind(declared, extent, f"axis {axis} of argument {parameter.name!r} ({what} {shape})")
-        elif declared is not None and declared != extent:
+            binder.bind(declared, extent, f"axis {axis} of argument {parameter.title!r} ({what} {shape})")
+        elif isinstance(declared, int) and declared != extent:
             raise ArgumentError(
-                f"{binder.signature.name}: argument {parameter.name!r} must have the {what} "
+                f"{binder.signature.name}: argument {parameter.title!r} must have the {what} "
                 f"({_show(parameter.extents)}), got {shape}: axis {axis} is {extent}, not {declared}"
             )
 
 
 def _show(extents: tuple[Extent, ...]) -> str:
-    return ", ".join("Dyn" if extent is None else str(extent) for extent in extents)
+    return ", ".join(
+        "Dyn" if each is None else repr(each.name) if isinstance(each, NamedExtent) else str(each) for each in extents
+    )
 
 
 def _tensor_type(
@@ -233,14 +245,17 @@ def _tensor_type(
         known = (
             tuple(generics[whole])
             if isinstance(whole, str)
-            else tuple(generics[each] if isinstance(each, str) else each for each in whole)
+            else tuple(
+                generics[each] if isinstance(each, str) else None if isinstance(each, NamedExtent) else each
+                for each in whole
+            )
         )
     tensor = TensorType(layout.dtype, known, layout.strides, alignment)
     if layout.tile is None:
         return tensor
     if len(layout.tile) != len(fact.shape):
         raise ArgumentError(
-            f"{signature.name}: argument {parameter.name!r} is a tensor of shape {fact.shape} partitioned by "
+            f"{signature.name}: argument {parameter.title!r} is a tensor of shape {fact.shape} partitioned by "
             f"{layout.tile}: the partition shape must have {len(fact.shape)} extents"
         )
     return MutType(tensor, layout.tile, layout.map, layout.exact)

@@ -14,9 +14,12 @@ from cutile.frontend.captures import Captures
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation, Frame, PassOn
 from cutile.frontend.invoke import invoke
+from cutile.frontend.names import compile_time
+from cutile.frontend.parameters import Arranged, Given, Piece
 from cutile.frontend.report import TooMany
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
+from cutile.frontend.structure import made_of
 from cutile.frontend.values import MappedRef, MutRef, PointerRef, TensorRef
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Value
@@ -24,6 +27,7 @@ from cutile.ir.types import MutType, TensorType, Type
 from cutile.language.variable import DeviceVariable
 
 NO_POINTERS: Mapping[str, DTypeLike] = types.MappingProxyType({})
+NO_GROUPS: Mapping[str, Arranged] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,15 @@ def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> 
             return value
 
 
+def meaning_of(arranged: Arranged, parts: Mapping[str, Any], name: str, captures: Captures) -> Any:
+    """What an argument means that is made of launch parameters and constants."""
+    if isinstance(arranged, Piece):
+        return parts[arranged.name]
+    if isinstance(arranged, Given):
+        return compile_time(arranged.value, name, captures)
+    return made_of(arranged.kind, tuple(meaning_of(each, parts, name, captures) for each in arranged.items))
+
+
 def build(
     function: Callable[..., Any],
     source: FunctionSource,
@@ -60,6 +73,7 @@ def build(
     *,
     unsafe: bool = False,
     pointers: Mapping[str, DTypeLike] = NO_POINTERS,
+    arrangement: Mapping[str, Arranged] = NO_GROUPS,
 ) -> Program:
     """Compile a kernel's source to IR.
 
@@ -67,8 +81,9 @@ def build(
         function: the Python function, for the names around it.
         source: its source text, taken when it was decorated.
         parameters: the type of each launch parameter, in order.
-        generics: the value of each compile-time parameter: an int, or an element type.
+        generics: the value of each compile-time parameter: a constant, or an element type.
         pointers: the parameters (addresses, u64) that are pointers, and what they lead to.
+        arrangement: the arguments that are groups of launch parameters, or constants.
         unsafe: whether the kernel may use raw pointers; the function's facts then say so.
 
     Raises:
@@ -77,7 +92,7 @@ def build(
     passed_on: set[tuple[int, str]] = set()
     while True:
         try:
-            return _attempt(function, source, parameters, generics, pointers, unsafe, passed_on)
+            return _attempt(function, source, parameters, generics, pointers, arrangement, unsafe, passed_on)
         except PassOn as asked:  # a variable of a loop is used after it
             passed_on.add(asked.key)
 
@@ -88,6 +103,7 @@ def _attempt(
     parameters: Mapping[str, Type],
     generics: Mapping[str, Any],
     pointers: Mapping[str, DTypeLike],
+    arrangement: Mapping[str, Arranged],
     unsafe: bool,
     passed_on: set[tuple[int, str]],
 ) -> Program:
@@ -104,7 +120,12 @@ def _attempt(
         passed_on=passed_on,
     )
     frame = Frame(function=function, source=source, body=source.tree.body, compilation=compilation, is_entry=True)
-    frame.variables.update({name: parameter(value, pointers) for name, value in values.items()}, **generics)
+    parts = {name: parameter(value, pointers) for name, value in values.items()}
+    captures = compilation.captures
+    frame.variables.update(parts)
+    if arrangement:
+        frame.variables = {name: meaning_of(each, parts, name, captures) for name, each in arrangement.items()}
+    frame.variables.update({name: compile_time(each, name, captures) for name, each in generics.items()})
     with contextlib.suppress(TooMany):
         execute(frame, frame.body)
     if compilation.report.errors:

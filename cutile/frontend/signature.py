@@ -5,68 +5,71 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from cutile.dtypes import DType, DTypeLike, is_dtype
-from cutile.errors import KernelNameError, KernelSyntaxError, KernelTypeError, Location
-from cutile.frontend.captures import MISSING, lookup
+from cutile.dtypes import DType
+from cutile.errors import KernelSyntaxError, KernelTypeError
+from cutile.frontend.annotations import Annotations
+from cutile.frontend.parameters import REQUIRED, Arranged, Declared, Generic, NamedExtent, Parameter
 from cutile.frontend.source import FunctionSource, take_source
-from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, Tensor
+from cutile.language import Const, Shape
 
-REQUIRED: Any = object()
 _PLAIN = "Write it as a plain `def` statement, with each parameter annotated."
-Extent = int | str | None  # a constant, a generic's name, or dynamic
 
 
-@dataclass(frozen=True)
-class Generic:
-    """A compile-time parameter: an integer, an element type, or a shape, which is a tuple of integers."""
+class Agreement(NamedTuple):
+    """Two extents of one name: axis `axis` of the tensor at `position`, and the other."""
 
     name: str
-    kind: Literal["const", "dtype", "shape"]
-    default: Any
-    location: Location
-
-    @property
-    def required(self) -> bool:
-        """Whether there is no default."""
-        return self.default is REQUIRED
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A launch parameter.
-
-    Attributes:
-        kind: "tensor", "mut", "scalar" or "pointer".
-        dtype: the element type, a generic's name, or None for the argument's own.
-        extents: the declared extents; the name of a generic that is all of them; None where nothing is declared.
-        mapped: whether it takes a mapped partition.
-    """
-
-    name: str
-    kind: Literal["tensor", "mut", "scalar", "pointer"]
-    dtype: DTypeLike | str | None
-    extents: tuple[Extent, ...] | str | None
-    location: Location
-    mapped: bool = False
+    position: int
+    axis: int
+    other: int
+    other_axis: int
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Parameters and generics of a kernel."""
+    """Parameters and generics of a kernel.
+
+    Attributes:
+        declared: what each parameter is declared to be, by name and in order.
+        parameters: the launch parameters; of a signature with groups, those of one arrangement of its arguments.
+        optional: the names of the parameters that have defaults.
+        arrangement: how the arguments are made of launch parameters, where they do not stand for themselves.
+    """
 
     name: str
-    parameters: tuple[Parameter, ...]
+    declared: Mapping[str, Declared]
     generics: tuple[Generic, ...]
+    parameters: tuple[Parameter, ...]
+    optional: tuple[str, ...] = ()
+    arrangement: Mapping[str, Arranged] = field(default_factory=dict[str, "Arranged"])
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names."""
+        """The launch parameters' names."""
         return tuple(each.name for each in self.parameters)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some parameter is a group, or may be None: launches arrange their arguments first."""
+        return not all(isinstance(each, Parameter) for each in self.declared.values())
+
+    @functools.cached_property
+    def agreements(self) -> tuple[Agreement, ...]:
+        """Which extents must be equal, since the signature gives them one name."""
+        first: dict[str, tuple[int, int]] = {}
+        pairs: list[Agreement] = []
+        for position, parameter in enumerate(self.parameters):
+            for axis, extent in enumerate(parameter.extents if isinstance(parameter.extents, tuple) else ()):
+                if isinstance(extent, NamedExtent):
+                    place = first.setdefault(extent.name, (position, axis))
+                    if place != (position, axis):
+                        pairs.append(Agreement(extent.name, *place, position, axis))
+        return tuple(pairs)
 
     @functools.cached_property
     def generic_scalars(self) -> tuple[int, ...]:
@@ -83,6 +86,7 @@ class _Reader:
         self._function = function
         self._source = source
         self._generics: dict[str, Generic] = {}
+        self._annotations = Annotations(source.name, function, self._generics, source.locate)
 
     def read(self) -> Signature:
         tree = self._source.tree
@@ -95,19 +99,33 @@ class _Reader:
             raise self._decorated(wrapped)
         for refused, what in ((arguments.vararg, "*args"), (arguments.kwarg, "**kwargs")):
             if refused is not None:
-                raise self._syntax(refused, f"{what} in a kernel's signature", "Name each parameter.")
-        if arguments.defaults:
-            raise self._syntax(
-                arguments.defaults[0],
-                "a default value of a launch parameter",
-                "Only keyword-only generics (after `*`) may have defaults.",
-            )
+                remedy = "Name each parameter."
+                if refused is arguments.vararg:
+                    remedy += " Any number of tensors is one argument: xs: tuple[Tensor, ...]."
+                raise self._syntax(refused, f"{what} in a kernel's signature", remedy)
         for each in getattr(tree, "type_params", ()):
             self._type_parameter(each)
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
             self._keyword(each, default)
-        parameters = tuple(self._parameter(each) for each in (*arguments.posonlyargs, *arguments.args))
-        return Signature(self._source.name, parameters, tuple(self._generics.values()))
+        positional = (*arguments.posonlyargs, *arguments.args)
+        declared = {each.arg: self._parameter(each) for each in positional}
+        defaulted = positional[len(positional) - len(arguments.defaults) :]
+        for each, default in zip(defaulted, arguments.defaults, strict=True):
+            self._default(each.arg, declared[each.arg], default)
+        parameters = tuple(each for each in declared.values() if isinstance(each, Parameter))
+        optional = tuple(each.arg for each in defaulted)
+        return Signature(self._source.name, declared, tuple(self._generics.values()), parameters, optional)
+
+    def _default(self, name: str, declared: Declared, node: ast.expr) -> None:
+        """Refuse defaults that no launch could use: of tensors, of which only None can be known beforehand."""
+        if isinstance(declared, Parameter) and declared.kind != "scalar":
+            raise self._syntax(
+                node,
+                f"parameter {name!r} is a {'Mut' if declared.kind == 'mut' else declared.kind.title()}, and has a "
+                "default value",
+                f"Each launch gives it. Where it may be left out, annotate it with `{'Tensor'} | None`, and let the "
+                "default be None." if declared.kind == "tensor" else "Each launch gives it.",
+            )  # fmt: skip
 
     def _syntax(self, node: ast.AST, what: str, remedy: str) -> KernelSyntaxError:
         return KernelSyntaxError(f"kernel {self._source.name!r}: {what}", self._source.locate(node), remedy)
@@ -129,27 +147,31 @@ class _Reader:
         )
 
     def _type_parameter(self, node: Any) -> None:
-        bound = self._resolve(node.bound) if getattr(node, "bound", None) is not None else None
         default = getattr(node, "default_value", None)
+        bound = getattr(node, "bound", None)
         self._add_generic(node, node.name, bound, REQUIRED if default is None else self._constant(default))
 
     def _keyword(self, node: ast.arg, default: ast.expr | None) -> None:
         if node.annotation is None:
             raise self._syntax(node, f"generic {node.arg!r} has no annotation", f"Write `{node.arg}: Const`.")
-        bound = self._resolve(node.annotation)
         defaults: dict[str, Any] = getattr(self._function, "__kwdefaults__", None) or {}
-        self._add_generic(node, node.arg, bound, REQUIRED if default is None else defaults.get(node.arg, REQUIRED))
+        value = REQUIRED if default is None else defaults.get(node.arg, REQUIRED)
+        self._add_generic(node, node.arg, node.annotation, value)
 
     def _constant(self, node: ast.expr) -> Any:
         """The default of a generic."""
         try:
             return ast.literal_eval(node)
         except ValueError:
-            return self._resolve(node)
+            return self._annotations.named(node)
 
-    def _add_generic(self, node: ast.AST, name: str, bound: Any, default: Any) -> None:
+    def _add_generic(self, node: ast.AST, name: str, annotation: ast.expr | None, default: Any) -> None:
+        bound = None if annotation is None else self._annotations.named(annotation)
+        types: tuple[type, ...] = ()
         if bound is Const or bound is int:
             kind: Literal["const", "dtype", "shape"] = "const"
+            if annotation is not None and bound is Const:
+                types = self._annotations.constant_types(annotation)
         elif bound is DType:
             kind = "dtype"
         elif bound is Shape:
@@ -158,9 +180,9 @@ class _Reader:
             raise self._syntax(
                 node, f"generic {name!r} is neither a Const, nor a DType, nor a Shape", f"Write `{name}: Const`."
             )
-        self._generics[name] = Generic(name, kind, default, self._source.locate(node))
+        self._generics[name] = Generic(name, kind, default, self._source.locate(node), types)
 
-    def _parameter(self, node: ast.arg) -> Parameter:
+    def _parameter(self, node: ast.arg) -> Declared:
         place = self._source.locate(node)
         if node.annotation is None and node.arg in ("self", "cls"):
             raise KernelTypeError(
@@ -175,100 +197,7 @@ class _Reader:
                 place,
                 "Annotate it: Mut (a partition, written), Tensor (read), or a dtype such as f32 for a scalar.",
             )
-        annotation = self._unquote(node.annotation)
-        subscript: ast.expr | None = None
-        if isinstance(annotation, ast.Subscript):
-            annotation, subscript = annotation.value, annotation.slice
-        if isinstance(annotation, ast.Name) and annotation.id in self._generics:
-            return Parameter(node.arg, "scalar", annotation.id, None, place)
-        head = self._resolve(annotation)
-        if is_dtype(head):
-            return Parameter(node.arg, "scalar", head, None, place)
-        if head is Ptr:
-            dtype = None if subscript is None else self._facts(subscript)[0]
-            return Parameter(node.arg, "pointer", dtype, None, place)
-        written = head is Mut or head is MappedPartitionMut
-        if not written and not _is_tensor(head):
-            raise KernelTypeError(
-                f"kernel {self._source.name!r}: parameter {node.arg!r} is annotated with {ast.unparse(annotation)}",
-                self._source.locate(node.annotation),
-                _instead_of(head),
-            )
-        if written and subscript is not None:
-            inner = self._unquote(subscript)
-            if isinstance(inner, ast.Subscript) and _is_tensor(self._resolve(inner.value)):
-                subscript = inner.slice
-            elif isinstance(inner, ast.Name) and _is_tensor(self._try_resolve(inner)):
-                subscript = None
-        dtype, extents = self._facts(subscript) if subscript is not None else (None, None)
-        kind: Literal["mut", "tensor"] = "mut" if written else "tensor"
-        return Parameter(node.arg, kind, dtype, extents, place, head is MappedPartitionMut)
-
-    def _facts(self, node: ast.expr) -> tuple[DTypeLike | str | None, tuple[Extent, ...] | str | None]:
-        items = list(node.elts) if isinstance(node, ast.Tuple) else [node]
-        dtype = self._element(self._unquote(items[0]))
-        if len(items) == 2 and (shape := self._whole_shape(items[1])) is not None:
-            return dtype, shape
-        extents = tuple(self._extent(self._unquote(item)) for item in items[1:])
-        return dtype, extents if len(items) > 1 else None
-
-    def _element(self, node: ast.expr) -> DTypeLike | str:
-        if isinstance(node, ast.Name) and node.id in self._generics:
-            return node.id
-        found = self._resolve(node)
-        if is_dtype(found):
-            return found
-        raise self._syntax(node, f"{ast.unparse(node)} is no element type", "The first fact is a dtype, such as f32.")
-
-    def _whole_shape(self, node: ast.expr) -> str | None:
-        """The generic that `S` or `*S` names, if it is a shape."""
-        name = self._unquote(node.value if isinstance(node, ast.Starred) else node)
-        found = self._generics.get(name.id) if isinstance(name, ast.Name) else None
-        return found.name if found is not None and found.kind == "shape" else None
-
-    def _extent(self, node: ast.expr) -> Extent:
-        if isinstance(node, ast.Name) and node.id in self._generics:
-            return node.id
-        try:
-            value = ast.literal_eval(node)
-        except ValueError:
-            value = self._resolve(node)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return None if value == Dyn else value
-        raise self._syntax(
-            node, f"{ast.unparse(node)} is no extent", "An extent is an integer, Dyn, or the name of a generic."
-        )
-
-    def _unquote(self, node: ast.expr) -> ast.expr:
-        """The expression in a string annotation, placed where the string stands."""
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            inner = ast.parse(node.value, mode="eval").body
-            for each in ast.walk(inner):
-                ast.copy_location(each, node)
-            return inner
-        return node
-
-    def _try_resolve(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Name):
-            return lookup(self._function, node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self._try_resolve(node.value)
-            return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
-        return MISSING
-
-    def _resolve(self, node: ast.expr) -> Any:
-        """What a name or dotted name in an annotation means. Annotations are looked up, never evaluated."""
-        node = self._unquote(node)
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        found = self._try_resolve(node)
-        if found is MISSING:
-            raise KernelNameError(
-                f"kernel {self._source.name!r}: the annotation {ast.unparse(node)!r} means nothing here",
-                self._source.locate(node),
-                "Import it: from cutile import Const, Mut, Tensor, f32.",
-            )
-        return found
+        return self._annotations.parameter(node.arg, node.annotation, place)
 
 
 def read_signature(function: Callable[..., Any], source: FunctionSource) -> Signature:
@@ -294,21 +223,3 @@ def refuse_pointers(signature: Signature) -> None:
                 parameter.location,
                 "Declare the kernel with @ct.entry(unsafe=True) to take that on yourself, or pass a tensor.",
             )
-
-
-def _is_tensor(annotation: object) -> bool:
-    """Whether it means a tensor parameter: what callers hold, a subclass of what authors write, may stand for it."""
-    return isinstance(annotation, type) and issubclass(annotation, Tensor)
-
-
-def _instead_of(annotation: object) -> str:
-    """The remedy for an annotation that means something else in Python, or stands in the wrong place here."""
-    if annotation is Const or annotation is Shape or annotation is DType:
-        return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
-    if getattr(annotation, "__name__", "") == "constexpr":
-        return "A constant is a generic: `*, BLOCK: Const` behind the other parameters, given by name."
-    scalars: dict[object, str] = {int: "i32 or i64", float: "f32 or f64", bool: "bool_"}
-    remedy = "Expected Mut, Tensor, Ptr, or a dtype such as f32."
-    return (
-        f"{remedy} For a scalar say how many bits it has: {scalars[annotation]}." if annotation in scalars else remedy
-    )

@@ -64,6 +64,14 @@ def same_structure(a: Any, b: Any) -> bool:
     return kind_of(a) is kind_of(b) and len(x) == len(y) and all(map(same_structure, x, y))
 
 
+def made_of(kind: type, items: tuple[Any, ...]) -> Any:
+    """A tuple, a named tuple, or an instance of a dataclass."""
+    if dataclasses.is_dataclass(kind):
+        return Record(kind, items)
+    make: Any = getattr(kind, "_make", None)
+    return items if make is None else make(items)
+
+
 def field_names(kind: type) -> tuple[str, ...] | None:
     """The fields of a dataclass or named tuple, in order; None for any other class."""
     if dataclasses.is_dataclass(kind):

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-def live_function(
-    function: Callable[..., Any], generics: Mapping[str, Any], replaced: Mapping[str, Any]
-) -> Callable[..., Any]:
-    """A copy of `function`, and of the helpers that it names, in which `replaced` stand for Python's builtins."""
-    return _Copies(generics, replaced).copy(function)
+class LiveCopies:
+    """Copies of functions, and of the helpers that they name, in which `replaced` stand for Python's builtins."""
 
-
-class _Copies:
     def __init__(self, generics: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
         self._generics = generics
         self._builtins = {**vars(builtins), **replaced}
@@ -40,18 +35,19 @@ class _Copies:
         self._made[function] = made
         scope.update({name: value for name, value in function.__globals__.items() if name != "__builtins__"})
         for name in _names(code) & scope.keys():
-            scope[name] = self._outside(scope[name])
+            scope[name] = self.outside(scope[name])
         return made
 
     def _cell(self, name: str, cell: types.CellType) -> types.CellType:
         if name in self._generics:
             return types.CellType(self._generics[name])
         try:
-            return types.CellType(self._outside(cell.cell_contents))
+            return types.CellType(self.outside(cell.cell_contents))
         except ValueError:  # not yet assigned: the user's own cell says so when it is read
             return cell
 
-    def _outside(self, value: Any) -> Any:
+    def outside(self, value: Any) -> Any:
+        """What a value from outside of the function is in it."""
         own = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
         return self.copy(value) if own and not (value.__module__ or "").startswith(_PACKAGE) else value
 

@@ -10,15 +10,16 @@ from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.interface import Grid, Parameter
 from cutile.backend.reference.memory import bind_parameters
 from cutile.dtypes import DTypeLike
-from cutile.frontend.build import NO_POINTERS, parameter
+from cutile.frontend.build import NO_GROUPS, NO_POINTERS, parameter
 from cutile.frontend.captures import Captures
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation
 from cutile.frontend.invoke import invoke
+from cutile.frontend.parameters import Arranged, assembled
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.interpreter.eager import Array, EagerBuilder, EagerValue
-from cutile.interpreter.function import live_function
+from cutile.interpreter.function import LiveCopies
 from cutile.interpreter.live import to_live
 from cutile.interpreter.place import misspelt_names
 from cutile.interpreter.session import LiveFrame, Session
@@ -38,6 +39,7 @@ class Interpreted:
         types: the type of each parameter.
         generics: the values of the generics.
         pointers: the parameters that are pointers, and what they lead to.
+        arrangement: the arguments that are groups of launch parameters, or constants.
         unsafe: whether it may use raw pointers, which nothing checks.
 
     Attributes:
@@ -52,12 +54,14 @@ class Interpreted:
         generics: Mapping[str, Any],
         *,
         pointers: Mapping[str, DTypeLike] = NO_POINTERS,
+        arrangement: Mapping[str, Arranged] = NO_GROUPS,
         unsafe: bool = False,
     ) -> None:
         self._function = function
         self._source = source
         self._generics = dict(generics)
         self._pointers = pointers
+        self._arrangement = arrangement
         self._unsafe = unsafe
         self._program = Function(source.name, Block(tuple(Value(type, name) for name, type in types.items())))
         self.parameters: tuple[Parameter, ...] = kernel_parameters(self._program)
@@ -119,12 +123,15 @@ class Interpreted:
             addresses=addresses,
         )
         session = Session(frame)
-        function = live_function(self._function, self._generics, session.builtins())
+        copies = LiveCopies(self._generics, session.builtins())
+        function = copies.copy(self._function)
         keywords = inspect.signature(function).parameters
-        generics = {name: value for name, value in self._generics.items() if name in keywords}
+        generics = {name: copies.outside(value) for name, value in self._generics.items() if name in keywords}
         token = live.set(session)
         try:
             with misspelt_names():
-                function(*(to_live(session, parameter(value, self._pointers)) for value in values), **generics)
+                parts = {value.name: to_live(session, parameter(value, self._pointers)) for value in values}
+                arranged = {name: assembled(each, parts) for name, each in self._arrangement.items()}
+                function(*(arranged or parts).values(), **generics)
         finally:
             live.reset(token)

@@ -5,8 +5,13 @@ x: Tensor[f32, Dyn, K]       facts that the launch checks; `Dyn` (or -1) is a dy
 y: Mut                       a partitioned tensor, one tile per tile block, written by it alone
 y: Mut[Tensor[E, BM, BN]]    the same with facts; the extents are the partition's
 z: MappedPartitionMut        a partitioned tensor, a stream of tiles per tile block (`mapped.py`); facts as for `Mut`
-a: f32                       a scalar
-*, BK: Const = 64            a compile-time constant
+x: Tensor[f32, "m", "k"]     extents with names: all that have one name must be equal, which each launch checks
+a: f32                       a scalar; `a: f32 = 1.0` has a default value
+x: Tensor | None = None      may be left out; None is a constant in the kernel
+xs: tuple[Tensor, ...]       any number of tensors; `tuple[Tensor, f32]` has two items; `list[Tensor]` is a tuple, too
+p: Params                    a named tuple or dataclass, whose fields are annotated like parameters, or with `Const`
+*, BK: Const = 64            a compile-time constant: a bool, int, float, string, enum, dtype, function, tuple or None
+*, MODE: Const[str]          a constant of that type
 *, S: Shape                  a compile-time tuple of them, as in `y: Mut[Tensor[f32, S]]`; `S[0]` is a constant
 """
 
@@ -23,15 +28,21 @@ Dyn: Final = -1
 """A dynamic extent: a launch argument, so a change of it does not recompile."""
 
 if TYPE_CHECKING:
-    Const = int
+    from typing_extensions import TypeAliasType, TypeVar
+
+    _T = TypeVar("_T", default=int)
+    Const = TypeAliasType("Const", _T, type_params=(_T,))
     Shape = tuple[int, ...]
 else:
 
     class Shape:
         """A compile-time tuple of integers: `S: Shape` declares a generic, `Tensor[f32, S]` has that shape."""
 
-    class Const:
-        """A compile-time integer. `BM: Const` as a type parameter or keyword-only parameter declares a generic."""
+    class Const(Subscriptable):
+        """A compile-time constant. `BM: Const` as a type parameter or keyword-only parameter declares a generic.
+
+        `Const[str]`, `Const[bool | None]` say of which types it may be.
+        """
 
 
 class Tensor(Subscriptable):

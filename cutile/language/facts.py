@@ -1,16 +1,17 @@
-"""What annotations and markers share: facts in brackets, and how a choice prints."""
+"""What lets an annotation state facts in brackets."""
 
 from __future__ import annotations
 
+import types
 from enum import Enum
 from typing import Any
 
 
 class Subscriptable:
-    """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated: it means itself."""
+    """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated: it keeps the facts."""
 
-    def __class_getitem__(cls, facts: Any) -> type:
-        return cls
+    def __class_getitem__(cls, facts: Any) -> Any:
+        return types.GenericAlias(cls, facts)
 
 
 class Marker(Enum):

@@ -8,7 +8,7 @@ from typing import Any, cast
 from cuda_async import DeviceOp, OwnershipError
 from cutile.compile.facts import MOST_EXTENT
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
-from cutile.frontend.signature import Parameter
+from cutile.frontend.parameters import Parameter
 from cutile.launch.foreign import foreign_argument
 from cutile.launch.pointers import Pointer, check_pointer
 from cutile.launch.scalars import Number, plain_scalar, raw_scalar
@@ -38,7 +38,7 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     found = _looked_at(kernel, parameter, argument)
     if isinstance(found, _VIEWS) and max(found.shape, default=1) > MOST_EXTENT:
         raise ArgumentError(
-            f"{kernel}: argument {parameter.name!r} has the shape {found.shape}; a launch takes at most {MOST_EXTENT} "
+            f"{kernel}: argument {parameter.title!r} has the shape {found.shape}; a launch takes at most {MOST_EXTENT} "
             "elements along an axis: give it another shape, with more axes"
         )
     return found
@@ -64,7 +64,7 @@ def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
                 return look()
             except OwnershipError as error:
                 raise _no_longer(kernel, parameter, error) from None
-        view = foreign_argument(argument, f"{kernel}: argument {parameter.name!r}")
+        view = foreign_argument(argument, f"{kernel}: argument {parameter.title!r}")
         if view is not None:
             return view
         raise _no_tensor(kernel, parameter, argument)
@@ -78,7 +78,7 @@ def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
             raise _no_longer(kernel, parameter, error) from None
         if len(tiled.tile) > MAX_PARTITION_RANK:
             raise LaunchError(
-                f"{kernel}: argument {parameter.name!r} is a partition with {len(tiled.tile)} axes; a partition has "
+                f"{kernel}: argument {parameter.title!r} is a partition with {len(tiled.tile)} axes; a partition has "
                 f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
             )
         if (tiled.map is not None) is not parameter.mapped:
@@ -87,9 +87,9 @@ def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     if parameter.kind == "pointer":
         return check_pointer(kernel, parameter, argument)
     if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
-        return raw_scalar(argument, kernel, parameter.name)
+        return raw_scalar(argument, kernel, parameter.title)
     assert parameter.dtype is not None
-    return plain_scalar(argument, parameter.dtype, kernel, parameter.name)
+    return plain_scalar(argument, parameter.dtype, kernel, parameter.title)
 
 
 def words_of_argument(checked: Checked) -> str:
@@ -102,7 +102,7 @@ def words_of_argument(checked: Checked) -> str:
 
 
 def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int, ...]) -> ArgumentTypeError:
-    name = parameter.name
+    name = parameter.title
     if parameter.mapped:
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a mapped partition, since it is a MappedPartitionMut; map it: "
@@ -115,7 +115,7 @@ def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int, ...]) ->
 
 
 def _no_longer(kernel: str, parameter: Parameter, error: OwnershipError) -> OwnershipError:
-    return OwnershipError(f"{kernel}: argument {parameter.name!r}: {error}")
+    return OwnershipError(f"{kernel}: argument {parameter.title!r}: {error}")
 
 
 def give_back(arguments: Iterable[Any]) -> None:
@@ -131,12 +131,12 @@ def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentType
     if isinstance(argument, KernelOutput):
         remedy = "unpartition it first"
     return ArgumentTypeError(
-        f"{kernel}: argument {parameter.name!r} must be a tensor, got {_describe(argument)}; {remedy}"
+        f"{kernel}: argument {parameter.title!r} must be a tensor, got {_describe(argument)}; {remedy}"
     )
 
 
 def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
-    name = parameter.name
+    name = parameter.title
     what = "a tensor" if isinstance(argument, KernelInput) else _describe(argument)
     foreign = hasattr(argument, "__dlpack__") or hasattr(argument, "__cuda_array_interface__")
     if foreign and not isinstance(argument, KernelInput):

@@ -22,6 +22,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, check_argument
 from cutile.launch.checks import verify
 from cutile.launch.division import division_of
+from cutile.launch.named_extents import refuse_disagreement
 from cutile.launch.numbers import Number, number_of, numbers_of
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import plain_scalar
@@ -156,6 +157,7 @@ class BoundLaunch:
             moved = moved or isinstance(checked, _VIEWS)
         if moved:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
+            refuse_disagreement(signature, candidate)
         found = self._taken(candidate)
         verify(found, signature.names, candidate, self._grid)
         if found is not self._compiled:

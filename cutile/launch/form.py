@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from cuda_async import OwnershipError, Storage
@@ -13,6 +13,8 @@ from cutile.compile.kernels import KernelCache, Plan
 from cutile.dtypes import f64
 from cutile.launch.arguments import Checked, check_argument, is_op
 from cutile.launch.grid import Grid, launch_grid
+from cutile.launch.grouping import Taken, putting_together
+from cutile.launch.named_extents import refuse_disagreement
 from cutile.launch.pointers import Pointer
 from cutile.launch.scalars import EVERY_FLOAT, plain_scalar
 from cutile.launch.views import PointingView, TiledView, View
@@ -36,28 +38,53 @@ class Form:
         kernel: its specializations.
         code, defaults: the function's code and keyword defaults, as they were read.
         name: the kernel's.
-        arity: how many arguments it takes.
+        arity: how many arguments it takes; -1 where they have to be arranged first.
+        width: how many arguments a call has, which are as many as a launch yields.
         yields: makes the named tuple that a launch yields, of all its arguments.
         recognize: the short cut (see `recognizer`); None where the kernel has generics that the call has to
             settle, or raw pointers.
         memo: what others work out once of it, by their names.
     """
 
-    __slots__ = ("_outputs", "_tensors", "arity", "code", "defaults", "kernel", "memo", "name", "recognize", "yields")
+    __slots__ = (
+        "_arranged", "_outputs", "_result", "_tensors", "arity", "code", "defaults", "kernel", "memo", "name",
+        "recognize", "width", "yields",
+    )  # fmt: skip
 
     def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
         signature = kernel.signature
-        named = [(_Named(position, each.name), each.kind) for position, each in enumerate(signature.parameters)]
+        named = [(_Named(position, each.title), each.kind) for position, each in enumerate(signature.parameters)]
         self.kernel = kernel
         self.code, self.defaults = kernel.function.__code__, kernel.function.__kwdefaults__
         self.name = signature.name
-        self.arity = len(named)
+        self.width = len(signature.declared)
+        # A call of a kernel with groups always takes the long way, which takes them apart.
+        self.arity = -1 if signature.grouped and not signature.arrangement else len(named)
         self.yields = _maker(result, mapped=any(each.mapped for each in signature.parameters))
+        if signature.arrangement:
+            self.yields = putting_together(signature, self.yields)
+        self._result = result
+        self._arranged: dict[Hashable, Form] = {}
         pointers = any(kind == "pointer" for _, kind in named)
         self.memo: dict[str, Any] = {}
         self.recognize = None if signature.generic_scalars or pointers else recognizer(kernel)
         self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut"))
         self._outputs = tuple(each for each, kind in named if kind == "mut")
+
+    def arranged(self, arguments: tuple[Any, ...]) -> tuple[Form, tuple[Any, ...]]:
+        """What launches these arguments, and the parts of them that it takes.
+
+        Raises:
+            ArgumentError, ArgumentTypeError: an argument is not the group that the signature declares.
+        """
+        if self.arity >= 0:
+            return self, arguments
+        taken = Taken(self.kernel.signature, arguments)
+        form = self._arranged.get(taken.key)
+        if form is None:
+            form = Form(self.kernel.arrange(taken.key, taken.signature), self._result)
+            form = self._arranged.setdefault(taken.key, form)
+        return form, tuple(taken.parts)
 
     def check(self, position: int, argument: Any) -> Checked:
         """What the argument at `position` is to the launch. Raises as `check_argument` does."""
@@ -86,10 +113,12 @@ class Form:
         signature = self.kernel.signature
         facts = [each.facts if isinstance(each, View | TiledView | Pointer) else None for each in checked]
         plan = self.kernel.plan(facts, generics, options)
+        if signature.agreements:
+            refuse_disagreement(signature, checked)
         for position in signature.generic_scalars:
             parameter = signature.parameters[position]
             dtype = plan.specialization.generics[str(parameter.dtype)]
-            checked[position] = plain_scalar(checked[position], dtype, self.name, parameter.name)
+            checked[position] = plain_scalar(checked[position], dtype, self.name, parameter.title)
         return plan
 
     def tells_grid(self, checked: Sequence[Any]) -> bool:
@@ -140,14 +169,18 @@ def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Known 
             call = f"a{i} if type(a{i}) is float{inside} else {call}"
         taken.append(f"c{i} = {call}")
     tensors = [(i, each) for i, each in kinds if each.kind != "scalar"]
-    uses = [f"({each.name!r}, s{i}, {each.kind == 'mut'}, c{i}.start, c{i}.stop)" for i, each in tensors]
-    keys = [f"c{i}.layout" if each.extents is None else f"c{i}.facts" for i, each in tensors]
+    uses = [f"({each.title!r}, s{i}, {each.kind == 'mut'}, c{i}.start, c{i}.stop)" for i, each in tensors]
+    keys = [f"c{i}.facts" if each.declares else f"c{i}.layout" for i, each in tensors]
     scalars = [f"c{i} is None" for i, each in kinds if each.kind == "scalar"]
     grids = [f"c{i}.grid" for i, each in tensors if each.kind == "mut"]
     # One partition tells the grid; several must agree; without any it has to be given: the long way says so.
     # One of which the launch covers a prefix does not tell it.
     unlike = [f"{grids[0]} != {each}" for each in grids[1:]] if grids else ["True"]
     unlike += [f"not {each.removesuffix('.grid')}.exact" for each in grids]
+    unlike += [
+        f"c{each.position}.shape[{each.axis}] != c{each.other}.shape[{each.other_axis}]"
+        for each in signature.agreements
+    ]
     lines = [
         "def recognize(arguments, lease):",
         f"    {''.join(f'a{i}, ' for i, _ in kinds)}= arguments" if kinds else "    pass",

@@ -103,7 +103,7 @@ class KernelOp(DeviceOp[Any]):
     @property
     def arity(self) -> int:  # type: ignore[override]  # a property for an attribute
         """How many arguments it yields."""
-        return len(self._arguments)
+        return self._form.width
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute

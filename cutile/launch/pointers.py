@@ -8,7 +8,7 @@ from typing import Any
 from cutile.compile.facts import PointerFacts
 from cutile.dtypes import DTypeMeta
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.frontend.signature import Parameter
+from cutile.frontend.parameters import Parameter
 
 MOST = 2**64
 
@@ -36,22 +36,22 @@ def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
     except TypeError:
         remedy = "; pass its pointer: x.device_pointer()" if hasattr(argument, "device_pointer") else ""
         raise ArgumentTypeError(
-            f"{kernel}: argument {parameter.name!r} must be a pointer, got {type(argument).__qualname__}{remedy}"
+            f"{kernel}: argument {parameter.title!r} must be a pointer, got {type(argument).__qualname__}{remedy}"
         ) from None
     if isinstance(argument, bool) or not 0 <= address < MOST:
-        raise ArgumentError(f"{kernel}: argument {parameter.name!r} must be an address, got {argument!r}")
+        raise ArgumentError(f"{kernel}: argument {parameter.title!r} must be an address, got {argument!r}")
     if not isinstance(dtype, DTypeMeta):  # a plain number
         dtype = None
     declared = parameter.dtype
     if isinstance(declared, DTypeMeta) and dtype is not None and dtype is not declared:
         raise ArgumentTypeError(
-            f"{kernel}: argument {parameter.name!r} must be a pointer to {declared}, got one to {dtype}; "
+            f"{kernel}: argument {parameter.title!r} must be a pointer to {declared}, got one to {dtype}; "
             "pass int(pointer) to have its bits read as such"
         )
     if declared is None and dtype is None:
         raise ArgumentTypeError(
-            f"{kernel}: argument {parameter.name!r} does not know what it leads to; pass tensor.device_pointer(), or "
-            f"declare it: {parameter.name}: Ptr[f32]"
+            f"{kernel}: argument {parameter.title!r} does not know what it leads to; pass tensor.device_pointer(), or "
+            f"declare it: {parameter.title}: Ptr[f32]"
         )
     made = Pointer(address)
     made.facts = PointerFacts(dtype) if dtype is not None and not isinstance(declared, DTypeMeta) else None  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ import torch
 from cuda_async import OwnershipError, Stream, instrument
 from cuda_async.unsafe import async_on
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.compile.constants import generics_key
 from cutile.compile.declared import checked_options
 from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
@@ -241,7 +242,7 @@ def launch(
     except (AttributeError, KeyError):
         launches = _launches_of(kernel)
         form = launches.form
-    more = (grid, options, tuple(generics.items())) if grid is not None or generics or options is not None else None
+    more = (grid, options, generics_key(generics)) if grid is not None or generics or options is not None else None
     plain = chosen_backend() is None and not instrument.registered
     if plain and len(arguments) == form.arity and launches.quick(arguments, more):
         return
@@ -267,6 +268,11 @@ def _launches_of(kernel: Any) -> _Launches:
         raise ArgumentTypeError(
             f"{form.name} takes raw pointers, which launch cannot order; call the kernel, and run the op on "
             "Stream.borrow_raw(device, torch.cuda.current_stream().cuda_stream)"
+        )
+    if form.kernel.signature.grouped:
+        raise ArgumentTypeError(
+            f"{form.name} takes groups of tensors (a tuple, a dataclass, `Tensor | None`), which launch does not take "
+            "apart; call the kernel, and run the op on a borrowed stream, or declare a parameter for each tensor"
         )
     launches = form.memo["torch"] = _Launches(form)
     return launches

@@ -28,7 +28,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "interpreter": _LEAF | {"language", "ir", "ops", "frontend", "backend"},
     "compile": _LEAF
     | {"cuda_async.locks", "installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
-    "launch": _LEAF | _BACKEND_FACE | {"language", "frontend.signature", "compile", "cuda_async"},
+    "launch": _LEAF
+    | _BACKEND_FACE
+    | {"language", "frontend.parameters", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
     "installation": frozenset({"cuda_async"}),
     "command": _LEAF
@@ -36,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "language",
         "ir",
         "ops",
+        "frontend.parameters",
         "frontend.signature",
         "frontend.elsewhere",
         "backend",
@@ -50,7 +53,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
     "bench": frozenset({"errors", "cuda_async"}),
     # Imported by nobody, and the only part that imports torch: what stands above all others may use them all.
-    "torch": _LEAF | {"backend.interface", "compile.declared", "launch", "entry", "host", "cuda_async"},
+    "torch": _LEAF
+    | {"backend.interface", "compile.constants", "compile.declared", "launch", "entry", "host", "cuda_async"},
     "tune": frozenset({"errors", "config", "backend.registry", "compile", "launch", "bench", "cuda_async"}),
 }
 

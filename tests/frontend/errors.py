@@ -343,12 +343,23 @@ SIGNATURES: dict[str, str] = {
     "annotation_of_another_library": "class constexpr: ...\ndef kernel(y: Mut, BLOCK: constexpr):\n    y.store(1.0)",
     "annotation_of_python": "def kernel(y: Mut, a: float):\n    y.store(y.load() * a)",
     "generic_among_the_parameters": "def kernel(y: Mut, n: Const):\n    y.store(y.load() * n)",
-    "default_of_a_parameter": "def kernel(y: Mut, a: f32 = 1.0):\n    y.store(y.load())",
+    "default_of_a_tensor": "def kernel(y: Mut, x: Tensor = 1.0):\n    y.store(y.load())",
+    "default_of_a_mut": "def kernel(y: Mut = None):\n    y.store(y.load())",
+    "tuple_of_nothing": "def kernel(y: Mut, xs: tuple):\n    y.store(y.load())",
+    "several_types": "def kernel(y: Mut, x: Tensor | f32):\n    y.store(y.load())",
+    "field_without_annotation": "from collections import namedtuple\nPair = namedtuple('Pair', 'a b')\n"
+    "def kernel(y: Mut, pair: Pair):\n    y.store(y.load())",
+    "field_of_another_kind": "from dataclasses import dataclass\n@dataclass\nclass Params:\n    scale: float\n"
+    "def kernel(y: Mut, params: Params):\n    y.store(y.load() * params.scale)",
+    "class_that_holds_itself": "from dataclasses import dataclass\n@dataclass\nclass Node:\n    x: Tensor\n"
+    "    next: 'Node'\nNode.__module__ = 'tests.support.kernels'\nimport tests.support.kernels as home\n"
+    "home.Node = Node\ndef kernel(y: Mut, node: Node):\n    y.store(y.load())",
+    "constant_of_another_kind": "def kernel(y: Mut, *, MODE: Const[dict] = None):\n    y.store(y.load())",
     "star_arguments": "def kernel(y: Mut, *rest):\n    y.store(y.load())",
     "keyword_arguments": "def kernel(y: Mut, **rest):\n    y.store(y.load())",
     "generic_without_annotation": "def kernel(y: Mut, *, BK=8):\n    y.store(y.load())",
     "generic_of_another_kind": "def kernel(y: Mut, *, BK: f32 = 8):\n    y.store(y.load())",
-    "extent_of_another_kind": "def kernel(y: Mut, x: Tensor[f32, 'wide']):\n    y.store(y.load())",
+    "extent_of_another_kind": "def kernel(y: Mut, x: Tensor[f32, 2.5]):\n    y.store(y.load())",
     "element_of_another_kind": "def kernel(y: Mut, x: Tensor[8, 8]):\n    y.store(y.load())",
     "async_kernel": "async def kernel(y: Mut):\n    y.store(y.load())",
 }

@@ -1,0 +1,363 @@
+"""What the annotation of a parameter says. It is read from the syntax tree, or, of a class's field, from what is there.
+
+Annotations are looked up, never evaluated; those of named tuples and dataclasses Python may have evaluated before.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.dtypes import DType, DTypeLike, is_dtype
+from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
+from cutile.frontend.captures import MISSING, lookup
+from cutile.frontend.parameters import Declared, Extent, Fixed, Generic, Group, Maybe, NamedExtent, Parameter
+from cutile.frontend.structure import field_names
+from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, Tensor
+
+_WORDS = "Expected Mut, Tensor, Ptr, or a dtype such as f32; tuples, named tuples and dataclasses of them."
+_CONSTANTS = (bool, int, float, str, tuple, type(None), DType, Callable, types.FunctionType)
+
+
+@dataclass(frozen=True)
+class _Ref:
+    """The name of a generic in an annotation."""
+
+    name: str
+
+
+class Annotations:
+    """Reads annotations in one scope.
+
+    Args:
+        kernel: the kernel's name, for messages.
+        function: the function whose names annotations mean.
+        generics: the kernel's, by name.
+        locate: the place of a syntax node.
+        scope: the names of a class's module, where annotations of its fields are read.
+        within: the classes whose fields are being read, outermost first.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        function: Callable[..., Any],
+        generics: Mapping[str, Generic],
+        locate: Callable[[ast.AST], Location],
+        scope: Mapping[str, Any] | None = None,
+        within: tuple[type, ...] = (),
+    ) -> None:
+        self._kernel = kernel
+        self._function = function
+        self._generics = generics
+        self._locate = locate
+        self._scope = scope
+        self._within = within
+
+    # Parameters
+
+    def parameter(self, name: str, annotation: Any, place: Location) -> Declared:
+        """What a parameter, or a part of one, is declared to be.
+
+        Args:
+            name: the parameter's; of a part, its path.
+            annotation: a syntax node, or what Python made of it.
+            place: where it stands.
+
+        Raises:
+            KernelSyntaxError, KernelNameError, KernelTypeError: it cannot be understood.
+        """
+        if isinstance(annotation, str):
+            annotation = ast.parse(annotation, mode="eval").body
+        sides = self._sides(annotation)
+        if sides is not None:
+            return self._maybe(name, annotation, sides, place)
+        head, facts = self._parts(annotation)
+        if isinstance(head, _Ref):
+            if self._generics[head.name].kind == "dtype":
+                return Parameter(name, "scalar", head.name, None, place)
+            head = self._generics[head.name]
+        if is_dtype(head):
+            return Parameter(name, "scalar", head, None, place)
+        if head is Ptr:
+            dtype = None if facts is None else self._element(facts[0], place)
+            return Parameter(name, "pointer", dtype, None, place)
+        if head is Mut or head is MappedPartitionMut:
+            return self._mut(name, head is MappedPartitionMut, facts, place)
+        if is_tensor(head):
+            dtype, extents = (None, None) if facts is None else self._facts(facts, place)
+            return Parameter(name, "tensor", dtype, extents, place)
+        group = self._group(name, head, facts, place)
+        if group is not None:
+            return group
+        if self._within and (head is Const or head is DType or head is Shape):
+            return Fixed(self.constant_types(annotation) if head is Const else (tuple,) if head is Shape else (DType,))
+        raise KernelTypeError(
+            f"kernel {self._kernel!r}: parameter {name!r} is annotated with {_text(annotation)}",
+            place if self._within or not isinstance(annotation, ast.expr) else self._locate(annotation),
+            self._instead_of(head),
+        )
+
+    def _mut(self, name: str, mapped: bool, facts: list[Any] | None, place: Location) -> Parameter:
+        dtype: DTypeLike | str | None = None
+        extents: tuple[Extent, ...] | str | None = None
+        if facts is not None:
+            inner = self._unquote(facts[0])
+            head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
+            if is_tensor(head):
+                facts = more
+            if facts is not None:
+                dtype, extents = self._facts(facts, place)
+        return Parameter(name, "mut", dtype, extents, place, mapped)
+
+    def _maybe(self, name: str, annotation: Any, sides: tuple[Any, ...], place: Location) -> Declared:
+        kinds = [each for each in sides if not _is_none(each)]
+        if len(kinds) != 1 or len(sides) != 2:
+            raise KernelTypeError(
+                f"kernel {self._kernel!r}: parameter {name!r} is annotated with {_text(annotation)}, and one of "
+                "several types it cannot be",
+                place,
+                "A parameter has one type; `Tensor | None` lets a launch leave a tensor out.",
+            )
+        return Maybe(self.parameter(name, kinds[0], place))
+
+    def _group(self, name: str, head: Any, facts: list[Any] | None, place: Location) -> Group | None:
+        """A tuple, a list, a named tuple or a dataclass; None for any other class."""
+        if head is tuple or head is list:
+            if facts is None:
+                raise KernelTypeError(
+                    f"kernel {self._kernel!r}: parameter {name!r} is a {head.__name__}, and does not say of what",
+                    place,
+                    f"Write {head.__name__}[Tensor, ...] for tensors, any number of them." if head is tuple
+                    else "Write list[Tensor] for tensors, any number of them.",
+                )  # fmt: skip
+            if head is list or (len(facts) == 2 and _is_dots(facts[1])):
+                return Group(tuple, each=self.parameter(f"{name}[...]", facts[0], place))
+            parts = [self.parameter(f"{name}[{i}]", each, place) for i, each in enumerate(facts)]
+            return Group(tuple, tuple(("", each) for each in parts))
+        names = field_names(head) if isinstance(head, type) else None
+        if names is None:
+            return None
+        if head in self._within:
+            raise self._refused(name, place, f"holds itself: {head.__name__}", "A kernel's arguments are finite.")
+        hints = _annotations_of(head)
+        module = sys.modules.get(head.__module__)
+        inner = Annotations(
+            self._kernel,
+            self._function,
+            self._generics,
+            self._locate,
+            vars(module) if module is not None else {},
+            (*self._within, head),
+        )
+        items: list[tuple[str, Declared]] = []
+        for field in names:
+            if field not in hints:
+                raise self._refused(
+                    name, place, f"is a {head.__name__}, whose {field!r} has no annotation",
+                    "Annotate each field, as a parameter: Tensor, Mut, a dtype such as f32, or Const.",
+                )  # fmt: skip
+            items.append((field, inner.parameter(f"{name}.{field}", hints[field], place)))
+        return Group(head, tuple(items))
+
+    def _refused(self, name: str, place: Location, what: str, remedy: str) -> KernelTypeError:
+        return KernelTypeError(f"kernel {self._kernel!r}: parameter {name!r} {what}", place, remedy)
+
+    # Facts
+
+    def _facts(
+        self, facts: list[Any], place: Location
+    ) -> tuple[DTypeLike | str | None, tuple[Extent, ...] | str | None]:
+        dtype = self._element(facts[0], place)
+        if len(facts) == 2 and (shape := self._whole_shape(facts[1])) is not None:
+            return dtype, shape
+        return dtype, tuple(self._extent(each, place) for each in facts[1:]) if len(facts) > 1 else None
+
+    def _element(self, item: Any, place: Location) -> DTypeLike | str:
+        if isinstance(item, str):
+            item = ast.parse(item, mode="eval").body
+        found = self._value(self._unquote(item))
+        if isinstance(found, _Ref):
+            return found.name
+        if is_dtype(found):
+            return found
+        raise self._syntax(item, place, f"{_text(item)} is no element type", "The first fact is a dtype, such as f32.")
+
+    def _whole_shape(self, item: Any) -> str | None:
+        """The generic that `S` or `*S` names, if it is a shape."""
+        node = self._unquote(item.value if isinstance(item, ast.Starred) else item)
+        name = node.id if isinstance(node, ast.Name) else node
+        found = self._generics.get(name) if isinstance(name, str) else None
+        return found.name if found is not None and found.kind == "shape" else None
+
+    def _extent(self, item: Any, place: Location) -> Extent:
+        text = item.value if isinstance(item, ast.Constant) else item
+        if isinstance(text, str) and text.isidentifier():
+            return text if text in self._generics else NamedExtent(text)
+        value = self._value(ast.parse(text, mode="eval").body if isinstance(text, str) else item)
+        if isinstance(value, _Ref):
+            return value.name
+        if isinstance(value, int) and not isinstance(value, bool):
+            return None if value == Dyn else value
+        raise self._syntax(
+            item, place, f"{_text(item)} is no extent",
+            "An extent is an integer, Dyn, the name of a generic, or a name in quotes that must mean one number "
+            "everywhere.",
+        )  # fmt: skip
+
+    def constant_types(self, annotation: Any) -> tuple[type, ...]:
+        """Of which types a constant may be: what stands in the brackets of `Const[str]`."""
+        _, facts = self._parts(annotation)
+        kinds: list[type] = []
+        for fact in facts or ():
+            for side in self._sides(fact) or (fact,):
+                kind = type(None) if _is_none(side) else self._parts(side)[0]
+                known = kind in _CONSTANTS or (isinstance(kind, type) and issubclass(kind, enum.Enum))
+                if not known and (not isinstance(kind, type) or field_names(kind) is None):
+                    place = self._locate(side) if isinstance(side, ast.expr) else None
+                    raise KernelTypeError(
+                        f"kernel {self._kernel!r}: Const[{_text(side)}] is no type of a constant",
+                        place,
+                        "Constants are bools, ints, floats, strings, enums, DType, tuples and frozen dataclasses.",
+                    )
+                kinds.append(kind)
+        return tuple(kinds)
+
+    # What stands there
+
+    def _sides(self, annotation: Any) -> tuple[Any, ...] | None:
+        """The alternatives of `A | B`; None where there are none."""
+        if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
+            left = self._unquote(annotation.left)
+            return (*(self._sides(left) or (left,)), self._unquote(annotation.right))
+        origin = typing.get_origin(annotation)
+        if origin in (types.UnionType, typing.Union):
+            return typing.get_args(annotation)
+        if isinstance(annotation, ast.Subscript) and self._resolved(annotation.value) is typing.Optional:
+            return annotation.slice, ast.Constant(None)
+        return None
+
+    def _parts(self, annotation: Any) -> tuple[Any, list[Any] | None]:
+        """What an annotation names, and what stands in its brackets."""
+        if isinstance(annotation, ast.expr):
+            node = self._unquote(annotation)
+            if isinstance(node, ast.Subscript):
+                inner = node.slice
+                return self._resolved(node.value), list(inner.elts) if isinstance(inner, ast.Tuple) else [inner]
+            return self._parts(self._resolved(node))
+        origin = typing.get_origin(annotation)
+        if origin is not None:
+            return origin, list(typing.get_args(annotation))
+        return annotation, None
+
+    def _try_parts(self, annotation: Any) -> tuple[Any, list[Any] | None]:
+        try:
+            return self._parts(annotation)
+        except KernelError:
+            return MISSING, None
+
+    def _value(self, item: Any) -> Any:
+        """A fact as a Python value, or the generic that it names."""
+        if not isinstance(item, ast.expr):
+            return item
+        if isinstance(item, ast.Name) and item.id in self._generics:
+            return _Ref(item.id)
+        try:
+            return ast.literal_eval(item)
+        except ValueError:
+            return self._resolved(item)
+
+    def _unquote(self, node: Any) -> Any:
+        """The expression in a string annotation, placed where the string stands."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            inner = ast.parse(node.value, mode="eval").body
+            for each in ast.walk(inner):
+                ast.copy_location(each, node)
+            return inner
+        return node
+
+    def _resolved(self, node: ast.expr) -> Any:
+        """What a name or dotted name in an annotation means. Annotations are looked up, never evaluated."""
+        node = self._unquote(node)
+        if isinstance(node, ast.Constant) and node.value is None:
+            return None
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in self._generics:
+            return _Ref(node.id)
+        found = self._found(node)
+        if found is MISSING:
+            raise KernelNameError(
+                f"kernel {self._kernel!r}: the annotation {ast.unparse(node)!r} means nothing here",
+                self._locate(node) if not self._within else None,
+                "Import it: from cutile import Const, Mut, Tensor, f32.",
+            )
+        return found
+
+    def _found(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Name):
+            if self._scope is not None and node.id in self._scope:
+                return self._scope[node.id]
+            return lookup(self._function, node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._found(node.value)
+            return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
+        return MISSING
+
+    def named(self, node: ast.expr) -> Any:
+        """What an annotation names, its brackets aside."""
+        head = self._parts(node)[0]
+        return self._generics[head.name] if isinstance(head, _Ref) else head
+
+    def _syntax(self, node: Any, place: Location, what: str, remedy: str) -> KernelSyntaxError:
+        where = self._locate(node) if isinstance(node, ast.expr) and not self._within else place
+        return KernelSyntaxError(f"kernel {self._kernel!r}: {what}", where, remedy)
+
+    def _instead_of(self, annotation: object) -> str:
+        """The remedy for an annotation that means something else in Python, or stands in the wrong place here."""
+        if annotation is Const or annotation is Shape or annotation is DType:
+            return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
+        if getattr(annotation, "__name__", "") == "constexpr":
+            return "A constant is a generic: `*, BLOCK: Const` behind the other parameters, given by name."
+        scalars: dict[object, str] = {int: "i32 or i64", float: "f32 or f64", bool: "bool_"}
+        if annotation in scalars:
+            return f"{_WORDS} For a scalar say how many bits it has: {scalars[annotation]}." + (
+                " A constant is annotated with Const." if self._within else ""
+            )
+        return f"{_WORDS} A constant is annotated with Const." if self._within else _WORDS
+
+
+def is_tensor(annotation: object) -> bool:
+    """Whether it means a tensor parameter: what callers hold, a subclass of what authors write, may stand for it."""
+    return isinstance(annotation, type) and issubclass(annotation, Tensor)
+
+
+def _annotations_of(kind: type) -> dict[str, Any]:
+    """The annotations of a class's fields, its bases' included, evaluated or as they are written."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        found.update(inspect.get_annotations(base))
+    # Named tuples keep what is written in quotes as references.
+    return {name: each.__forward_arg__ if isinstance(each, typing.ForwardRef) else each for name, each in found.items()}
+
+
+def _is_none(item: Any) -> bool:
+    return item is None or item is type(None) or (isinstance(item, ast.Constant) and item.value is None)
+
+
+def _is_dots(item: Any) -> bool:
+    return item is ... or (isinstance(item, ast.Constant) and item.value is ...)
+
+
+def _text(annotation: Any) -> str:
+    """An annotation as it is written."""
+    if isinstance(annotation, ast.expr):
+        return ast.unparse(annotation)
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
