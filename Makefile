@@ -94,7 +94,7 @@ notebooks: $(TEST_READY)  ## execute docs/tutorials and keep what their cells sh
 	@$(RUN) -m tests.docs.notebooks $(ARGS)
 
 bench: $(DEMO_READY)  ## measure: ratios to NumPy (and torch, where installed), kept in docs/benchmarks
-	@$(RUN) -m kernels.bench $(ARGS)
+	@$(RUN) -m benchmarks.kernels.bench $(ARGS)
 
 clean:  ## remove the environment and every cache inside the checkout
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

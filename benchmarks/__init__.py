@@ -1,1 +1,4 @@
-"""Measurements of the runtime beside its peers. Each writes a JSON file into docs/benchmarks/."""
+"""What measures: kernels and products beside their peers, the runtime, compiling. How time is taken: `cutile.bench`.
+
+Each program writes a JSON file into docs/benchmarks/. Used from a checkout: the wheel does not ship this folder.
+"""

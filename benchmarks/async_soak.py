@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import FOLDER, write
 from benchmarks.steps import Steps, Timed, TimedLoop
 from cuda_async import (
     Device,
@@ -43,7 +44,7 @@ from cuda_async import (
     zip,
 )
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "runtime" / "async_soak.json"
+OUT = FOLDER / "runtime" / "async_soak.json"
 NBYTES = 4096
 ROUNDS = 5
 LIMIT_S = 300.0
@@ -274,8 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     soak = Soak(Device.parse(options.device), options.tasks, options.operations)
     soak.run()
     record = soak.record()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(options.out, record)
     print(json.dumps({key: record[key] for key in record if key != "rounds"}, indent=1))
     print(f"written to {options.out}")
     for fault in record["faults"]:

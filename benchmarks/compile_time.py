@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import pkgutil
 import platform
 import statistics
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import kernels
+from benchmarks.record import FOLDER, write
 from cuda_async import Device
 from cutile import Kernel, KernelOp
 from cutile.backend.cuda.build import libraries_of, to_llvm
@@ -41,7 +41,7 @@ from kernels.attention import attention
 from kernels.example import Example
 from kernels.gemm import gemm
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "compile" / "compile_time.json"
+OUT = FOLDER / "compile" / "compile_time.json"
 ROUNDS = 5
 OURS = ("source", "frontend", "passes", "key", "lower", "emit")
 TOOLS = ("numba", "nvvm", "link")
@@ -194,7 +194,7 @@ def main() -> int:
             "median_seconds": medians,
             "seconds": figures,
         }
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+        write(options.out, record)
     slow = over(figures)
     print(f"over the budget: {', '.join(slow)}" if slow else "within the budget")
     return 1 if slow else 0

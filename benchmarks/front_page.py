@@ -16,7 +16,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
+from benchmarks.record import FOLDER
+
 OTHER = FOLDER / "other_kernels"
 
 PRODUCTS = (

@@ -20,20 +20,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import cutile as ct
+from benchmarks.record import FOLDER, versions, write
 from cuda_async import CudaGraph, Device, SingleStream, Stream
 from cuda_async.unsafe import async_on
 from cutile import Mut, Tensor, api, f32
 
 EXTENT, BATCH, ROUNDS = 1024, 100, 60
 GRAPH_TILE = 512  # the tile with which the device is done soonest, of 128 to 1024; torch chooses its grid too
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "runtime" / "launch_cost.json"
+OUT = FOLDER / "runtime" / "launch_cost.json"
 RAW = """
 extern "C" __global__ void saxpy(float* y, float a, const float* x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -254,16 +254,12 @@ def main() -> int:
             "us to completion": completion(device),
             "us per replay of 100 kernels": graphs(stream),
         }
-    versions: dict[str, str] = {"python": platform.python_version()}
-    for name in ("numpy", "cuda-bindings", "cuda-core", "cupy-cuda13x", "torch", "triton"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    found |= {"device": device.name, "command": "python -m benchmarks.launch_cost", "versions": versions}
+    libraries = versions(("numpy", "cuda-bindings", "cuda-core", "cupy-cuda13x", "torch", "triton"))
+    found["device"] = device.name
+    found["command"] = "python -m benchmarks.launch_cost"
+    found["versions"] = {"python": platform.python_version(), **libraries}
     print(json.dumps(found, indent=1))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    write(options.out, found)
     return 0
 
 

@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import FOLDER, write
 from cuda_async import Device, SingleStream, device_count
 from cutile import Tensor, api, bf16, f32
 from kernels.gemm import matmul
 from kernels.softmax import row_softmax
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "runtime" / "two_gpus.json"
+OUT = FOLDER / "runtime" / "two_gpus.json"
 EXTENT, STEPS, ROUNDS = 8192, 10, 7
 
 
@@ -120,8 +121,7 @@ def main() -> int:
     found = {"pipeline": scaling(), "peer copy": copies(), "device": Device(0).name}
     found["command"] = "python -m benchmarks.two_gpus"
     print(json.dumps(found, indent=1))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    write(options.out, found)
     return 0
 
 

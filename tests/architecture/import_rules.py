@@ -64,6 +64,11 @@ SIBLINGS = {  # folder -> parts of it that must not know one another
 }
 KNOWS_ALL_SIBLINGS = frozenset({"cutile.backend.registry", "cuda_async.driver", "cuda_async.driver.registry"})
 
+FOLDERS = ("cuda_async", "cutile", "kernels", "benchmarks", "tests")
+"""The folders of a checkout: each imports those before it and no others."""
+PROGRAM = "kernels.__main__"
+"""`python -m kernels`, which starts the demo and the comparison of `benchmarks/`."""
+
 PUBLIC_MODULES = frozenset(
     {
         "cutile",
@@ -94,7 +99,7 @@ def one_way(root: Path) -> Iterator[str]:
             yield f"{module.where}: {here} has no row in MAY_IMPORT; add it here and in docs/architecture.md"
             continue
         allowed = MAY_IMPORT.get(here, frozenset())
-        for imported in module.imports():
+        for imported in module.imports:
             there = part(imported.name)
             inside = imported.name.removeprefix("cutile.")
             face = any(inside == each or inside.startswith(f"{each}.") for each in allowed)
@@ -105,9 +110,18 @@ def one_way(root: Path) -> Iterator[str]:
 def reads_only(root: Path) -> Iterator[str]:
     """Yield each import by an analysis of what makes or changes IR."""
     for module in modules(root, "cutile/analysis"):
-        for imported in module.imports():
+        for imported in module.imports:
             if imported.name.startswith(("cutile.ir.builder", "cutile.ir.rewriter")):
                 yield f"{module.where}:{imported.line}: an analysis changes no IR"
+
+
+def folders_one_way(root: Path) -> Iterator[str]:
+    """Yield each import of a folder of the checkout by one that stands before it in ``FOLDERS``."""
+    for place, folder in enumerate(FOLDERS):
+        for module in modules(root, folder):
+            for imported in module.imports:
+                if imported.top in FOLDERS[place + 1 :] and (module.name, imported.top) != (PROGRAM, "benchmarks"):
+                    yield f"{module.where}:{imported.line}: {folder} must not import {imported.top}"
 
 
 def no_siblings(root: Path) -> Iterator[str]:
@@ -118,7 +132,7 @@ def no_siblings(root: Path) -> Iterator[str]:
                 continue
             depth = folder.count(".") + 1
             mine = next(iter(module.name.split(".")[depth:]), "")
-            for imported in module.imports():
+            for imported in module.imports:
                 parts = imported.name.split(".")
                 there = parts[depth] if len(parts) > depth and ".".join(parts[:depth]) == folder else ""
                 if there in siblings and there != mine:
@@ -145,7 +159,7 @@ def _may_touch(module: Module, library: str) -> bool:
 def bindings(root: Path) -> Iterator[str]:
     """Yield each import of a CUDA binding, Numba or llvmlite outside the files that are for it."""
     for module in modules(root, *PACKAGES):
-        for imported in module.imports():
+        for imported in module.imports:
             if imported.name == "numba.cuda" or imported.name.startswith("numba.cuda."):
                 library = "numba.cuda"
             elif imported.top in {"cuda", "numba", "llvmlite"}:
@@ -159,7 +173,7 @@ def bindings(root: Path) -> Iterator[str]:
 def public_only(root: Path, public: dict[str, frozenset[str]]) -> Iterator[str]:
     """Yield each import in ``kernels/`` that is no public name; ``public`` is each package's ``__all__``."""
     for module in modules(root, "kernels"):
-        for imported in module.imports():
+        for imported in module.imports:
             if imported.top not in PACKAGES or imported.name in PUBLIC_MODULES:
                 continue
             package, _, name = imported.name.rpartition(".")

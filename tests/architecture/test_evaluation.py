@@ -31,7 +31,7 @@ def evaluating(root: Path) -> Iterator[tuple[str, int]]:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
                 yield module.where, node.lineno
-        for each in module.imports():
+        for each in module.imports:
             if each.top in UNPICKLING:
                 yield module.where, each.line
 

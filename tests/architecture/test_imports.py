@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.import_rules import bindings, no_siblings, one_way, public_only, reads_only
+from tests.architecture.import_rules import bindings, folders_one_way, no_siblings, one_way, public_only, reads_only
 from tests.architecture.sources import PACKAGES, ROOT, UNSTARRED
 
 
@@ -16,6 +16,10 @@ def test_imports_point_up_the_map_only() -> None:
 
 def test_analyses_change_nothing() -> None:
     assert list(reads_only(ROOT)) == []
+
+
+def test_folders_of_the_checkout_import_one_way() -> None:
+    assert list(folders_one_way(ROOT)) == []
 
 
 def test_siblings_do_not_know_one_another() -> None:
@@ -55,6 +59,8 @@ ALLOWED = [
     ("cuda_async/driver/cuda.py", "from cuda.bindings import driver\nfrom .interface import Driver"),
     ("cutile/torch/launches.py", "import torch\nfrom cutile.entry import Kernel"),
     ("kernels/saxpy.py", "import cutile as ct\nfrom cutile import api\nfrom cuda_async import Device"),
+    ("kernels/__main__.py", "def main():\n    from benchmarks.kernels import demo"),
+    ("benchmarks/kernels/bench.py", "from kernels.saxpy import EXAMPLE"),
 ]
 
 Row = tuple[Callable[[Path], Iterator[str]], str, str, str]
@@ -89,6 +95,10 @@ FORBIDDEN: list[Row] = [
         'import importlib as i\ni.import_module("cuda.core")',
         "run.py:2: cuda may",
     ),
+    (folders_one_way, "kernels/saxpy.py", "from benchmarks.record import write", "kernels must not import benchmarks"),
+    (folders_one_way, "kernels/__main__.py", "from tests.support import draw", "kernels must not import tests"),
+    (folders_one_way, "cutile/api.py", "import kernels.saxpy", "cutile must not import kernels"),
+    (folders_one_way, "benchmarks/loops/cases.py", "from tests import x", "benchmarks must not import tests"),
     (bindings, "cutile/launch/arguments.py", "import llvmlite.binding", "llvmlite may not be imported"),
 ]
 
@@ -100,6 +110,7 @@ def test_what_is_allowed_is_not_reported(tmp_path: Path) -> None:
     reported = [
         *one_way(tmp_path),
         *reads_only(tmp_path),
+        *folders_one_way(tmp_path),
         *no_siblings(tmp_path),
         *bindings(tmp_path),
         *public_only(tmp_path, public),

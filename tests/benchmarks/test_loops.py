@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import loop_cases, loops
+from benchmarks.loops import __main__ as loops
+from benchmarks.loops import cases as loop_cases
 from cutile import KernelOp, Tensor, api, f16
 
 

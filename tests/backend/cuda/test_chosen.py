@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.products.cases import CASES, Product
 from cutile import DType, bf16, f8e4m3fn, f16, f32, i8, tf32
 from cutile.backend.interface import CompileOptions
 from cutile.compile.driver import Request
 from cutile.ir.types import MutType, TensorType
 from kernels.gemm_choice import Choice, Lie, choose, every_choice
-from kernels.paired.cases import CASES, Product
 from tests.backend.cuda.chosen import (
     LIES,
     SIZE,

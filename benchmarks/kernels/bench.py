@@ -5,31 +5,28 @@ is needed to judge them (machine, versions, number of runs), into one JSON file 
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.first_launch import Launches, first_launches
+from benchmarks.kernels.measure import Row, measure
+from benchmarks.kernels.page import page
+from benchmarks.kernels.sizes import bench_sizes
+from benchmarks.kernels.table import console, table
+from benchmarks.kernels.timing import DeviceClock
+from benchmarks.record import FOLDER, host, versions, write
 from cuda_async import Device, default_device
-from kernels.bench_page import page
-from kernels.first_launch import Launches, first_launches
-from kernels.measure import Row, measure
-from kernels.paired.machine import host
-from kernels.sizes import bench_sizes
-from kernels.table import console, table
-from kernels.timing import DeviceClock
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "torch")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; return 1 when a result was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description="measure the kernels")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.bench", description="measure the kernels")
     parser.add_argument("--device", help="cpu, cuda or cuda:1; this machine's best one by default")
     parser.add_argument("--quick", action="store_true", help="small sizes, written nowhere unless --out says so")
     parser.add_argument("--only", nargs="*", metavar="KERNEL", help="these kernels only")
@@ -49,14 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     out: Path | None = options.out or (None if options.quick else FOLDER / f"{slug(device.name)}.json")
     if out is not None:
-        write(out, device, rows, launches)
+        write(out, record(device, rows, launches))
         terminal.print(f"written to {out}")
         if out.parent == FOLDER:
             (FOLDER / "README.md").write_text(page(FOLDER), encoding="utf-8")
-    wrong = [row.wrong for row in rows if row.wrong]
-    for each in wrong:
-        terminal.print(f"WRONG: {each}", style="bold red")
-    return 1 if wrong else 0
+    failures = [row.wrong for row in rows if row.wrong]
+    for failure in failures:
+        terminal.print(f"WRONG: {failure}", style="bold red")
+    return 1 if failures else 0
 
 
 def measured(device: Device, options: argparse.Namespace) -> Sequence[Row]:
@@ -70,26 +67,16 @@ def measured(device: Device, options: argparse.Namespace) -> Sequence[Row]:
         ]
 
 
-def write(out: Path, device: Device, rows: Sequence[Row], launches: dict[str, Launches]) -> None:
-    """Write the figures and what is needed to judge them."""
-    record: dict[str, Any] = {
+def record(device: Device, rows: Sequence[Row], launches: dict[str, Launches]) -> dict[str, Any]:
+    """The figures, and what is needed to judge them."""
+    return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": {"name": device.name, "arch": device.arch, "kind": device.kind},
         "host": host(),
-        "versions": {name: found for name in LIBRARIES if (found := installed(name))},
+        "versions": versions(LIBRARIES),
         "rows": [asdict(row) for row in rows],
         "first_launch_s": {state: asdict(seconds) for state, seconds in launches.items()},
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-
-def installed(library: str) -> str:
-    """Return the installed version, or an empty string."""
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return ""
 
 
 def slug(name: str) -> str:

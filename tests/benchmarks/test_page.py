@@ -1,6 +1,6 @@
 """docs/benchmarks/README.md shows the kept figures and no others."""
 
-from kernels.bench_page import page, row
+from benchmarks.kernels.page import page, row
 from tests.docs.blocks import ROOT
 
 FOLDER = ROOT / "docs" / "benchmarks"

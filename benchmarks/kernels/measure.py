@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.kernels.peers import numpy_run, torch_run
+from benchmarks.kernels.timing import DeviceClock, Run, Timing, interleaved
 from kernels.example import Case, Example, Problem, to_device, to_host
-from kernels.peers import numpy_run, torch_run
-from kernels.timing import DeviceClock, Run, Timing, interleaved
 
 
 @dataclass(frozen=True)

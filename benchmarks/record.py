@@ -1,14 +1,20 @@
-"""What figures are worth nothing without: the device, its clocks and power while it ran, the host, the versions."""
+"""The record of a measurement: its file, and what makes figures worth keeping: device, clocks, power, versions."""
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 import subprocess
-from typing import Any
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
 
 from cuda_async import Device
-from kernels.paired.peers import versions
+
+FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+"""Where the kept records are, and the pages that are written from them."""
 
 LIBRARIES = (
     "numpy", "scipy", "numba", "llvmlite", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-bindings", "torch",
@@ -29,6 +35,17 @@ def host() -> dict[str, Any]:
     """The computer: its processor, the cores that this process may use, and its Python."""
     cores = Device.host().properties.multiprocessor_count
     return {"machine": platform.machine(), "cores": cores, "python": platform.python_version()}
+
+
+def versions(names: Sequence[str]) -> dict[str, str]:
+    """The installed versions of distributions; those that are not installed are left out."""
+    numbers: dict[str, str] = {}
+    for name in names:
+        try:
+            numbers[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return numbers
 
 
 def machine(device: Device) -> dict[str, Any]:
@@ -65,10 +82,26 @@ def readings(line: str) -> dict[str, float | str]:
         >>> readings("1755, 1980, 3201, 698.2, 700.00, [N/A], 580.159.04")["power_w"]
         698.2
     """
-    made: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     for name, text in zip(SENSORS, line.strip().split(", "), strict=False):
         if name == "driver":
-            made[name] = text
+            values[name] = text
         elif text.replace(".", "", 1).isdigit():
-            made[name] = float(text)
-    return made
+            values[name] = float(text)
+    return values
+
+
+def write(path: Path, figures: Mapping[str, Any]) -> None:
+    """Write figures as JSON, and make the folder where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def duration(seconds: float) -> str:
+    """A time with three digits and a fitting unit.
+
+    Example:
+        >>> duration(1.234e-5), duration(0.0123)
+        ('12.3 us', '12.3 ms')
+    """
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.products.cases import Product
+from benchmarks.products.operands import DTYPES, RESULTS, Operands
 from cuda_async import CudaGraph, Device, Stream
 from cuda_async.graph import Scope
 from cutile import KernelError, KernelOp, api, tf32
@@ -13,8 +15,6 @@ from kernels.gemm import gemm
 from kernels.gemm_choice import Choice, choose, how_they_lie, may_be_halved
 from kernels.gemm_fused import gemm_fused
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
-from kernels.paired.cases import Product
-from kernels.paired.operands import DTYPES, RESULTS, Operands
 
 SMALL = 32
 """Extents of a product that is only looked at."""

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from benchmarks.products.cases import Operand, Product
 from cuda_async import Device, Stream
 from cutile import DType, Tensor, api, bf16, f8e4m3fn, f16, f32, i8, i32
-from kernels.paired.cases import Operand, Product
 
 DTYPES: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf32": f32, "fp8": f8e4m3fn, "int8": i8}
 RESULTS: dict[Operand, type[DType]] = {"bf16": bf16, "f16": f16, "f32": f32, "tf32": f32, "fp8": bf16, "int8": i32}

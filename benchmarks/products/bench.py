@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.first_launch import first_launches
+from benchmarks.products import chart, page, terminal
+from benchmarks.products.cases import Product, chosen
+from benchmarks.products.operands import Operands, Verdict, draw, judge
+from benchmarks.products.ours import NotThereError, OurArm, require
+from benchmarks.products.peers import AbsentError, installed, peer, torch_tensor
+from benchmarks.record import machine, sensors, write
 from cuda_async import Device, Stream, default_device
 from cutile import CutileError
 from cutile.bench import LEAST_PAIRS, Arm, Budget, alone, compare
-from kernels.first_launch import first_launches
 from kernels.gemm_choice import Choice
-from kernels.paired import chart, page, record
-from kernels.paired.cases import Product, chosen
-from kernels.paired.machine import machine, sensors
-from kernels.paired.operands import Operands, Verdict, draw, judge
-from kernels.paired.ours import NotThereError, OurArm, require
-from kernels.paired.peers import AbsentError, installed, peer, torch_tensor
 
 START = "start"
 """The case that is no product: how long the first kernel of a process takes, and the next product."""
@@ -67,19 +67,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     budget = Budget(options.warm, options.seconds, options.pairs, 0.0 if device.kind == "cuda" else PAUSE_S)
     tile = Choice(*options.tile) if options.tile else None
     found: list[dict[str, Any]] = []
-    print(record.headline(device.name, device.arch))
+    print(terminal.headline(device.name, device.arch))
     with device:
         names = [name for name in installed(device) if options.peers is None or name in options.peers]
         for case in cases:
             found.append(measured(case, device, names, budget, tile))
-            print("\n".join(record.lines(found[-1])), flush=True)
+            print("\n".join(terminal.lines(found[-1])), flush=True)
     started = None
     if patterns is None or START in patterns:
         started = {
             state: asdict(each)
             for state, each in first_launches("cpu" if device.kind == "host" else "cuda", "gemm").items()
         }
-        print("\n".join(record.start_lines(started)))
+        print("\n".join(terminal.start_lines(started)))
     made = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "command": " ".join(["python -m kernels bench", *(sys.argv[2:] if arguments is None else arguments)]),
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.png is not None:
         chart.draw(options.png, made)
     if options.json is not None:
-        record.write(options.json, made)
+        write(options.json, made)
         if options.json.resolve().parent == page.FOLDER:
             (page.FOLDER / "README.md").write_text(page.page(page.FOLDER), encoding="utf-8")
     return 1 if any(each.get("wrong") for each in found) else 0

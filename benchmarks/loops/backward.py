@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.loop_cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn
+from benchmarks.loops.cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn
 from cuda_async import Device
 from cutile import api
 from kernels.attention_backward import attend_backward

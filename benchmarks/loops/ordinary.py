@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import cutile as ct
-from benchmarks.loop_cases import Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from benchmarks.loops.cases import Arms, Loop, OurArm, TorchArm, drawn, poisoned
 from cuda_async import Device
 from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f8e4m3fn, f32
 from kernels.convolution import convolution

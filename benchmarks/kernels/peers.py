@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.kernels.timing import Run, wall_clock
 from cuda_async import Device
 from cutile.bench import FLUSH_BYTES
 from kernels.example import Array, Problem
 from kernels.saxpy import FACTOR
-from kernels.timing import Run, wall_clock
 
 
 def numpy_run(name: str, problem: Problem) -> Run | None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels import __main__ as demo
-from kernels import bench, digits, measure
+from benchmarks.first_launch import ImportClock
+from benchmarks.kernels import bench, demo, digits, measure
+from benchmarks.kernels.timing import Run, interleaved
+from benchmarks.record import duration
 from kernels.example import Arrays, Case, Problem
-from kernels.first_launch import ImportClock
 from kernels.saxpy import EXAMPLE
-from kernels.table import duration
-from kernels.timing import Run, interleaved
 
 
 def test_the_demo_runs_every_kernel_and_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,9 +108,9 @@ def test_a_ratio_above_one_means_faster_than_the_peer() -> None:
     assert row.ratio("torch") is None
 
 
-@pytest.mark.parametrize(("time", "shown"), [(0.0123, "12.3 us"), (0.5, "500 us"), (12.34, "12.3 ms")])
-def test_durations_have_three_digits(time: float, shown: str) -> None:
-    assert duration(time) == shown
+@pytest.mark.parametrize(("seconds", "shown"), [(1.23e-5, "12.3 us"), (5e-4, "500 us"), (0.01234, "12.3 ms")])
+def test_durations_have_three_digits(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
 
 
 def test_the_import_clock_counts_imports_and_nothing_else() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.paired.record import duration, start_lines
+from benchmarks.products.terminal import start_lines
+from benchmarks.record import FOLDER as ALL_FOLDERS
+from benchmarks.record import duration
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "products"
+FOLDER = ALL_FOLDERS / "products"
 
 HEAD = """\
 # Products beside their peers

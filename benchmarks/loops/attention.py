@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.loop_cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from benchmarks.loops.cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn, poisoned
 from cutile import api
 from kernels.attention import attention, tile_of
 from kernels.decode import combine, decode_paged, decode_part

@@ -11,15 +11,14 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from benchmarks.products.cases import Product
+from benchmarks.products.operands import Operands
 from cuda_async import Device, Stream
 from cutile.bench import Arm
-from kernels.paired.cases import Product
-from kernels.paired.operands import Operands
 
 PEERS = {"cuda": ("torch", "triton", "cupy"), "host": ("numpy",)}
 """Who may be compared with, by kind of device."""
@@ -35,17 +34,6 @@ def installed(device: Device) -> list[str]:
     if device.kind == "cuda" and "torch" in found and not importlib.import_module("torch").cuda.is_available():
         found = [name for name in found if name not in ("torch", "triton")]
     return found
-
-
-def versions(names: Sequence[str]) -> dict[str, str]:
-    """The installed versions of distributions; those that are not there are left out."""
-    made: dict[str, str] = {}
-    for name in names:
-        try:
-            made[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return made
 
 
 def peer(name: str, case: Product, sets: Sequence[Operands], stream: Stream) -> Arm:
@@ -156,7 +144,7 @@ def _triton(case: Product, sets: Sequence[Operands]) -> Arm:
     """The product of Triton's tutorial, with its tile for large products."""
     if case.batch or case.operand not in ("bf16", "f16"):
         raise AbsentError("the Triton kernel multiplies matrices of bf16 and f16")
-    launcher = importlib.import_module("kernels.paired.triton_gemm").launcher
+    launcher = importlib.import_module("benchmarks.products.triton_gemm").launcher
     torch = importlib.import_module("torch")
     calls = [launcher(x, y, x.new_empty((x.shape[0], y.shape[1]))) for x, y in _torch_sets(case, sets)]
     return _Events("triton", calls, torch, graph=case.graph)

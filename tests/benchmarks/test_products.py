@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.products import bench, cases, chart, page, terminal
+from benchmarks.products.cases import CASES, Product, chosen
+from benchmarks.products.operands import DTYPES, draw, judge
+from benchmarks.products.ours import NotThereError, OurArm, require
+from benchmarks.record import machine, readings
 from cuda_async import Device
 from cutile import api, i16
 from cutile.bench import Budget
 from kernels import __main__ as program
-from kernels.paired import bench, cases, chart, page, record
-from kernels.paired.cases import CASES, Product, chosen
-from kernels.paired.machine import machine, readings
-from kernels.paired.operands import DTYPES, draw, judge
-from kernels.paired.ours import NotThereError, OurArm, require
 
 SMALL = (
     Product("small", 64, 48, 40, "f32", devices=("host",)),
@@ -195,7 +195,7 @@ FOUND = {
 
 
 def test_a_line_shows_the_rate_the_ratio_and_its_interval() -> None:
-    assert record.lines(FOUND) == ["bf16-4096           200 us      687  torch    0.950  0.940 to 0.960   1.7e-03"]
+    assert terminal.lines(FOUND) == ["bf16-4096           200 us      687  torch    0.950  0.940 to 0.960   1.7e-03"]
 
 
 def test_charts_are_made_of_what_was_measured(tmp_path: Path) -> None:

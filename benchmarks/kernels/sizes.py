@@ -30,7 +30,7 @@ def demo_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, C
 
 
 def bench_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, Case], ...]:
-    """Return what `python -m kernels.bench` measures: the demo's sizes, and on a GPU saxpy on a gigabyte.
+    """Return what `python -m benchmarks.kernels.bench` measures: the demo's sizes, and on a GPU saxpy on a gigabyte.
 
     Products of 16 bits are left out: they are measured pair by pair, by `python -m kernels bench`.
     """

@@ -1,0 +1,1 @@
+"""The kernels of `kernels/`, one by one, beside NumPy, torch and a plain copy: `python -m kernels`, `make bench`."""

@@ -1,0 +1,1 @@
+"""Loops of several products beside cuDNN and cuBLAS: `python -m benchmarks.loops`."""
