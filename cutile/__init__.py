@@ -70,7 +70,7 @@ from cutile.errors import (
 )
 from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.host import api
-from cutile.host.elsewhere import LANGUAGE
+from cutile.host.hints import LANGUAGE
 from cutile.host.variables import Global
 from cutile.language import *
 from cutile.launch.kernel_op import KernelOp

@@ -1,8 +1,8 @@
 """Integers known when a kernel is launched, as sums of multiples of atoms: `x.shape[0] - 64 * (n // 64) + 3`.
 
 An atom is an extent, a launch argument, an extent of the grid, or a quotient, minimum or maximum of such sums. Its text
-is Python over the kernel's parameters, which the launch evaluates and people read; its range is what holds of every
-launch. All arithmetic is exact: whether the kernel's own can wrap is asked for apart (`Affine.fits`).
+is Python over the kernel's parameters, for people to read; `count_of` makes data of it, for launches. Its range holds
+for every launch. All arithmetic is exact; `Affine.fits` says whether the kernel's own could wrap.
 """
 
 from __future__ import annotations

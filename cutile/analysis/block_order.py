@@ -7,8 +7,7 @@ block, in linear order.
 
 from __future__ import annotations
 
-from cutile.ir.core import Function
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Function
 
 
 def why_linear(function: Function) -> str:

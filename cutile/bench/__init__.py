@@ -7,9 +7,8 @@ do_bench_paired(lambda: one(...), lambda: other(...)).ratio      # how many time
 """
 
 from cutile.bench.arms import FLUSH_BYTES, DeviceArm, Subject
-from cutile.bench.interval import CONFIDENCE, Interval, interval
 from cutile.bench.measure import DEFAULT_BENCH, BenchOptions, Measurement, do_bench, do_bench_paired, measure
-from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Paired, alone, compare
+from cutile.bench.pairs import CONFIDENCE, LEAST_PAIRS, Arm, Budget, Interval, Paired, alone, compare, interval
 
 __all__ = (
     "CONFIDENCE",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from cuda_async import Stream, default_device
 from cutile.bench.arms import DeviceArm, Subject
-from cutile.bench.interval import Interval, interval
-from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Paired, compare
+from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Interval, Paired, compare, interval
 from cutile.errors import ArgumentError
 
 BATCH_S = 0.5e-3

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import inspect
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from cutile.command.host_entries import HostEntry, entries, rest
-from cutile.command.host_page import page
+import cuda_async
+from cutile import errors
+from cutile.command.host_entries import Group, HostEntry, entries, rest
+from cutile.command.ops import anchor
+from cutile.compile.spills import SpillWarning
 from cutile.errors import ArgumentError
 
 
@@ -52,3 +58,107 @@ def _named(name: str, known: list[HostEntry]) -> list[HostEntry]:
 def _whole(entry: HostEntry) -> str:
     lines = [entry.name + entry.signature, "", *("    " + line for line in entry.documentation.splitlines())]
     return "\n".join(line.rstrip() for line in lines)
+
+
+HEAD = """# The host
+
+Written from the docstrings by `python -m cutile host --markdown`; a test keeps it so. What a caller of kernels uses, by
+what people look for; [language.md](language.md) has what kernels say. `api`, `Tensor` and what else names no module is
+in `cutile`, which examples call `ct`. Shapes are tuples of extents, each at least 1; strides are in elements, sizes in
+bytes where they say so. Errors inherit the built-in that one would expect (`ValueError`, `TypeError`, `MemoryError`);
+*Errors*, at the end, lists them.
+"""
+
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example", "Examples")
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "\n".join(f"- [{group.title}](#{anchor(group.title)})" for group in entries())]
+    parts[-1] += "\n- [Errors](#errors)\n"
+    for group in entries():
+        parts.append(f"## {group.title}\n")
+        if group.words:
+            parts.append(f"{group.words}\n")
+        parts.extend(_entry(entry) for entry in group.entries)
+        parts.extend(_table(group))
+    return "\n".join([*parts, *_errors()])
+
+
+def _entry(entry: HostEntry) -> str:
+    lines = [f"### `{entry.name}`\n"]
+    whence = f"From `{entry.module}`." if entry.module != "cutile" and "." not in entry.name else ""
+    called = f"`{entry.last}{entry.signature}`" if entry.signature else ""
+    if called or whence:
+        lines.append("  \n".join(filter(None, (called, whence))) + "\n")
+    for heading, text in sections(entry.documentation):
+        if heading in ("Example", "Examples"):
+            lines.append(f"```pycon\n{text}\n```\n")
+        elif heading:
+            lines.append(f"{heading}:\n\n{_items(text)}\n")
+        else:
+            lines.append(f"{text}\n")
+    return "\n".join(lines)
+
+
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """The sections of a docstring, in order: what heads each, "" for prose, and its lines without their indent."""
+    heading, lines = "", list[str]()
+    for line in [*text.splitlines(), "Args:"]:
+        if line.endswith(":") and line[:-1] in SECTIONS:
+            body = inspect.cleandoc("\n".join(["", *lines]))
+            if body:
+                yield heading, body
+            heading, lines = line[:-1], []
+        elif heading and line and not line.startswith(" "):  # prose behind a section
+            yield heading, inspect.cleandoc("\n".join(["", *lines]))
+            heading, lines = "", [line]
+        else:
+            lines.append(line)
+
+
+def _items(text: str) -> str:
+    """`name: words` on lines of their own, each with its further lines, as a list."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(" ") and found:
+            found[-1] += " " + line.strip()
+        elif line.strip():
+            found.append(line.strip())
+    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in found)
+
+
+def _bold(match: re.Match[str]) -> str:
+    names = match[1] if match[1].startswith("`") else ", ".join(f"`{name}`" for name in match[1].split(", "))
+    return f"{names}: "
+
+
+def _table(group: Group) -> Iterator[str]:
+    others = list(rest(group))
+    if others:
+        yield "| | |\n| --- | --- |"
+        yield from (f"| `{_cell(each.name + each.signature)}` | {_cell(each.line)} |" for each in others)
+        yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _is_error(name: str, kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, BaseException) and not name.startswith("_")
+
+
+def _errors() -> Iterator[str]:
+    yield "## Errors\n"
+    yield "Which failure gives which: [errors.md](errors.md).\n"
+    yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
+    known = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
+    known.append((SpillWarning.__name__, errors.__name__, SpillWarning))
+    names = [name for name, _, kind in known if _is_error(name, kind)]
+    for name, place, kind in sorted(known, key=lambda each: each[:2]):
+        if _is_error(name, kind):
+            of = f" of `{place.partition('.')[0]}`" if names.count(name) > 1 else ""
+            bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+            yield f"| `{name}`{of} | {bases} | {_cell((inspect.getdoc(kind) or '').partition(chr(10))[0])} |"
+    yield ""

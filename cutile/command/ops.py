@@ -6,11 +6,13 @@ import argparse
 import dataclasses
 import difflib
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from cutile.command.catalogue import Entry, catalogue
-from cutile.command.page import page
 from cutile.errors import ArgumentError
 from cutile.frontend.elsewhere import FUNCTIONS, METHODS
 
@@ -71,4 +73,109 @@ def _whole(entry: Entry) -> str:
     lines.append(f"    backends   {', '.join(entry.backends)}")
     if entry.example:
         lines += ["", *("    " + line for line in entry.example.splitlines())]
+    return "\n".join(lines)
+
+
+HEAD = """# The kernel language
+
+Written from the definitions by `python -m cutile ops --markdown`; a test keeps it so. Every operation works on every
+backend, `reference`, `cpu` and `cuda`, unless its row says otherwise, and means what its example shows. In examples
+`run(f, x, ...)` computes `f` on tiles with these elements; `x_in` is the tensor that `x` was loaded from, `x_at` a
+pointer to its first element (the kernel then says `@entry(unsafe=True)`), and `result` the `Mut` that takes the value.
+
+Errors are in units in the last place of the dtype, against the exact value; f16 and bf16 are computed in f32 and
+rounded once. Where no error is given, nothing rounds, or it rounds correctly (0.5).
+"""
+
+FIRST_HOUR: dict[str, tuple[str, ...]] = {
+    "Which tile this is": ("get_tile_block_id", "get_num_tile_blocks", "num_tiles"),
+    "Loads": ("load_tile_like", "Mut.load", "Tensor.partition", "Partition.load", "Tensor.load_tile", "gather"),
+    "Stores": ("Mut.store", "scatter", "atomic_add"),
+    "New tiles": ("constant", "iota"),
+    "Arithmetic": ("x * y", "x / y", "max_tile", "min_tile", "exp", "log", "sqrt", "tanh"),
+    "Choice": ("x < y", "select"),
+    "Shape and type": ("Tile.reshape", "Tile.transpose", "Tile.astype"),
+    "Along an axis": ("reduce_sum", "reduce_max"),
+    "Products": ("mma",),
+}
+"""Thirty entries that the first kernels are written with, by what one wants."""
+
+FAMILIES = {
+    "arith": "Arithmetic and bits",
+    "math": "Functions",
+    "compare": "Comparison and choice",
+    "cast": "Conversion",
+    "create": "Creation",
+    "shape": "Shape",
+    "reduce": "Reduction",
+    "scan": "Scans",
+    "matmul": "Matrix products",
+    "memory": "Loads, stores, partitions",
+    "pointer": "Pointers",
+    "atomic": "Atomics",
+    "grid": "The grid",
+    "token": "Order of accesses",
+    "debug": "Printing and assertions",
+    "language": "Compile-time facts, and what other operations are made of",
+}
+
+
+def page(entries: Sequence[Entry]) -> str:
+    """The whole page."""
+    order = [*FAMILIES]
+    known = sorted(entries, key=lambda each: (order.index(each.family) if each.family in order else 99, each.family))
+    parts = [HEAD, *_first_hour(known)]
+    for name, group in groupby(known, key=lambda each: each.family):
+        parts.append(f"## {FAMILIES.get(name, name.capitalize())}\n")
+        parts.extend(_entry(each) for each in group)
+    return "\n".join(parts)
+
+
+def anchor(heading: str) -> str:
+    """What a link to a heading of the page says behind `#`, where no heading above has the same."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(headings: Iterable[str]) -> list[str]:
+    """What links to the headings of a page say, in order: of equal ones, all but the first are numbered."""
+    seen: Counter[str] = Counter()
+    found: list[str] = []
+    for plain in map(anchor, headings):
+        found.append(f"{plain}-{seen[plain]}" if seen[plain] else plain)
+        seen[plain] += 1
+    return found
+
+
+def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
+    known = {entry.name: entry for entry in order}
+    place = dict(zip(known, anchors(entry.name + entry.signature for entry in order), strict=True))
+    yield "## The first hour\n"
+    yield "Thirty that most kernels are written with; the rest follows, by family.\n"
+    yield "| | | |\n| --- | --- | --- |"
+    for wanted, names in FIRST_HOUR.items():
+        for name in names:
+            entry = known[name]
+            line = re.split(r"(?<=\.)\s", " ".join(entry.text.split("\n\n")[0].split()))[0].replace("|", "\\|")
+            yield f"| {wanted} | [`{name}`](#{place[name]}) | {line} |"
+            wanted = ""
+    titles = [FAMILIES[name] for name in FAMILIES if any(entry.family == name for entry in order)]
+    yield "\n" + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + ".\n"
+
+
+def _entry(entry: Entry) -> str:
+    lines = [f"### `{entry.name}{entry.signature}`\n", f"{entry.text}\n"]
+    facts: list[str] = []
+    if entry.dtypes:
+        facts.append("dtypes " + " ".join(entry.dtypes))
+    inexact = {name: bound for name, bound in entry.accuracy.items() if bound > 0.501}
+    if inexact:
+        facts.append("error at most " + ", ".join(f"{bound:g} ulp in {name}" for name, bound in inexact.items()))
+    if entry.note:
+        facts.append(entry.note)
+    if entry.effect != "pure":
+        facts.append(f"{entry.effect} memory")
+    if facts:
+        lines.append(f"{'; '.join(facts)}.\n")
+    if entry.example:
+        lines.append(f"```pycon\n{entry.example}\n```\n")
     return "\n".join(lines)

@@ -23,8 +23,7 @@ from cutile.errors import ArgumentError, KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.stores import may_store
-from cutile.ir.core import Function
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Function
 from cutile.ir.verify import verify
 from cutile.passes.pipeline import run_passes
 

@@ -18,8 +18,7 @@ from cutile.frontend.operators import truth
 from cutile.frontend.values import is_tile
 from cutile.ir.constant import Constant
 from cutile.ir.control import If
-from cutile.ir.core import Block, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import And, Or
 

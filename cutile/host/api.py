@@ -20,17 +20,14 @@ from cutile.conversion import convert as converted
 from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.checks import DTypeSpec, element_type, new_shape, number_type
-from cutile.host.convert import convert
-from cutile.host.creation import Arange, Empty, Full, as_element, fill_elements
+from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace
 from cutile.host.device_vec import DeviceVec, device_vec
-from cutile.host.elsewhere import FUNCTIONS
 from cutile.host.exchange import from_dlpack, from_foreign, partition
 from cutile.host.foreign import refuse_without_values
-from cutile.host.memory import Array
+from cutile.host.hints import FUNCTIONS
+from cutile.host.memory import Array, DevicePointer
 from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
-from cutile.host.patterns import eye, eye_rect, linspace
-from cutile.host.pointer import DevicePointer
 from cutile.host.random import rand, randn, randn_f16
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.shared import SharedTensor

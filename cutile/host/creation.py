@@ -1,7 +1,7 @@
-"""The operations that make tensors and fill them: empty, full, arange.
+"""Operations that make tensors: empty, full, arange, linspace, eye, and conversions to another dtype.
 
-On the CPU the workers fill; on a GPU memory is set by patterns of 1, 2 or 4 bytes, and what is no such pattern starts
-as a block from the host that is copied onto what follows it, twice as much each time.
+On the CPU the workers fill. On a GPU memory is set by patterns of 1, 2 or 4 bytes. Other patterns start as a block from
+the host; copies of it onto what follows double it until it fills the tensor.
 """
 
 from __future__ import annotations
@@ -14,15 +14,30 @@ import numpy as np
 from cuda_async import DeviceOp, ExecutionContext, Use, upload
 from cutile.conversion import convert as converted
 from cutile.conversion import element
-from cutile.dtypes import DTypeLike, f4e2m1fnx2, i64
+from cutile.dtypes import DTypeLike, f4e2m1fnx2, f32, f64, i64
 from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.checks import DTypeSpec, finite, float_type, new_shape, number_type
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous
 from cutile.host.tensor import Tensor
 from cutile.host.transfer import copy_into, fresh
 from cutile.launch.views import View
 
-__all__ = ("LONGEST_COUNT", "Arange", "Create", "Empty", "Fill", "Full", "as_element", "enqueue_fill", "fill_elements")
+__all__ = (
+    "Arange",
+    "Create",
+    "Empty",
+    "Fill",
+    "Full",
+    "LONGEST_COUNT",
+    "as_element",
+    "convert",
+    "enqueue_fill",
+    "eye",
+    "eye_rect",
+    "fill_elements",
+    "linspace",
+)
 
 T = TypeVar("T")
 
@@ -217,3 +232,214 @@ def _fill_by_doubling(context: ExecutionContext, view: View, nbytes: int, elemen
         more = min(done, nbytes - done)
         stream.copy(view.address + done, view.address, more)
         done += more
+
+
+def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields `n` numbers from `start` to `stop`, both included, in equal steps, as a tensor of one axis.
+
+    Args:
+        start: the first number; the only one where `n` is 1.
+        stop: the last number.
+        n: how many, at least 1.
+        dtype: a floating-point type. The numbers are computed in f64 and rounded once.
+
+    Raises:
+        ArgumentTypeError: an argument has the wrong type.
+        ArgumentError: `n` is not positive, or an end is infinite or NaN.
+
+    Example:
+        >>> from cutile import api
+        >>> api.linspace(0, 1, 5).to_numpy().sync()
+        array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    shape = new_shape(n, "linspace")
+    if len(shape) != 1:
+        raise ArgumentError(f"linspace: n: expected one number, got {n!r}")
+    ends = finite(start, "start", "linspace"), finite(stop, "stop", "linspace")
+    return _Linspace(shape, float_type(dtype, "linspace"), *ends)
+
+
+class _Linspace(Create):
+    """Numbers in equal steps."""
+
+    __slots__ = ("_start", "_step", "_stop")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, start: float, stop: float) -> None:
+        super().__init__(shape, dtype)
+        count = shape[0]
+        self._start = start
+        self._stop = stop if count > 1 else start
+        self._step = (stop - start) / (count - 1) if count > 1 else 0.0
+
+    def label(self) -> str:
+        return "linspace"
+
+    def write(self, context: ExecutionContext, view: View) -> None:
+        count = view.shape[0]
+        if runs_host_code(context.device):
+            array = array_of(view)
+            view.storage.use(context.stream, write=True)
+            for_rows(context.stream, view.shape, array.nbytes, self._ramp(array))
+        elif count <= LONGEST_COUNT:
+            values = np.empty(count, view.dtype.numpy)
+            self._ramp(values)(0, count)
+            upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
+        else:
+            from cutile.host.kernels import ramp_onto
+
+            context.execute(ramp_onto(view, self._start, self._step))
+            size = view.dtype.bits // 8
+            last = View(view.storage, view.offset + (count - 1) * size, view.dtype, (), ())
+            enqueue_fill(context, last, element(self._stop, view.dtype))  # not a rounding away from it
+
+    def _ramp(self, array: Array) -> Callable[[int, int], None]:
+        """A body that writes numbers."""
+        count = array.shape[0]
+        first, step, last, dtype = self._start, self._step, self._stop, self._dtype
+
+        def ramp(start: int, stop: int) -> None:
+            numbers = first + step * np.arange(start, stop, dtype=np.float64)
+            if stop == count:
+                numbers[-1] = last
+            array[start:stop] = converted(numbers, f64, dtype)
+
+        return ramp
+
+
+def eye(n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields the identity matrix with `n` rows. Arguments and errors as for `eye_rect`.
+
+    Example:
+        >>> from cutile import api
+        >>> api.eye(2).to_numpy().sync()
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+    """
+    return eye_rect(n, n, dtype)
+
+
+def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+    """An op that yields a matrix of ones where the row is the column, and zeros elsewhere.
+
+    Raises:
+        ArgumentTypeError: an argument has the wrong type.
+        ArgumentError: `rows` or `cols` is not positive.
+
+    Example:
+        >>> from cutile import api
+        >>> api.eye_rect(2, 3).to_numpy().sync()
+        array([[1., 0., 0.],
+               [0., 1., 0.]], dtype=float32)
+    """
+    return _Eye(new_shape((rows, cols), "eye_rect"), _with_zero(dtype))
+
+
+def _with_zero(dtype: DTypeSpec) -> DTypeLike:
+    chosen = number_type(dtype, "eye_rect")
+    if chosen.format is not None and chosen.format.positive:
+        raise ArgumentTypeError(f"eye_rect: dtype: {chosen.name} has no zero")
+    return chosen
+
+
+class _Eye(Create):
+    """Ones on the main diagonal, zeros elsewhere."""
+
+    __slots__ = ()
+
+    def label(self) -> str:
+        return "eye"
+
+    def write(self, context: ExecutionContext, view: View) -> None:
+        rows, cols = view.shape
+        if runs_host_code(context.device):
+            array = array_of(view)
+            view.storage.use(context.stream, write=True)
+            for_rows(context.stream, view.shape, array.nbytes, _diagonal(array, element(1, view.dtype)))
+        elif rows * cols <= LONGEST_COUNT:
+            values: np.ndarray[Any, np.dtype[Any]] = converted(np.eye(rows, cols), f64, view.dtype)
+            upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
+        else:
+            from cutile.host.kernels import ones_onto
+
+            enqueue_fill(context, view, np.zeros((), view.dtype.numpy))
+            context.execute(ones_onto(View(view.storage, view.offset, view.dtype, (min(rows, cols),), (cols + 1,))))
+
+
+def _diagonal(array: Array, one: Array) -> Callable[[int, int], None]:
+    """A body that writes rows."""
+
+    def write(start: int, stop: int) -> None:
+        array[start:stop] = 0
+        ones = np.arange(start, min(stop, array.shape[1]))
+        array[ones, ones] = one
+
+    return write
+
+
+def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
+    """An op that yields the elements as another dtype: a new tensor of the same shape, contiguous.
+
+    As `convert_tile` in a kernel: floats round to nearest even, a float to an integer truncates and saturates (NaN
+    gives 0), integers wrap, to bool is `!= 0`, and the floats of 8 and 4 bits saturate.
+
+    Args:
+        src: a tensor or view; lent to the op.
+        dtype: the element type of the result.
+
+    Raises:
+        ArgumentTypeError: `src` is no tensor, or `dtype` no element type.
+        ArgumentError: on a GPU, `src` is not contiguous and has more than 3 axes.
+        OwnershipError: `src` is held, or an operation that has not finished writes it.
+
+    Example:
+        >>> from cutile import api, i32
+        >>> api.convert(api.linspace(0, 3, 4).sync(), i32).to_numpy().sync()
+        array([0, 1, 2, 3], dtype=int32)
+    """
+    if not isinstance(src, Tensor):
+        raise ArgumentTypeError(
+            f"convert: src: expected a tensor, got {type(src).__name__}; an op's result is converted in its "
+            "then(lambda x: api.convert(x, dtype))"
+        )
+    chosen = number_type(dtype, "convert")
+    view = src.__kernel_input__()
+    number_type(view.dtype, "convert: src")
+    if runs_host_code(view.storage.device):
+        return _Convert(view, chosen)
+    from cutile.host.kernels import convert_to_new
+
+    return convert_to_new(view, chosen, Tensor)
+
+
+class _Convert(DeviceOp[Tensor]):
+    """Elements as another dtype, by the workers of the CPU."""
+
+    __slots__ = ("_dtype", "_view")
+
+    def __init__(self, view: View, dtype: DTypeLike) -> None:
+        super().__init__()
+        self._view = view
+        self._dtype = dtype
+        self.lend(Use("src", view.storage, False, *view.byte_range))
+
+    def label(self) -> str:
+        return f"convert to {self._dtype.name}"
+
+    def execute(self, context: ExecutionContext) -> Tensor:
+        view, stream = self._view, context.stream
+        result = fresh(context, self._dtype, view.shape)
+        view.storage.use(stream, write=False)
+        result.storage.use(stream, write=True)
+        destination = array_of(result)
+        for_rows(stream, view.shape, destination.nbytes, _cast(destination, array_of(view), view.dtype, self._dtype))
+        return Tensor(result)
+
+
+def _cast(destination: Array, source: Array, source_type: DTypeLike, dtype: DTypeLike) -> Callable[[int, int], None]:
+    """A body that converts rows."""
+
+    def cast(start: int, stop: int) -> None:
+        rows = ... if destination.ndim == 0 else slice(start, stop)
+        destination[rows] = converted(source[rows], source_type, dtype)
+
+    return cast

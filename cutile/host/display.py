@@ -1,16 +1,35 @@
-"""What a notebook shows of a tensor and of a partition: its facts, and its last two axes with the tiles, to scale.
+"""What notebooks, consoles and `print` show of a tensor and of a partition: facts, a drawing, values.
 
-Below a tensor's are its values, which `values.py` reads. Plain HTML and images of SVG; nothing is loaded.
+The drawing has the last two axes with their tiles, to scale. It is plain HTML with images of SVG; nothing is loaded.
+Values are read by a small copy that never raises and never waits for long. Of a large tensor the first and last three
+of each axis are read, as NumPy prints them. Nothing is read in three cases: operations are being submitted or recorded,
+nothing has been computed yet, or an unfinished operation writes the tensor.
 """
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Sequence
 from html import escape
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from cuda_async import Device, DeviceOp, OwnershipError, Stream, zip
+from cuda_async.lease import current_holder
+from cuda_async.locks import Gate
+from cuda_async.run import Run
 from cuda_async.svg import INK, MONOSPACED, image
+from cutile.host.transfer import ToHost
+from cutile.host.views import piece
+from cutile.launch.views import View
 
-__all__ = ("card", "drawing")
+if TYPE_CHECKING:
+    from cutile.host.tensor import Tensor
+
+__all__ = ("MOST_SHOWN", "Shown", "card", "drawing")
 
 _LONGEST, _SHORTEST = 180.0, 8.0  # pixels of a side
 _MOST_LINES = 64  # more tiles than this along an axis are a shade, not lines
@@ -76,3 +95,127 @@ def _rectangle(x: float, y: float, width: float, height: float, *, fill: str, op
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}" '
         f'fill-opacity="{opacity}"/>'
     )
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MOST_SHOWN = 1000  # elements that are shown all; NumPy's own number
+PATIENCE_S = 0.3
+
+_EDGE = 3
+_AXES = 3  # of a large tensor; of more, the first such part is shown
+_MOST_READ = 1 << 20  # bytes; on a GPU, all that lies between the elements of a read is copied
+_streams: weakref.WeakKeyDictionary[Device, Stream] = weakref.WeakKeyDictionary()
+
+
+class Shown:
+    """The part of `Tensor` that prints it, and draws it in notebooks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        tensor = cast("Tensor", self)
+        view = tensor._view  # pyright: ignore[reportPrivateUsage]
+        parts = [view.dtype.name, f"shape={view.shape}", f"device={tensor.device}"]
+        if not tensor.is_contiguous():
+            parts.insert(2, f"strides={view.strides}")
+        holder = tensor.holder()
+        if holder is not None:
+            parts.append(f"held by {holder.describe()}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        """What `repr` says, and the values: a small read, or why there is none. Never raises."""
+        return f"{self!r}\n{_values_of(cast('Tensor', self))}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        tensor = cast("Tensor", self)
+        facts = [("dtype", tensor.dtype.name), ("shape", f"{tensor.shape}"), ("strides", f"{tensor.strides} elements")]
+        facts += [("bytes", f"{tensor.num_bytes:,}"), ("device", f"{tensor.device}")]
+        holder = tensor.holder()
+        if holder is not None:
+            facts.append(("held by", holder.describe()))
+        return card(type(self).__name__, facts, drawing(tensor.shape), _values_of(tensor))
+
+
+def _values_of(tensor: Tensor) -> str:
+    """The values as text, or why they are not shown."""
+    try:
+        return _text(tensor)
+    except OwnershipError as error:
+        return f"(not shown: {str(error).partition(' and has not finished')[0].partition('. ')[0]})"
+    except Exception as error:  # a look at a tensor is no place for an error of another operation
+        return f"(not shown: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+
+
+def _text(tensor: Tensor) -> str:
+    view = tensor._view  # pyright: ignore[reportPrivateUsage]
+    view.storage.check_memory()
+    if current_holder() is not None:
+        return "(not shown: operations are being submitted, and nothing is computed yet)"
+    where, first = "", (0,) * (len(view.shape) - _AXES)
+    large = math.prod(view.shape) > MOST_SHOWN
+    if large and first:
+        where = f"at [{', '.join(map(str, first))}]:\n"
+        view = piece(view, 0, view.shape[len(first) :], view.strides[len(first) :])
+        large = math.prod(view.shape) > MOST_SHOWN
+    *outer, last = [_spans(extent, cut=large) for extent in view.shape] or [[]]
+    if large:  # row by row: what lies between rows is not read
+        outer = [[range(place, place + 1) for span in spans for place in span] for spans in outer]
+    blocks = list(product(*outer, last)) if view.shape else [()]
+    if view.storage.device.kind != "host" and any(_reach(view, block) > _MOST_READ for block in blocks):
+        return "(not shown: they lie far apart; dup() gives a copy in which they do not)"
+    parts = [ToHost(_block(view, block), tuple(len(span) for span in block), "values") for block in blocks]
+    read = _read_soon(zip(*parts), view.storage.device)
+    if read is None:
+        return f"(not shown: the device has not computed them within {PATIENCE_S:g} s)"
+    shown = np.zeros([min(extent, 2 * _EDGE + 1) if large else extent for extent in view.shape], read[0].dtype)
+    for block, part in _pairs(blocks, read):
+        shown[tuple(_places(span, extent, cut=large) for span, extent in _pairs(block, view.shape))] = part
+    limit = 0 if large else shown.size + 1
+    return where + np.array2string(shown, threshold=limit, edgeitems=_EDGE, separator=", ")
+
+
+def _pairs(left: Any, right: Any) -> list[tuple[Any, Any]]:
+    """Python's zip, whose name is an operation's here."""
+    return [(left[number], right[number]) for number in range(len(left))]
+
+
+def _spans(extent: int, *, cut: bool) -> list[range]:
+    """The parts of an axis that are read."""
+    if not cut or extent <= 2 * _EDGE + 1:
+        return [range(extent)]
+    return [range(_EDGE), range(extent - _EDGE, extent)]
+
+
+def _places(span: range, extent: int, *, cut: bool) -> slice:
+    """Where a part of an axis stands among what is shown; between the two ends one place is left, which is not."""
+    less = extent - (2 * _EDGE + 1) if cut and extent > 2 * _EDGE + 1 and span.start >= _EDGE else 0
+    return slice(span.start - less, span.stop - less)
+
+
+def _reach(view: View, block: tuple[range, ...]) -> int:
+    """How many bytes a read copies."""
+    start, stop = _block(view, block).byte_range
+    return stop - start
+
+
+def _block(view: View, block: tuple[range, ...]) -> View:
+    offset = sum(span.start * stride for span, stride in _pairs(block, view.strides))
+    return piece(view, offset, tuple(len(span) for span in block), view.strides)
+
+
+def _read_soon(op: DeviceOp[tuple[Array, ...]], device: Device) -> tuple[Array, ...] | None:
+    """What an operation yields, on a stream of its own; None where that takes too long, and it ends by itself."""
+    stream = _streams.get(device)
+    if stream is None:
+        stream = _streams[device] = device.new_stream()
+    run = Run(op, stream)
+    run.submit()
+    done = Gate()
+    run.when_done(done.open)
+    run.watch()
+    return run.outcome() if done.wait(PATIENCE_S) else None

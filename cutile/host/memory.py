@@ -1,7 +1,7 @@
-"""Device memory that the host can touch, as NumPy arrays: on the CPU, and on the simulated device.
+"""Device memory as the host sees it: a typed address, and NumPy arrays where the host can touch it.
 
-For work that runs on the device's own threads, in stream order (`stream.call`, `stream.parallel_for`). Reading such an
-array anywhere else would race with the device.
+The CPU's memory and the simulated device's can be touched. An array is for work on the device's own threads, in stream
+order (`stream.call`, `stream.parallel_for`). Reading it anywhere else would race with the device.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from cuda_async import Device, Stream
+from cutile.dtypes import DTypeLike
 from cutile.launch.views import View
 
-__all__ = ("Array", "array_of", "for_rows", "runs_host_code")
+__all__ = ("Array", "DevicePointer", "array_of", "for_rows", "runs_host_code")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,3 +41,25 @@ def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable
     """Enqueue `body(start, stop)` over the first axis of `shape`, in pieces of about a megabyte of `nbytes`."""
     rows = shape[0] if shape else 1
     stream.parallel_for(body, rows, max(1, rows * _GRAIN_BYTES // nbytes))
+
+
+class DevicePointer(int):
+    """An address on a device, and the dtype of what is there. Owns nothing.
+
+    Attributes:
+        dtype: the element type.
+    """
+
+    dtype: DTypeLike
+
+    def __new__(cls, address: int, dtype: DTypeLike) -> DevicePointer:
+        self = super().__new__(cls, address)
+        self.dtype = dtype
+        return self
+
+    def cu_deviceptr(self) -> int:
+        """The address as a plain number: a `CUdeviceptr` on a GPU."""
+        return int(self)
+
+    def __repr__(self) -> str:
+        return f"DevicePointer({int(self):#x}, {self.dtype.name})"

@@ -25,9 +25,10 @@ from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentTypeError
 from cutile.host.checks import DTypeSpec
 from cutile.host.compat import OldTensorMethods
-from cutile.host.looks import piece, refuse_common_elements, reinterpreted, reshaped
+from cutile.host.display import Shown
+from cutile.host.hints import NotItsValues
+from cutile.host.memory import DevicePointer
 from cutile.host.partition import MutBorrow, Partition, as_tile
-from cutile.host.pointer import DevicePointer
 from cutile.host.shapes import (
     ShapeLike,
     Span,
@@ -38,8 +39,7 @@ from cutile.host.shapes import (
     whole_shape,
 )
 from cutile.host.transfer import ToHost, duplicate
-from cutile.host.unread import NotItsValues
-from cutile.host.values import Shown
+from cutile.host.views import piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
@@ -499,7 +499,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
             >>> x.to_device(Device.host()).sync().to_numpy().sync()
             array([0., 1., 2.], dtype=float32)
         """
-        from cutile.host.across import ToDevice
+        from cutile.host.transfer import ToDevice
 
         return ToDevice(self._usable("to_device"), as_device(device), Tensor)
 

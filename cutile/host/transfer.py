@@ -1,24 +1,55 @@
-"""The operations that move elements: host to device, device to host, device to device.
+"""Copies of elements: host to device, device to host, within a device and between devices.
 
-Contiguous elements are one copy. Others are gathered by the workers on the CPU; on a GPU a kernel gathers them, except
-on the way to the host, where their whole range of bytes is copied and the host gathers.
+Contiguous elements are one copy. Others are gathered: by the workers on the CPU, by a kernel on a GPU. On the way from
+a GPU to the host their whole range of bytes is copied, and the host gathers.
+
+Between devices elements must be contiguous. Two GPUs: the driver copies, directly if the two reach each other, else
+through page-locked memory; events order the streams of both. Host and GPU: through page-locked memory, on the GPU's
+stream, which orders the copy with the GPU's other work. The driver cannot make the host's stream and the GPU's wait for
+each other. So the copy first waits for what the host still computes: `await` on a thread of its own, `sync()` on the
+caller's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar, cast
 
 import numpy as np
 
-from cuda_async import DeviceOp, ExecutionContext, Pending, Use, download, upload
+from cuda_async import (
+    ContextError,
+    Device,
+    DeviceOp,
+    ExecutionContext,
+    Pending,
+    Storage,
+    Use,
+    copy_storage,
+    download,
+    upload,
+)
+from cuda_async.foreign import import_stream, wait_for_writer
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("FromHost", "Memcpy", "ToHost", "copy_into", "duplicate", "fresh", "fresh_op", "number_of_bytes")
+__all__ = (
+    "CopyAcross",
+    "FromHost",
+    "Memcpy",
+    "ToDevice",
+    "ToHost",
+    "copy_into",
+    "duplicate",
+    "enqueue_copy_across",
+    "fresh",
+    "fresh_op",
+    "number_of_bytes",
+    "refuse_strided",
+)
 
 T = TypeVar("T")
 
@@ -155,8 +186,6 @@ class _Dup(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         copy = fresh(context, self._view.dtype, self._view.shape)
         if context.device is not self._view.storage.device:
-            from cutile.host.across import enqueue_copy_across, refuse_strided
-
             refuse_strided(self._view, "dup")
             enqueue_copy_across(context, copy, self._view)
             return self._make(copy)
@@ -220,8 +249,6 @@ def copy_into(destination: View, source: View) -> DeviceOp[None]:
             f"{number_of_bytes(source) // size} (shape {source.shape}); the numbers must be the same"
         )
     if destination.storage.device is not source.storage.device:
-        from cutile.host.across import CopyAcross
-
         return CopyAcross(destination, source)
     whole = _whole(destination) and _whole(source)
     if not whole and destination.shape != source.shape:
@@ -256,3 +283,107 @@ def _enqueue_copy(context: ExecutionContext, destination: View, source: View) ->
         stream.copy(destination.address, source.address, number_of_bytes(source))
     else:
         for_rows(stream, source.shape, number_of_bytes(source), _gather(array_of(destination), array_of(source)))
+
+
+def refuse_strided(view: View, name: str) -> None:
+    """Refuse elements that do not follow one another.
+
+    Raises:
+        ArgumentError: they do not.
+    """
+    if not is_contiguous(view.shape, view.strides):
+        raise ArgumentError(
+            f"{name}: the elements of shape {view.shape} and strides {view.strides} do not follow one another in "
+            "memory, and a copy to another device moves one run of bytes; dup() gives a contiguous tensor"
+        )
+
+
+def enqueue_copy_across(context: ExecutionContext, destination: View, source: View) -> None:
+    """Enqueue a copy of contiguous elements on the context's stream, which is of one of the two devices.
+
+    Raises:
+        ContextError: the stream is of a third device, or of the host where the other is a GPU.
+    """
+    there, here, device = destination.storage.device, source.storage.device, context.device
+    nbytes = number_of_bytes(source)
+    if there.kind == here.kind:
+        copy_storage(
+            context,
+            destination.storage,
+            source.storage,
+            nbytes,
+            destination_offset=destination.offset,
+            source_offset=source.offset,
+        )
+    elif device is there and here.kind == "host":
+        wait_for_writer(source.storage, submitting=True)
+        upload(context, destination.storage, source.address, nbytes, offset=destination.offset, keep=source)
+    elif device is here and there.kind == "host":
+        wait_for_writer(destination.storage, readers=True, submitting=True)
+        download(context, source.storage, destination.address, nbytes, offset=source.offset, keep=destination)
+    else:
+        raise ContextError(
+            device.ordinal,
+            f"a copy from {here} to {there} was run on {device}; run it on a stream of the GPU: sync_on(stream), or "
+            "'with device:' around it",
+        )
+
+
+def _preparations(*views: View) -> Iterable[Callable[[], object]]:
+    """Waiting for what the host still computes, where a GPU is to go on with it."""
+    for view in views:
+        if view.storage.device.kind == "host":
+            yield lambda storage=view.storage: wait_for_writer(storage, readers=True)
+
+
+class ToDevice(DeviceOp[T]):
+    """Copies contiguous elements to a new tensor on `device`; yields `make(view)`."""
+
+    __slots__ = ("_device", "_make", "_view")
+
+    def __init__(self, view: View, device: Device, make: Callable[[View], T]) -> None:
+        refuse_strided(view, "to_device")
+        super().__init__()
+        self._view = view
+        self._device = device
+        self._make = make
+        self.lend(Use("tensor", view.storage, False, *view.byte_range))
+
+    def label(self) -> str:
+        return f"to_device {self._device}"
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        if device.kind != "host":
+            yield from _preparations(self._view)
+
+    def execute(self, context: ExecutionContext) -> T:
+        source = self._view
+        shape, nbytes = source.shape, number_of_bytes(source)
+        if context.device is self._device:
+            storage = context.allocate(nbytes)
+        else:
+            storage = Storage.allocate(import_stream(self._device), nbytes)
+            context.run.storages.append(storage)  # spoiled where this run fails
+        result = View(storage, 0, source.dtype, shape, row_major_strides(shape))
+        enqueue_copy_across(context, result, source)
+        return self._make(result)
+
+
+class CopyAcross(Memcpy):
+    """Copies contiguous elements onto those of another device."""
+
+    __slots__ = ()
+
+    graph_node = False
+
+    def __init__(self, destination: View, source: View) -> None:
+        refuse_strided(destination, "memcpy: dst")
+        refuse_strided(source, "memcpy: src")
+        super().__init__(destination, source)
+
+    def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        if device.kind != "host":
+            yield from _preparations(self._destination, self._source)
+
+    def execute(self, context: ExecutionContext) -> None:
+        enqueue_copy_across(context, self._destination, self._source)

@@ -1,12 +1,14 @@
-"""What a GPU would not tell: races between tile blocks, reads of what nothing wrote, accesses outside of a tensor, and
-identities of folds that are none (`identities.py`).
+"""What a GPU would not report: races, reads of unwritten elements, accesses outside a tensor, false identities.
 
 Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use an element
-and one of them writes it, in whatever order they ran here; unless both do so atomically, or the second has acquired
-what the first released. Every element remembers who used it last, in which way and on which line (`history.py`).
+and one of them writes it, whatever the order in which they ran here. It is none if both do so atomically, or if the
+second has acquired what the first released. Every element remembers its last user, the way of use and the line
+(`history.py`).
 
-Which elements an operation touches, it says itself: it is run a second time, a load over a tensor of element numbers, a
-store of ones into a tensor of zeros. Those of an access by address are looked up.
+Which elements an operation touches, the operation itself says. It is run a second time: a load over a tensor of element
+numbers, a store of ones into a tensor of zeros. The elements of an access by address are looked up.
+
+An identity of a fold must change no element: one target begins with it, another pads with it, a third never uses it.
 """
 
 from __future__ import annotations
@@ -17,12 +19,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cutile.backend.interface import Grid
-from cutile.backend.reference.interpret import Walker
-from cutile.errors import Location, OutOfBoundsError, RaceError, UninitialisedReadError
+from cutile.backend.reference.interpret import Walker, apply
+from cutile.errors import IdentityError, Location, OutOfBoundsError, RaceError, UninitialisedReadError
 from cutile.interpreter.history import NOBODY, SEVERAL, WAYS, Elements, History, Loose, Way
-from cutile.interpreter.identities import check_identity
-from cutile.ir.core import Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Op, Value
 from cutile.ir.types import MutType, TensorType, TileType
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
@@ -272,3 +272,44 @@ def _stored(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
     }
     walker.with_values(_Instead(walker.values, {tensor: marks, **ones})).operation(op)
     return np.flatnonzero(marks)
+
+
+_TOLERANCE = 1e-2
+"""Of the largest element: what functions that round may be off by. What is no identity is mostly off by more."""
+
+
+def check_identity(op: Folding, walker: Walker) -> None:
+    """Check a fold that is about to run on the elements that it has.
+
+    Raises:
+        IdentityError: with an element that the identity changes.
+    """
+    elements = [np.asarray(walker.values[tile]) for tile in op.tiles]
+    pairs = zip(elements, op.identities, strict=True)
+    identities = [np.full(each.shape, np.asarray(identity).astype(each.dtype)) for each, identity in pairs]
+    for left, right in ((identities, elements), (elements, identities)):
+        for number, (got, wanted) in enumerate(zip(apply(op.body, [*left, *right]), elements, strict=True)):
+            changed = ~_alike(got, wanted)
+            if changed.any():
+                one = tuple(axis[0] for axis in np.nonzero(changed))
+                _refuse(op, number, identities_first=left is identities, element=wanted[one], found=got[one])
+
+
+def _alike(got: Array, wanted: Array) -> Array:
+    if wanted.dtype.kind in "biu":
+        return np.asarray(got == wanted)
+    x, y = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    largest = np.max(np.abs(y), where=np.isfinite(y), initial=0)
+    return np.isclose(x, y, rtol=0, atol=_TOLERANCE * largest, equal_nan=True)
+
+
+def _refuse(op: Folding, number: int, *, identities_first: bool, element: Any, found: Any) -> None:
+    identity = op.identities[0] if len(op.identities) == 1 else op.identities
+    order = "(identity, element)" if identities_first else "(element, identity)"
+    which = "" if len(op.identities) == 1 else f" of tile {number}"
+    raise IdentityError(
+        f"{op.name}: {identity!r} is no identity of the function: of the element {element}{which}, "
+        f"function{order} makes {found}",
+        op.location,
+        "Give the number that changes nothing: 0 for a sum, 1 for a product, -f32.inf for a maximum.",
+    )

@@ -12,18 +12,65 @@ IR is a value once built: `Builder` makes it, `Rewriter` makes a changed copy, n
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
 from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike
 from cutile.errors import IRError, KernelTypeError, Location
-from cutile.ir.accuracy import CORRECT, Accuracy
-from cutile.ir.effects import Effect
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
 Attribute = Any
 """A compile-time fact: int, float, bool, str, None, a dtype, or a tuple of these."""
+
+
+class Effect(enum.IntEnum):
+    """What an operation does besides computing its results.
+
+    Ordered: a region has the greatest effect of its operations.
+    """
+
+    NONE = 0
+    """Pure: may be removed when unused, merged with an equal one, moved freely."""
+    READ = 1
+    """Reads memory: may be removed when unused; does not move over a WRITE to the same tensor."""
+    WRITE = 2
+    """Writes memory: stays, in order."""
+    OUTSIDE = 3
+    """Touches what other tile blocks touch too, or what people see: stays, in order, and so do the tile blocks."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The largest error of a float result, in units in the last place of the dtype, measured against the exact value.
+
+    0.5 is a result rounded correctly to nearest. f16 and bf16 are computed in f32 and rounded once: a little above
+    0.5. Integers and bools have no error, ever.
+
+    Attributes:
+        f16, bf16, f32, f64: the bound for each dtype.
+        note: what the figure leaves open, in a few words.
+
+    Example:
+        >>> Accuracy(f32=2.0, f64=1.0).of("f32"), CORRECT.of("f64"), CORRECT.of("i32")
+        (2.0, 0.5, 0.0)
+    """
+
+    f16: float = 0.501
+    bf16: float = 0.501
+    f32: float = 0.5
+    f64: float = 0.5
+    note: str = ""
+
+    def of(self, dtype: str) -> float:
+        """The bound for a dtype by name; 0 for integers and bools."""
+        bounds = {"f16": self.f16, "bf16": self.bf16, "f32": self.f32, "f64": self.f64}
+        return bounds.get(dtype, 0.0)
+
+
+CORRECT = Accuracy(f16=0.5, bf16=0.5)
+"""Rounded correctly, in every dtype."""
 
 
 class Value:

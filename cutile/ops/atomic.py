@@ -13,8 +13,7 @@ import numpy as np
 
 from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, BOOL_TILE, Op, Value, attribute, operand
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_TILE, BOOL_TILE, Effect, Op, Value, attribute, operand
 from cutile.ir.types import Type
 from cutile.ops.pointer import ADDRESSES, check_lanes, check_words
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Op, Value, attribute, operand
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand
 from cutile.ir.types import Type
 
 

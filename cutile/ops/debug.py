@@ -15,8 +15,7 @@ import numpy as np
 from cutile.dtypes import DTypeLike
 from cutile.errors import KernelTypeError, cell_of
 from cutile.ir.control import SCALAR_BOOL
-from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_TILE, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import Type
 
 _SPEC = re.compile(r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)")

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.accuracy import CORRECT, Accuracy
-from cutile.ir.core import attribute
+from cutile.ir.core import CORRECT, Accuracy, attribute
 from cutile.ir.types import Type
 from cutile.ops.elementwise import FloatBinary, FloatUnary, rounded
 from cutile.ops.exact import flush

@@ -23,8 +23,7 @@ from cutile.dtypes import (
     u8,
 )
 from cutile.errors import KernelTypeError
-from cutile.ir.accuracy import Accuracy
-from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Op, Value, attribute, operand
+from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Accuracy, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
 
 BYTES = (i8, u8)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
 
 MOST_EXTENT = 2**31 - 1 - 2**20

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cutile.errors import IRError, KernelTypeError
-from cutile.ir.accuracy import Accuracy
-from cutile.ir.core import ANY_TILE, NUMBER_TILE, Block, Op, Value, attribute, operand, operands, region
+from cutile.ir.core import ANY_TILE, NUMBER_TILE, Accuracy, Block, Op, Value, attribute, operand, operands, region
 from cutile.ir.types import TileType, Type
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from cutile.dtypes import EVERY_DTYPE, DTypeLike
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TensorType, TileType, Type
 
 PADDINGS = ("none", "zero", "neg_zero", "nan", "pos_inf", "neg_inf")

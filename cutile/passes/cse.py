@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import TensorType
 from cutile.ops.memory import LoadTile

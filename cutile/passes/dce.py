@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 
 

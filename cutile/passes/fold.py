@@ -18,8 +18,7 @@ import numpy as np
 from cutile.conversion import element, exact, is_float
 from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ops.arith import Add, FloorDiv, Mul, Sub
 from cutile.ops.cast import Convert

@@ -107,6 +107,15 @@ def one_way(root: Path) -> Iterator[str]:
                 yield f"{module.where}:{imported.line}: {here} must not import {there}"
 
 
+def unresolved(root: Path) -> Iterator[str]:
+    """Yield each import of a module that is not there. Late imports count: nothing else would find those in time."""
+    for module in modules(root, *PACKAGES, "kernels", "benchmarks", "tests"):
+        for line, name in module.imported_modules():
+            folder = root.joinpath(*name.split("."))
+            if name.split(".")[0] in PACKAGES and not folder.is_dir() and not folder.with_suffix(".py").is_file():
+                yield f"{module.where}:{line}: there is no module {name}"
+
+
 def reads_only(root: Path) -> Iterator[str]:
     """Yield each import by an analysis of what makes or changes IR."""
     for module in modules(root, "cutile/analysis"):

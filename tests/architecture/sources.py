@@ -46,6 +46,16 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text(encoding="utf-8"), filename=str(self.path))
 
+    def imported_modules(self) -> Iterator[tuple[int, str]]:
+        """Yield the line and the absolute name of every module that is imported by name or from."""
+        parent = self.name.split(".") if self.path.name == "__init__.py" else self.name.split(".")[:-1]
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = parent[: len(parent) - node.level + 1] if node.level else []
+                yield node.lineno, ".".join([*base, *([node.module] if node.module else [])])
+
     @cached_property
     def imports(self) -> tuple[Import, ...]:
         """Every import, late ones and ``import_module("...")`` with a literal name included."""

@@ -6,12 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.import_rules import bindings, folders_one_way, no_siblings, one_way, public_only, reads_only
+from tests.architecture.import_rules import (
+    bindings,
+    folders_one_way,
+    no_siblings,
+    one_way,
+    public_only,
+    reads_only,
+    unresolved,
+)
 from tests.architecture.sources import PACKAGES, ROOT, UNSTARRED
 
 
 def test_imports_point_up_the_map_only() -> None:
     assert list(one_way(ROOT)) == []
+
+
+def test_imported_modules_exist() -> None:
+    assert list(unresolved(ROOT)) == []
 
 
 def test_analyses_change_nothing() -> None:
@@ -83,6 +95,7 @@ FORBIDDEN: list[Row] = [
     (one_way, "cutile/analysis/ranges.py", "from cutile.passes import cse", "analysis must not import passes"),
     (reads_only, "cutile/analysis/ranges.py", "from cutile.ir.rewriter import Rewriter", "changes no IR"),
     (one_way, "cutile/tuner.py", "", "tuner has no row in MAY_IMPORT"),
+    (unresolved, "tests/test_x.py", "def f():\n    from cutile.gone import x", "test_x.py:2: there is no module"),
     (no_siblings, "cutile/backend/cpu/load.py", "from ..cuda import x", "cpu must not import its sibling"),
     (no_siblings, "cutile/backend/common/w.py", "import cutile.backend.cpu.x", "common must not"),
     (no_siblings, "cuda_async/driver/sim.py", "from .host import x", "sim must not import its sibling host"),

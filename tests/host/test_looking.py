@@ -14,7 +14,7 @@ from cuda_async import CudaGraph, Device
 from cuda_async.testing import SimDriver, wait_all_idle
 from cutile import api, bf16, f32, i32
 from cutile.errors import ArgumentError
-from cutile.host import values
+from cutile.host import display
 from tests.cuda_async.work import launch_affine
 
 
@@ -44,7 +44,7 @@ def html(item: Any) -> str:
 def test_values_are_shown_as_numpy_shows_them(device: Device, shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
     x = api.from_numpy(array).sync()
-    wanted = np.array2string(array, separator=", ", threshold=values.MOST_SHOWN)
+    wanted = np.array2string(array, separator=", ", threshold=display.MOST_SHOWN)
     assert str(x) == pretty(x) == f"{x!r}\n{wanted}"
     assert wanted.replace(">", "&gt;") in html(x)
 
@@ -53,7 +53,7 @@ def test_views_and_other_types(device: Device) -> None:
     x = api.arange(4096 * 12, i32).sync().reshape((12, 4096))
     wanted = np.arange(4096 * 12, dtype=np.int32).reshape(12, 4096)
     for view, array in ((x.transpose(), wanted.T), (x[::2, 3:900:4], wanted[::2, 3:900:4]), (x[::-1], wanted[::-1])):
-        assert str(view).endswith(np.array2string(array, separator=", ", threshold=values.MOST_SHOWN))
+        assert str(view).endswith(np.array2string(array, separator=", ", threshold=display.MOST_SHOWN))
     assert str(api.ones((2,), bf16).sync()).endswith("[1, 1]")
     assert "at [0, 0]:\n[[[    0,     1,     2, ...," in str(x.reshape((1, 1, 4, 4, 3072)))
 
@@ -92,7 +92,7 @@ def test_a_look_does_not_wait_for_a_busy_device(host: Device, monkeypatch: pytes
     def hold() -> None:
         gate.wait(30)
 
-    monkeypatch.setattr(values, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(display, "PATIENCE_S", 0.01)
     x, stream = api.ones((4,), i32).sync(), host.new_stream()
     with stream.submission:
         x.storage.use(stream, write=True)

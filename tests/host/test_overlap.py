@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from cuda_async import Device, OwnershipError
 from cutile import api, f32
-from cutile.host.overlap import common_element, may_overlap
+from cutile.host.views import common_element, may_overlap
 from cutile.launch.views import View
 from kernels.saxpy import saxpy
 

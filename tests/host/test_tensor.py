@@ -16,7 +16,7 @@ import cutile as ct
 from cuda_async import Device, NotReadyError
 from cutile import api, f32, i32
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host import elsewhere
+from cutile.host import hints
 from cutile.launch.views import KernelInput, KernelOutput
 
 Tensor = api.Tensor
@@ -182,21 +182,21 @@ def test_python_does_not_copy_memory_of_a_device(x: Tensor, take: Callable[[Any]
 
 def test_names_of_other_libraries(x: Tensor) -> None:
     untyped: Any = x
-    for name, words in elsewhere.TENSORS.items():
+    for name, words in hints.TENSORS.items():
         with pytest.raises(AttributeError, match=re.escape(f"no attribute {name!r}; write {words}")):
             getattr(untyped, name)
     with pytest.raises(AttributeError, match=r"no attribute 'shpae'$"):
         _ = untyped.shpae
     with pytest.raises(TypeError, match=r"write api\.fill\(tensor\[\.\.\.\]\.mut, value\)"):
         untyped[0] = 1.0
-    for name, words in elsewhere.FUNCTIONS.items():
+    for name, words in hints.FUNCTIONS.items():
         with pytest.raises(AttributeError, match=re.escape(f"'cutile.api' has no attribute {name!r}; write {words}")):
             getattr(api, name)
     assert dir(api) == sorted(api.__all__)
 
 
 def test_names_of_the_language_of_other_libraries() -> None:
-    for name, words in elsewhere.LANGUAGE.items():
+    for name, words in hints.LANGUAGE.items():
         with pytest.raises(AttributeError, match=re.escape(f"'cutile' has no attribute {name!r}; write {words}")):
             getattr(ct, name)
         assert all(hasattr(ct, each) for each in re.findall(r"\bct\.(\w+)", words))
@@ -214,7 +214,7 @@ def test_names_of_the_language_of_other_libraries() -> None:
 
 
 def test_what_those_messages_say_to_write_is_there(x: Tensor) -> None:
-    for owner, remedies in (("tensor", elsewhere.TENSORS), ("api", elsewhere.FUNCTIONS)):
+    for owner, remedies in (("tensor", hints.TENSORS), ("api", hints.FUNCTIONS)):
         for name, words in remedies.items():
             assert not hasattr({"tensor": x, "api": api}[owner], name)
             for prefix, attribute in re.findall(r"\b(api|tensor)\.(\w+)", words):

@@ -14,13 +14,13 @@ from cutile.ir.core import (
     NUMBER_TILE,
     SCALAR_INT,
     Constraint,
+    Effect,
     Op,
     Value,
     attribute,
     operand,
     operands,
 )
-from cutile.ir.effects import Effect
 from cutile.ir.types import TensorType, TileType, Type
 
 STAGE = "cpu"

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from cutile.backend.interface import Grid
-from cutile.backend.reference.folding import fold
-from cutile.backend.reference.memory import Array, array_at, load, load_view, store, store_view
-from cutile.backend.reference.pointers import load_lanes, store_lanes, update_lanes
+from cutile.backend.reference.memory import (
+    Array,
+    array_at,
+    load,
+    load_lanes,
+    load_view,
+    store,
+    store_lanes,
+    store_view,
+    update_lanes,
+)
 from cutile.errors import KernelAssertionError, OutOfBoundsError
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Block, Function, Op, Value
@@ -21,7 +29,7 @@ from cutile.ops.debug import Assert, Print, failure_text
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
-from cutile.ops.reduce import Folding
+from cutile.ops.reduce import Folding, Scan
 from cutile.ops.view import LoadView, StoreView, TensorView
 
 
@@ -154,3 +162,37 @@ class Walker:
 def run_block(function: Function, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
     """Run the tile block at `index` of `grid`, with the kernel's parameters bound to arrays."""
     Walker(dict(values), index, grid).block(function.body)
+
+
+def apply(body: Block, arguments: Sequence[Array]) -> list[Array]:
+    """What the body yields for every element of the arguments, which have one shape."""
+    values: dict[Value, Array] = dict(zip(body.arguments, arguments, strict=True))
+    shape = arguments[0].shape
+    for op in body.operations:
+        operands = [np.broadcast_to(values[each], shape) for each in op.operands]
+        if isinstance(op, Yield):
+            return operands
+        with np.errstate(all="ignore"):
+            result: Any = op.reference(*operands)
+        values[op.result] = np.asarray(result)
+    raise AssertionError("a body ends with a yield")
+
+
+def fold(op: Folding, tiles: Sequence[Array]) -> list[Array]:
+    """The results of a reduction or scan."""
+    columns = [np.moveaxis(tile, op.axis, 0) for tile in tiles]
+    held = [
+        np.full(column.shape[1:], np.asarray(identity).astype(column.dtype))
+        for column, identity in zip(columns, op.identities, strict=True)
+    ]
+    places = range(len(columns[0]))
+    if not isinstance(op, Scan):
+        for place in places:
+            held = apply(op.body, [*held, *(column[place] for column in columns)])
+        return held
+    made = [np.empty_like(column) for column in columns]
+    for place in reversed(places) if op.reverse else places:
+        held = apply(op.body, [*held, *(column[place] for column in columns)])
+        for result, each in zip(made, held, strict=True):
+            result[place] = each
+    return [np.moveaxis(result, 0, op.axis) for result in made]

@@ -12,8 +12,7 @@ from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import describe, is_tile, items_of
 from cutile.ir.builder import Builder
 from cutile.ir.control import If, Yield
-from cutile.ir.core import Block, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Op, Value
 from cutile.language import markers
 from cutile.ops import arith
 from cutile.ops.compare import Select

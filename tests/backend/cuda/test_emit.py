@@ -22,8 +22,7 @@ from cutile.dtypes import bf16, f16, i32
 from cutile.errors import IRError
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
-from cutile.ir.core import Block, Function, Op, Value, attribute, operand
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Function, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
 from cutile.ops import OPS
 from cutile.ops.debug import Assert

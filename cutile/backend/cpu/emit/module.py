@@ -46,8 +46,7 @@ from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError, cell_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from cutile.backend.cpu.lowering.axes import ELEMENTWISE
 from cutile.ir.constant import Constant
-from cutile.ir.core import Block, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Op, Value
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut

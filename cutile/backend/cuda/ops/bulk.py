@@ -5,8 +5,7 @@ from __future__ import annotations
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE
 from cutile.dtypes import i32
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
 
 

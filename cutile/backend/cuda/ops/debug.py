@@ -6,8 +6,7 @@ from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import SCRATCH
 from cutile.dtypes import bool_
 from cutile.ir.control import SCALAR_BOOL
-from cutile.ir.core import Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
 
 

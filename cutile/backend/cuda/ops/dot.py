@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
 from cutile.dtypes import DTypeLike
-from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
 
 

@@ -6,8 +6,7 @@ from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
 from cutile.dtypes import DTypeLike
 from cutile.ir.control import SCALAR_BOOL
-from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
 
 

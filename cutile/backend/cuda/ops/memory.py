@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
-from cutile.ir.core import ANY_MUT, ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import ANY_MUT, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import Type
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
-from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand
-from cutile.ir.effects import Effect
+from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand
 from cutile.ir.types import Type
 
 

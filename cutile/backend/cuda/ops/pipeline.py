@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import DTypeLike
 from cutile.ir.control import SCALAR_BOOL
-from cutile.ir.core import SCALAR_INT, Constraint, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import SCALAR_INT, Constraint, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import ResourceType, Type
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, BufferType
 from cutile.errors import IRError
-from cutile.ir.core import SCALAR_INT, Op, Value, attribute, operand
-from cutile.ir.effects import Effect
+from cutile.ir.core import SCALAR_INT, Effect, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
 
 

@@ -6,8 +6,7 @@ from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_PIPELINE, SCRATCH
 from cutile.dtypes import bool_, i32
-from cutile.ir.core import SCALAR_INT, Block, Op, Value, attribute, operand, region
-from cutile.ir.effects import Effect
+from cutile.ir.core import SCALAR_INT, Block, Effect, Op, Value, attribute, operand, region
 from cutile.ir.types import TileType, Type
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from cutile.backend.common.abi import WORKSPACE
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import bool_, i32
-from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand
-from cutile.ir.effects import Effect
+from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
 
 

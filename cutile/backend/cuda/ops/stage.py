@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import DTypeLike
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, NUMBER_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.effects import Effect
+from cutile.ir.core import (
+    ANY_TENSOR,
+    ANY_TILE,
+    NUMBER_TILE,
+    SCALAR_INT,
+    Effect,
+    Op,
+    Value,
+    attribute,
+    operand,
+    operands,
+)
 from cutile.ir.types import TileType, Type
 
 Stages = tuple[int, int, int]

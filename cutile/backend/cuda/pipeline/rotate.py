@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.pipeline.copy import Copy
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Effect, Function, Op, Value
 from cutile.ops.arith import Add, Sub
 from cutile.ops.compare import Lt
 from cutile.ops.matmul import Mma

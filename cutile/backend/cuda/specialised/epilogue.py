@@ -20,8 +20,7 @@ from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.effects import Effect
+from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.types import TensorType, TileType
 from cutile.ops.arith import Add, Mul
 from cutile.ops.cast import Convert
