@@ -22,7 +22,7 @@ SAMPLES: list[tuple[str, str, tuple[DTypeLike, ...]]] = [
 MOVED = {*MAPPED, *(name for move in MOVES for name in move.names)}
 """With every type: tests/ops/test_moves.py."""
 
-CONVERSIONS, ATOMICS = "tests/ops/test_conversion.py", "tests/launch/test_atomics.py"
+CONVERSIONS, ATOMICS = "tests/ops/test_conversion.py", "tests/language/test_atomics.py"
 UPDATES = ("atomic_add", "atomic_and", "atomic_or", "atomic_xor", "atomic_max", "atomic_min")
 OF_ITS_OWN: dict[str, str] = {
     "bitcast": f"{CONVERSIONS}::test_bitcast_keeps_every_bit_that_means_something",
@@ -40,12 +40,12 @@ OF_ITS_OWN: dict[str, str] = {
     "atomic_red_view_tko": f"{ATOMICS}::test_tiles_of_the_whole_tensor_are_updated",
     **dict.fromkeys(("mma", "mmaf", "mmai"), "tests/ops/test_products.py::test_one_product"),
     "mmaf_scaled": "tests/ops/test_products.py::test_a_scaled_product",
-    **dict.fromkeys(("cuda_tile_print", "print_tko"), "tests/launch/test_printing.py::test_every_dtype_has_a_text"),
-    "cuda_tile_assert": "tests/launch/test_printing.py::test_what_holds_says_nothing",
+    **dict.fromkeys(("cuda_tile_print", "print_tko"), "tests/language/test_printing.py::test_every_dtype_has_a_text"),
+    "cuda_tile_assert": "tests/language/test_printing.py::test_what_holds_says_nothing",
     "constant": "tests/ops/test_moves.py::test_a_constant_of_every_type",
     **dict.fromkeys(
         ("assume_bounds", "assume_bounds_lower", "assume_bounds_upper", "assume_div_by", "assume_div_by_every_along"),
-        "tests/launch/test_views.py::test_assumptions_that_hold_change_nothing",
+        "tests/language/test_views.py::test_assumptions_that_hold_change_nothing",
     ),
 }
 """Tests that go through an operation's types themselves, or are of no type in particular."""

@@ -19,11 +19,11 @@ from tests.support.memory import BACKENDS, launch
 MODULES = (arith, cast, compare, grid, math, pointer, reduce, shape)
 ROWS = [row for module in MODULES for row in module.ROWS]
 TESTED_ELSEWHERE = {
-    "for", "while", "if", "yield",               # tests/properties, tests/launch
-    "store_pointer", "atomic_rmw", "atomic_cas", "print", "assert",  # tests/launch
-    "load_tile", "load_mut", "store_mut",        # tests/launch
+    "for", "while", "if", "yield",               # tests/properties, tests/language
+    "store_pointer", "atomic_rmw", "atomic_cas", "print", "assert",  # tests/language
+    "load_tile", "load_mut", "store_mut",        # tests/language
     "mma", "mma_scaled",                         # tests/ops/test_products.py
-    "load_view", "store_view", "tensor_view",  # tests/launch/test_partitions.py
+    "load_view", "store_view", "tensor_view",  # tests/language/test_partitions.py
     "check_tile", "check_index", "assume_within", "assume_bounds", "assume_div_by",  # tests/passes/test_bounds.py
     "assume_same_elements",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Elements at any indices. What is stored through addresses has tests of its own, in tests/launch."""
+"""Elements at any indices. What is stored through addresses has tests of its own, in tests/language."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from cutile.passes.pipeline import run_passes
 from tests.backend.cuda.programs import compiled, source
 from tests.backend.cuda.simulated import run
 from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
-from tests.launch.test_control_flow import KERNEL, meant
+from tests.language.test_control_flow import KERNEL, meant
 from tests.samples.control import SAMPLES
 from tests.support.kernels import define
 from tests.support.programs import mut, program, scalar, tensor

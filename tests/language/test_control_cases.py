@@ -10,7 +10,7 @@ import pytest
 import cutile as ct
 from cutile import Const, Mut, Tensor, bool_, f32, i32
 from cutile.entry import Kernel
-from tests.launch.functions import relu, square
+from tests.language.functions import relu, square
 from tests.support.memory import BACKENDS, launch
 
 

@@ -1,6 +1,6 @@
 """Tensors of more elements, and more bytes, than 32 bits count: each way in which a kernel reaches memory.
 
-    python -m tests.launch.large_run            # on the first GPU, with 14 GiB of memory free
+    python -m tests.language.large_run            # on the first GPU, with 14 GiB of memory free
 
 Values tell where they are, so that what was read or written somewhere else is seen. The tests run it small on the CPU.
 """

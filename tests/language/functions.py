@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.launch import more_functions
+from tests.language import more_functions
 
 
 def relu(x: Any) -> Any:

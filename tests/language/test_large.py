@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cuda_async import Device
-from tests.launch.large_run import GIB, check_copies, check_operand, check_result
+from tests.language.large_run import GIB, check_copies, check_operand, check_result
 from tests.support.devices import on
 
 
@@ -24,6 +24,6 @@ def test_what_32_bits_do_not_count() -> None:
     free = Device(0).memory_info().free
     if free < 14 * GIB:
         pytest.skip(f"needs 14 GiB of device memory, {free / GIB:.1f} are free")
-    command = [sys.executable, "-m", "tests.launch.large_run"]
+    command = [sys.executable, "-m", "tests.language.large_run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout == "right: copies\nright: operand\nright: result\n", done.stdout + done.stderr
