@@ -6,27 +6,32 @@ the lowered function, and so in the dump.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
+from cutile.backend.cuda.pipeline.plan import Cooperative, Plan
 from cutile.backend.cuda.pipeline.roles import WarpSpecialised
 from cutile.backend.cuda.pipeline.rotate import rotate
-from cutile.backend.cuda.pipeline.rules import plan as plan_dots
+from cutile.backend.cuda.pipeline.rules import plan
 from cutile.backend.cuda.pipeline.swap import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.specialised.division import left_to_launches
-from cutile.backend.cuda.specialised.rules import plan
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32, f64
 from cutile.ir.core import Function
-from cutile.ops.matmul import Mma
 from cutile.passes.cse import cse
 from cutile.passes.dce import dce
 from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.fold import fold
+
+Rules = Callable[[Kernel, Architecture, CompileOptions], Plan | str]
+Specialised = tuple[Function, Plan, Architecture]
+"""A lowered kernel, its plan, and the architecture with the shared memory that the plan counts on."""
 
 FLOATS = (f16, bf16, f32, f64)
 """The dtypes in which one instruction multiplies and adds."""
@@ -51,47 +56,50 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
 def _lower(function: Function, target: Target, options: CompileOptions) -> Function:
     """The function by the first plan of the ladder that takes it."""
     arch = architecture(target.arch)
-    if not any(isinstance(op, Mma) for op in function.walk()):
+    kernel = Kernel(function)
+    if not kernel.products:
         return lower_for_one_group(function, target, options)
-    chosen = plan(function, arch, options)
-    room = arch.shared_bytes
-    while isinstance(chosen, Plan):
-        lowered = WarpSpecialised(function, chosen, arch).run()
-        if lowered.facts["shared_bytes"] <= arch.shared_bytes:
-            if chosen.tiles.divisible and options.num_pieces is None:
-                made_for = partial(_divided, function, replace(arch, shared_bytes=room), options)
-                lowered.facts |= left_to_launches(function, chosen, made_for, target.units)
-            return lowered
-        # What follows the loop passes through shared memory too, which is known only now: fewer stages.
-        room -= chosen.stage_bytes(0)
-        chosen = plan(function, replace(arch, shared_bytes=room), options)
-    several = _by_pipelines(function, arch, options)
-    if isinstance(several, Function):
-        several.facts["refused"] = (("specialised warps", chosen),)
-        return several
-    made = lower_for_one_group(function, target, options)
-    made.facts["refused"] = (("specialised warps", chosen), ("pipelines", several))
-    return made
+    mainloop = _specialised(kernel, arch, options, plan_mainloop)
+    if not isinstance(mainloop, str):
+        lowered, plan_, room = mainloop
+        schedule = plan_.tiles.schedule
+        if isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
+            plan_for = partial(_divided, kernel, room, options)
+            lowered.facts |= left_to_launches(kernel, plan_, plan_for, target.units)
+        return lowered
+    reasons = [("specialised warps", mainloop)]
+    swapped = swap(add_tiles(function))
+    rotated = rotate(swapped)
+    for candidate in (rotated,) if rotated is swapped else (rotated, swapped):
+        pipelined = _specialised(Kernel(candidate), arch, options, plan)
+        if not isinstance(pipelined, str):
+            pipelined[0].facts["refused"] = tuple(reasons)
+            return pipelined[0]
+    lowered = lower_for_one_group(function, target, options)
+    lowered.facts["refused"] = (*reasons, ("pipelines", pipelined))
+    return lowered
 
 
-def _by_pipelines(function: Function, arch: Architecture, options: CompileOptions) -> Function | str:
-    """The function with its loops of products pipelined, rotated if that can be; or the reason why it cannot."""
-    function, reason = swap(add_tiles(function)), ""
-    for candidate in dict.fromkeys((id(rotated := rotate(function)), id(function))):
-        chosen = rotated if candidate == id(rotated) else function
-        room, plan_ = arch.shared_bytes, plan_dots(chosen, arch, options)
-        while isinstance(plan_, Plan):
-            lowered = WarpSpecialised(chosen, plan_, arch).run()
-            excess = lowered.facts["shared_bytes"] - arch.shared_bytes
-            if excess <= 0:
-                return lowered
-            # What else is in shared memory is known only now: fewer stages.
-            room -= excess
-            plan_ = plan_dots(chosen, replace(arch, shared_bytes=room), options)
-        reason = plan_
-    return reason
+def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules) -> Specialised | str:
+    """The kernel by specialised warps, as these rules have it; or why it cannot be.
+
+    How much shared memory there has to be for what is no stage is known only when the kernel is lowered: where too
+    little is left, stages are fewer.
+    """
+    room = arch
+    plan_ = rules(kernel, room, options)
+    while isinstance(plan_, Plan):
+        lowered = WarpSpecialised(kernel.function, plan_, arch).run()
+        excess = lowered.facts["shared_bytes"] - arch.shared_bytes
+        if excess <= 0:
+            return lowered, plan_, room
+        # Of a main loop a whole stage: its number is any, and not a power of two.
+        fewer = excess if plan_.mainloop is None else plan_.stage_bytes(0)
+        room = replace(room, shared_bytes=room.shared_bytes - fewer)
+        plan_ = rules(kernel, room, options)
+    return plan_
 
 
-def _divided(function: Function, arch: Architecture, options: CompileOptions, pieces: int) -> Plan | str:
+def _divided(kernel: Kernel, arch: Architecture, options: CompileOptions, pieces: int) -> Plan | str:
     """The plan for so many pieces, or the reason why there is none."""
-    return plan(function, arch, replace(options, num_pieces=pieces))
+    return plan_mainloop(kernel, arch, replace(options, num_pieces=pieces))

@@ -14,8 +14,9 @@ from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.panels import GROUP, Fed, Panels
+from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.specialised.outer import outer_groups
-from cutile.backend.cuda.specialised.rules import plan
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, i8
@@ -136,7 +137,7 @@ def test_one_warp_group_has_a_small_tile_to_itself() -> None:
     [((256, 256), "a thread would hold 256 sums"), ((40, 40), "40 x 40 sums do not divide among 4 warps")],
 )
 def test_what_does_not_fit_says_why(tile: tuple[int, int], reason: str) -> None:
-    found = plan(gemm_of(tile, 32, (True, False)), architecture("sm_90a"), CompileOptions())
+    found = plan_mainloop(Kernel(gemm_of(tile, 32, (True, False))), architecture("sm_90a"), CompileOptions())
     assert isinstance(found, str)
     assert reason in found
 

@@ -116,7 +116,7 @@ def test_other_architectures_and_dtypes_are_refused() -> None:
     made = lowered(gemm_program(bf16, (128, 128), 64), AMPERE)
     assert made.facts["refused"] == (
         ("specialised warps", "sm_80 has no warp group products (sm_90a has)"),
-        ("pipelines", "sm_80 has no warpgroup products (sm_90a has)"),
+        ("pipelines", "sm_80 has no warp group products (sm_90a has)"),
     )
     text = GEMM.replace("64", "16").replace("f32", "f64").replace("ct.convert_tile(acc, z.dtype)", "acc")
     x = tensor(2, f64)

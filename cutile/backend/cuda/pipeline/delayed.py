@@ -19,15 +19,15 @@ from collections.abc import Callable, Sequence
 from cutile.backend.cuda.draft import Draft
 from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.ops import Blank, Opaque, Pack, Part
-from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
 from cutile.backend.cuda.pipeline.tiles import TileLoop
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.core import Op, Value
 from cutile.ops.arith import Add, And, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Lt, Ne
-from cutile.ops.memory import StoreMut
 
 FIRST = 1
 """The iteration under whose product the first piece is written: with another before it under way, a warpgroup that is
@@ -40,17 +40,16 @@ MAX_SUMS = 128
 """Of a thread: with half as many words of the result before they leave 32 of its registers to the rest."""
 
 
-def may_delay(function: Function, loop: For, store: StoreMut, sums: int, pieces: int) -> bool:
+def may_delay(kernel: Kernel, loop: For, store: TmaStore, sums: int, pieces: int) -> bool:
     """Whether a result can wait in registers: nothing but conversions and its store follow the main loop.
 
     Args:
-        function, loop, store: the kernel, its main loop, the store that TMA does.
+        kernel, loop, store: the kernel, its main loop, the store that TMA does.
         sums: of a thread.
         pieces: in which the result goes through shared memory.
     """
-    operations = function.body.operations
-    after = operations[operations.index(loop) + 1 :]
-    plain = all(op is store or (isinstance(op, Convert) and op.result.tile == store.value.tile) for op in after)
+    kind = store.op.value.tile
+    plain = all(op is store.op or (isinstance(op, Convert) and op.result.tile == kind) for op in kernel.behind(loop))
     return plain and sums <= MAX_SUMS and pieces <= MAX_PIECES
 
 

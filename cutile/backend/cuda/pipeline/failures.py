@@ -9,20 +9,22 @@ A kernel with a main loop needs none: the producer makes all assertions ahead of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.op_facts import only_asserts
 from cutile.backend.cuda.ops import Failed, PipelineAcquire, PipelineRelease, PipelineWait
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.specialised.guards import only_asserts
 from cutile.dtypes import bool_
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.core import Op, Value
 from cutile.ops.compare import Select
 from cutile.ops.debug import Assert
 
 
-def guards_of(function: Function) -> tuple[frozenset[Op], list[Value]]:
+def guards_of(operations: Iterable[Op]) -> tuple[frozenset[Op], list[Value]]:
     """The assertions of a kernel and the branches around nothing else, and the numbers that are asserted."""
-    guards = frozenset(op for op in function.walk() if only_asserts(op))
+    guards = frozenset(op for op in operations if only_asserts(op))
     return guards, [value for op in guards if isinstance(op, Assert) for value in op.operands]
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.backend.cuda.pipeline.plan import Dot, Group
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.pipeline.slice import blocks_of
 from cutile.backend.cuda.specialised.operand import Operand, loads_of
-from cutile.backend.cuda.specialised.refusal import require
 from cutile.dtypes import DTypeLike
-from cutile.ir.core import Block, Function, Op
+from cutile.ir.core import Block, Op
 
 _User = tuple[Block, tuple[Op, ...], bool]
 """Of a pipeline: the block of some loads, what is around it, and whether their stage is released in that block's own
@@ -19,7 +18,7 @@ products."""
 
 
 def groups_of(
-    function: Function, dots: Mapping[Op, Dot], reads: Reads, parents: Mapping[Op, tuple[Op, ...]]
+    kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads
 ) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
     """The loads that arrive together, and the buffers of each pipeline.
 
@@ -27,7 +26,7 @@ def groups_of(
     in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile, and
     not two of one block, whose products may be under way together.
     """
-    home: dict[Op, Block] = {op: block for block in blocks_of(function.body) for op in block.operations}
+    home, order, parents = kernel.home, kernel.order, kernel.parents
     together: list[tuple[Block, list[Operand], list[Dot]]] = []
     for dot in dots.values():
         for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
@@ -47,7 +46,6 @@ def groups_of(
             together.append((home[load], [reads.operands[load]], []))
         else:
             found[1].append(reads.operands[load])
-    order = {op: place for place, op in enumerate(function.walk())}
     together.sort(key=lambda each: max(order[operand.load] for operand in each[1]))
     nests = {op for _, operands, _ in together for operand in operands for op in parents[operand.load]}
     for block, operands, _ in together:

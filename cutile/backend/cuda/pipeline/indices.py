@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
 from cutile.backend.cuda.ops import StorePart, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.specialised.guards import is_scalar_work
-from cutile.backend.cuda.specialised.reads import inside, reads
 from cutile.dtypes import i32
 from cutile.ir.control import If
 from cutile.ir.core import Function, Op, Value

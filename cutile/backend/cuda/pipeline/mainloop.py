@@ -23,7 +23,7 @@ from cutile.backend.cuda.pipeline.delayed import DelayedStore
 from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.split_k import SplitK
+from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.tiles import TileLoop
 from cutile.dtypes import bool_
 from cutile.ir.control import For
@@ -45,7 +45,7 @@ class Mainloop:
         pipelines: Pipelines,
         tiles: TileLoop,
         indices: Indices,
-        split: SplitK | None,
+        split: DividedLoop | None,
         delayed: DelayedStore | None,
     ) -> None:
         assert plan.mainloop is not None
@@ -140,7 +140,7 @@ class Mainloop:
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
         done = draft.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._set_counter(done.results[1])
-        if self._plan.tiles.pingpong:
+        if self._plan.pingpong:
             builder.add(HandOver(self._pipelines.further))
         settled = draft.add(GroupWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))

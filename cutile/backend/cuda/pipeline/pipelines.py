@@ -86,8 +86,8 @@ class Pipelines:
             self.values.append(self._named(pipeline, "_".join(tensors) + "_pipeline"))
             barriers.append((pipeline, 2 * stages))
         if plan.more_barriers:
-            further = Barriers(count=plan.more_barriers, arrivals=WARPS if plan.tiles.pingpong else 1)
-            self._further = self._named(further, "turns" if plan.tiles.pingpong else "arrived")
+            further = Barriers(count=plan.more_barriers, arrivals=WARPS if plan.pingpong else 1)
+            self._further = self._named(further, "turns" if plan.pingpong else "arrived")
             barriers.append((further, plan.more_barriers))
         if plan.verdict is not None:
             verdict = Pipeline((), stages=VERDICT_STAGES, arrivals=plan.readers(plan.verdict))

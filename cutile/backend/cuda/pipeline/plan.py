@@ -130,6 +130,45 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Cooperative:
+    """Warpgroups share a tile block, whose iterations one thread block does.
+
+    Attributes:
+        undivided: why they are not divided among several.
+        divisible: whether they could be, where that is asked for.
+        delayed: whether a result is stored under the next tile block's products (`delayed.py`).
+    """
+
+    undivided: str = "the kernel does more than multiply in a loop"
+    divisible: bool = False
+    delayed: bool = False
+
+
+@dataclass(frozen=True)
+class PingPong:
+    """Each warpgroup has tile blocks of its own (`warpgroups.py`)."""
+
+    undivided: str = "warp groups have tile blocks of their own"
+
+
+@dataclass(frozen=True)
+class SplitK:
+    """Several thread blocks may share a tile block's iterations (`split_k.py`).
+
+    Attributes:
+        pieces: into which these may be divided.
+        parts: of a tile's columns that the thread blocks of a cluster add up; 0 where sums meet in a workspace.
+    """
+
+    pieces: int
+    parts: int = 0
+
+
+Schedule = Cooperative | PingPong | SplitK
+"""Who does what of a tile block."""
+
+
+@dataclass(frozen=True)
 class Tiles:
     """How a kernel's tile blocks are gone through.
 
@@ -139,12 +178,8 @@ class Tiles:
         rows, columns: the axes of the grid along which a result's are.
         grouped: rows of tile blocks, or of clusters of them, that are gone through together: those at work cover a
             square of the result, so that they read as little as may be.
-        pingpong: whether each warpgroup has tile blocks of its own (`pingpong.py`).
-        pieces: into which the iterations of a tile block may be divided.
-        parts: of a tile's columns that the thread blocks of these, which are a cluster, add up; 0 where they are none.
-        whole: why no tile block's iterations are divided; empty where they may be.
-        divisible: whether they could be, where that is asked for.
-        order: which tile block comes when.
+        schedule: who does what of one.
+        order: which one comes when.
     """
 
     cluster: int = 1
@@ -152,11 +187,7 @@ class Tiles:
     rows: int = 0
     columns: int = 1
     grouped: int = 1
-    pingpong: bool = False
-    pieces: int = 1
-    parts: int = 0
-    whole: str = "the kernel does more than multiply in a loop"
-    divisible: bool = False
+    schedule: Schedule = field(default_factory=Cooperative)
     order: Order = field(default_factory=Order)
 
 
@@ -171,7 +202,6 @@ class TmaStore:
         passed: what makes the tensor's axes of the matrix's rows, and needs no instruction.
         layout: of the matrix.
         buffers: places of a warp in which columns wait.
-        delayed: whether a result is written during the next tile block's products (`delayed.py`).
         transposed: whether the matrix's columns lie as the rows of a product's sums do, so that a warp has 16 columns.
     """
 
@@ -181,7 +211,6 @@ class TmaStore:
     passed: tuple[Op, ...]
     layout: Layout
     buffers: int
-    delayed: bool = False
     transposed: bool = False
 
     @property
@@ -257,6 +286,26 @@ class Plan:
         return next(iter(self.stores.values()), None)
 
     @property
+    def pingpong(self) -> bool:
+        """Whether each warpgroup has tile blocks of its own."""
+        return isinstance(self.tiles.schedule, PingPong)
+
+    @property
+    def split(self) -> SplitK | None:
+        """How iterations are divided among thread blocks; None where they are not."""
+        return self.tiles.schedule if isinstance(self.tiles.schedule, SplitK) else None
+
+    @property
+    def delayed(self) -> bool:
+        """Whether a result is stored under the next tile block's products."""
+        return isinstance(self.tiles.schedule, Cooperative) and self.tiles.schedule.delayed
+
+    @property
+    def parts(self) -> int:
+        """Parts of a tile's columns that the thread blocks of a cluster add up; 0 where there is no such cluster."""
+        return self.split.parts if self.split is not None else 0
+
+    @property
     def verdict(self) -> int | None:
         """The number of the pipeline by which consumers know of failed assertions, behind those of loads; None where
         nothing is asserted, or all of it ahead of a main loop, by whose own stages they know."""
@@ -268,38 +317,40 @@ class Plan:
         if self.written and self.warpgroups == 2:
             return WRITING
         held_twice = self.dot.crosswise and self.dot.interval
-        if self.mainloop is None or self.warpgroups != 2 or self.tiles.pingpong or held_twice:
+        if self.mainloop is None or self.warpgroups != 2 or self.pingpong or held_twice:
             return REGISTERS[self.warpgroups]
         return MAINLOOP_REGISTERS
 
     def readers(self, pipeline: int) -> int:
         """Who says that a stage has been read: each warpgroup; each warp, where warps read by themselves; one of
         warpgroups that have tile blocks of their own."""
-        return 1 if self.tiles.pingpong else self.warpgroups * (4 if pipeline in self.by_warps else 1)
+        return 1 if self.pingpong else self.warpgroups * (4 if pipeline in self.by_warps else 1)
 
     @property
     def clustered(self) -> bool:
         """Whether thread blocks of a cluster speak with each other."""
-        return self.tiles.cluster > 1 or self.tiles.parts > 0
+        return self.tiles.cluster > 1 or self.parts > 0
 
     @property
     def more_barriers(self) -> int:
         """Barriers besides those of pipelines: by which warpgroups with tile blocks of their own take turns; or one, on
         which the sums of a cluster's pieces arrive."""
-        return self.warpgroups if self.tiles.pingpong else int(self.tiles.parts > 0)
+        return self.warpgroups if self.pingpong else int(self.parts > 0)
 
     @property
     def staging_bytes(self) -> int:
         """Shared memory by way of which results are stored, and sums of a cluster sent: the two share a place."""
         warp = max((store.buffers * store.panels.nbytes for store in self.stores.values()), default=0)
-        stored, tiles = 4 * self.warpgroups * warp, self.tiles
-        return max(stored, cluster_bytes(self.dot.accumulator, tiles.parts, tiles.pieces) if tiles.parts else 0)
+        stored, split = 4 * self.warpgroups * warp, self.split
+        if split is None or not split.parts:
+            return stored
+        return max(stored, cluster_bytes(self.dot.accumulator, split.parts, split.pieces))
 
     @property
     def ends_in_stages(self) -> bool:
         """Whether the last result goes by way of the pipeline's stages: into what each warpgroup has read of them."""
         left, store = self.dot.left, self.store
-        if left is None or store is None or not store.delayed:
+        if left is None or store is None or not self.delayed:
             return False
         piece = WARP_ROWS * Panels(self.dot.op.acc.tile.shape[1], 1, 2, k_major=False).swizzle
         return left.panels.offset(ROWS, 0) == 4 * piece and self.stages[0] > store.buffers

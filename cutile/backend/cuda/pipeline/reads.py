@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.specialised.operand import Operand, loads_of
 from cutile.backend.cuda.tensor_map import MOST_AXES, MOST_BOX
 from cutile.ir.control import For, While
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
@@ -37,17 +38,12 @@ class Reads:
         kept: what happens to operands of products on their way, and is needed by threads too.
     """
 
-    operands: Mapping[Op, Operand]
-    users: Mapping[Op, tuple[Op, ...]]
-    kept: frozenset[Op]
+    operands: Mapping[Op, Operand] = field(default_factory=dict[Op, Operand])
+    users: Mapping[Op, tuple[Op, ...]] = field(default_factory=dict[Op, tuple[Op, ...]])
+    kept: frozenset[Op] = frozenset()
 
 
-def reads_of(
-    function: Function,
-    dots: Mapping[Op, Dot],
-    roomy: Iterable[Block],
-    definitions: Mapping[Value, Op],
-) -> Reads:
+def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> Reads:
     """What threads read; tiles for them alone in `roomy` blocks."""
     operands: dict[Op, Operand] = {}
     users: dict[Op, tuple[Op, ...]] = {}
@@ -55,7 +51,7 @@ def reads_of(
     of_products = [operand for dot in dots.values() for operand in dot.operands]
     passed = {op for operand in of_products for op in operand.passed}
     takers: dict[Value, list[Op]] = {}
-    for op in function.walk():
+    for op in kernel.order:
         for value in op.operands:
             takers.setdefault(value, []).append(op)
     products = {dot.op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for dot in dots.values()}
@@ -78,30 +74,30 @@ def reads_of(
         if found:
             operands[operand.load] = operand
             users[operand.load] = tuple(found)
-    for load in _beside(function, of_products, roomy, definitions):
+    for load in _beside(kernel, of_products, roomy):
         operands[load.load] = load
         users[load.load] = tuple(takers.get(load.load.result, ()))
     return Reads(operands, users, frozenset(kept))
 
 
-def _beside(
-    function: Function, of_products: Iterable[Operand], roomy: Iterable[Block], definitions: Mapping[Value, Op]
-) -> list[Operand]:
+def _beside(kernel: Kernel, of_products: Iterable[Operand], roomy: Iterable[Block]) -> list[Operand]:
     """The loads of tiles, for threads alone, in loops in which operands of products are loaded."""
     staged = loads_of(of_products)
-    looped = {block for op in function.walk() if isinstance(op, For | While) for block in op.regions}
+    looped = {block for op in kernel.order if isinstance(op, For | While) for block in op.regions}
     found: list[Operand] = []
     for block in roomy:
         if block in looped and staged.intersection(block.operations):
             loads = [op for op in block.operations if isinstance(op, LoadTile | LoadView) and op not in staged]
-            found += [operand for op in loads if (operand := _operand(op, definitions)) is not None]
+            found += [operand for op in loads if (operand := _operand(op, kernel)) is not None]
     return found
 
 
-def _operand(load: LoadTile | LoadView, definitions: Mapping[Value, Op]) -> Operand | None:
+def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
     """How TMA brings a tile for threads; None where it cannot, or where the tile is a number."""
     tensor, shape = load.x.type, load.shape
-    if not isinstance(tensor, TensorType) or load.x in definitions or not tensor.stable or tensor.alignment != 16:
+    if not isinstance(tensor, TensorType) or not tensor.stable or tensor.alignment != 16:
+        return None
+    if load.x in kernel.definitions:  # made in the kernel: no argument, so that there is no tensor map of it
         return None
     if isinstance(load, LoadView) and (load.limited or load.padding not in ("none", "zero")):
         return None
@@ -121,14 +117,12 @@ def _operand(load: LoadTile | LoadView, definitions: Mapping[Value, Op]) -> Oper
     return Operand(load, panels, axis)
 
 
-def anchors_of(
-    dots: Mapping[Op, Dot], reads: Reads, warpgroups: int, definitions: Mapping[Value, Op]
-) -> list[tuple[Op, Layout]]:
+def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
     """The layouts of left operands that threads read or compute: that of a product's sums, by which a row is in the
     registers of the threads that have its sums."""
     found: list[tuple[Op, Layout]] = []
     for dot in dots.values():
-        op = definitions.get(dot.op.a)
+        op = kernel.definitions.get(dot.op.a)
         read = dot.left is None or dot.left.load in reads.operands
         if op is not None and read and len(op.results) == 1 and not op.regions:
             shape = op.results[0].tile.shape

@@ -16,9 +16,11 @@ Both roles walk the same operations in the same order, and count the stages of e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lower import Lowering
+from cutile.backend.cuda.op_facts import inside, reads
 from cutile.backend.cuda.ops import (
     AddNearby,
     AddTile,
@@ -43,9 +45,9 @@ from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.mainloop import Mainloop
 from cutile.backend.cuda.pipeline.nests import Nests
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Group, Plan
+from cutile.backend.cuda.pipeline.plan import Group, Plan, SplitK
 from cutile.backend.cuda.pipeline.products import Products
-from cutile.backend.cuda.pipeline.split_k import SplitK
+from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.stores import Epilogue
 from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
 from cutile.backend.cuda.pipeline.tiles import TileLoop
@@ -55,7 +57,6 @@ from cutile.backend.cuda.ring import Ring
 from cutile.backend.cuda.specialised.epilogue import cut
 from cutile.backend.cuda.specialised.nearby import beside, loop_beside
 from cutile.backend.cuda.specialised.operand import Operand
-from cutile.backend.cuda.specialised.reads import inside, reads
 from cutile.backend.cuda.specialised.split import part_layout
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.control import For, If
@@ -84,7 +85,7 @@ class WarpSpecialised(Lowering):
         self._maps = TensorMaps()
         self._pipelines = Pipelines(self, plan)
         self._indices = Indices(self, function, plan)
-        self._split = None if plan.tiles.whole else SplitK(self, function, plan, self._pipelines)
+        self._split = None if plan.split is None else DividedLoop(self, function, plan, self._pipelines)
         self._tiles = TileLoop(self, function, plan, self._pipelines, self._split)
         self._epilogue = Epilogue(self, function, plan, self._pipelines, self._tiles, self._maps)
         self._products = Products(self, plan, self._pipelines, self._words)
@@ -123,8 +124,8 @@ class WarpSpecialised(Lowering):
             threads=plan.threads,
             min_blocks=1,
             early=self.early,
-            **({"persistent": 1, "divided": f"no: {plan.tiles.whole}"} if self._split is None else self._split.facts()),
-            cluster=plan.tiles.pieces if plan.tiles.parts else plan.tiles.cluster,
+            **self._divided_facts(),
+            cluster=plan.split.pieces if plan.split is not None and plan.parts else plan.tiles.cluster,
             computing=GROUP * plan.warpgroups,
             **({"rolled": True} if plan.mainloop is None else {}),
             **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
@@ -132,6 +133,14 @@ class WarpSpecialised(Lowering):
             tensor_maps=self._maps.facts(source),
         )
         return lowered
+
+    def _divided_facts(self) -> dict[str, Any]:
+        """Whether thread blocks share tile blocks, or why not."""
+        schedule = self._plan.tiles.schedule
+        if self._split is not None or isinstance(schedule, SplitK):
+            assert self._split is not None
+            return self._split.facts()
+        return {"persistent": 1, "divided": f"no: {schedule.undivided}"}
 
     def _prefetch_maps(self) -> None:
         plan = self._plan
@@ -168,14 +177,14 @@ class WarpSpecialised(Lowering):
             self.builder.add(Registers(count=grown, grow=True))
         carried = delayed.nothing() if delayed else ()
         self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, self._products)
-        self._tiles.run(self._consume_tile, groups=plan.warpgroups if plan.tiles.pingpong else 1, carried=carried)
+        self._tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
             self.builder.add(BulkDrain())
 
     def _consume_tile(self) -> None:
         """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
         plan, tiles, late = self._plan, self._tiles, self._indices.late
-        if plan.tiles.pingpong:
+        if plan.pingpong:
             self.builder.add(TakeOver(tiles.number, tiles.step, self._pipelines.further, limited=plan.limited))
         if late is None:
             self._indices.add(tiles.number)
@@ -372,13 +381,13 @@ class WarpSpecialised(Lowering):
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
     """The function with what follows the main loop some columns at a time; and the same with a loop over the columns
     that a thread block of a cluster adds up at its end."""
-    loop, tiles = plan.mainloop, plan.tiles
+    loop = plan.mainloop
     if loop is None:
         return source, source
     whole = source
     if plan.subtile:
         whole = cut(source, loop, plan.subtile, ahead=not (plan.narrow or plan.dot.by_fma))
-    parts = loop_beside(source, loop, tiles.parts)
+    parts = loop_beside(source, loop, plan.parts)
     return whole, whole if parts is None else beside(whole, parts)
 
 

@@ -5,34 +5,31 @@ The first requirement that does not hold is the reason, and stands in the lowere
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cutile.analysis.block_order import why_linear
-from cutile.backend.cuda.forms import columns_fit, form_of
 from cutile.backend.cuda.layout import Layout, across_accumulator, group_accumulator, round_up
-from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels, panels_fit
+from cutile.backend.cuda.op_facts import blocks_of, reads
+from cutile.backend.cuda.panels import GROUP, ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.groups import groups_of, loads_on
+from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.order import order_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Tiles, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
-from cutile.backend.cuda.pipeline.slice import blocks_of, parents_of, producer_slice
+from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.stages import stages_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.placement import Placement, is_tile
-from cutile.backend.cuda.specialised.instructions import TOGETHER
+from cutile.backend.cuda.specialised.instructions import TOGETHER, Instructions, instructions_of
 from cutile.backend.cuda.specialised.operand import Operand, loads_of, operand_of
-from cutile.backend.cuda.specialised.reads import reads
-from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.backend.cuda.specialised.warpgroups import among_three
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bf16, f16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, StoreMut
@@ -52,47 +49,41 @@ LARGEST = {1: 128, 2: 128, 3: 96}
 each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
 
 
-def plan(function: Function, arch: Architecture, options: CompileOptions) -> Plan | str:
+def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
     """The plan for a kernel's products, or the reason why there is none."""
     try:
-        return _plan(function, arch, options)
+        return _plan(kernel, arch, options)
     except Refused as reason:
         return str(reason)
 
 
-def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Plan:
-    require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warpgroup products (sm_90a has)")
-    require(not (why := why_linear(function)), f"tile blocks keep their order: {why}")
-    stores_views = any(isinstance(op, StoreView) for op in function.walk())
-    unsafe = bool(function.facts.get("unsafe", False))
-    require(not (unsafe and stores_views), "what is stored by address may be what is loaded ahead")
+def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
+    kernel.require_specialisable(arch, options)
     require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")
     require((options.num_pieces or 1) == 1, f"{options.num_pieces} pieces of a tile block are asked for")
-    require(options.occupancy in (None, 1), f"{options.occupancy} blocks to a multiprocessor are asked for")
-    products = [op for op in function.walk() if isinstance(op, Mma)]
-    warpgroups = _warpgroups(products)
+    hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
+    warpgroups = _warpgroups(hows)
     asked = options.num_worker_warps
     require(asked in (None, 4 * warpgroups), f"{asked} worker warps are asked for, the tiles have {4 * warpgroups}")
-    parents = dict(parents_of(function.body, ()))
-    definitions = {value: op for op in function.walk() for value in op.results}
-    dots: dict[Op, Dot] = {op: _dot(op, function, definitions, warpgroups) for op in products}
-    roomy = [each for each in blocks_of(function.body) if _held(each, dots, warpgroups) <= ROOM[warpgroups]]
-    reads = reads_of(function, dots, roomy, definitions)
-    for load, operand in reads.operands.items():
+    dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
+    blocks = list(blocks_of(kernel.function.body))
+    roomy = [block for block in blocks if _held(block, dots, warpgroups) <= ROOM[warpgroups]]
+    by_threads = reads_of(kernel, dots, roomy)
+    for load, operand in by_threads.operands.items():
         require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
-    anchors = anchors_of(dots, reads, warpgroups, definitions)
-    placement = _require_layouts(function, dots.values(), reads, anchors, warpgroups)
-    _require_room(function, dots, warpgroups)
-    groups, buffers = groups_of(function, dots, reads, parents)
+    anchors = anchors_of(kernel, dots, by_threads, warpgroups)
+    placement = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
+    _require_room(blocks, dots, warpgroups)
+    groups, buffers = groups_of(kernel, dots, by_threads)
     operands = [operand for group in groups.values() for operand in group.operands]
     loads: list[Op] = [operand.load for operand in operands]
-    guards, asserted = guards_of(function)
+    guards, asserted = guards_of(kernel.order)
     # Where an assertion may fail, stores ask for it at places that both roles come by.
-    stores = [op for op in function.walk() if isinstance(op, StoreMut | StoreView)] if guards else []
+    stores = [op for op in kernel.order if isinstance(op, StoreMut | StoreView)] if guards else []
     wanted = [*(value for operand in operands for value in operand.index), *asserted]
-    slice_ = producer_slice(wanted, (*loads, *guards, *stores), parents, definitions)
-    tma_stores = tma_stores_of(function, dots, placement, warpgroups)
-    order = order_of(slice_.nests, definitions)
+    slice_ = producer_slice(kernel, wanted, (*loads, *guards, *stores))
+    tma_stores = tma_stores_of(kernel, dots, placement, warpgroups)
+    order = order_of(slice_.nests, kernel.definitions)
     # Along the columns tile blocks follow each other most slowly: the axis along which they grow.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     together = ROWS_LONGEST_FIRST if order.backwards else ROWS_TOGETHER
@@ -107,28 +98,29 @@ def _plan(function: Function, arch: Architecture, options: CompileOptions) -> Pl
         guards=guards,
         limited=options.limit_waits,
         stores=tma_stores,
-        reads=reads.operands,
-        kept=reads.kept,
+        reads=by_threads.operands,
+        kept=by_threads.kept,
         anchors=tuple(anchors),
         tiles=tiles,
     )
     looped = [
-        any(parents[load] and any(isinstance(op, For | While) for op in parents[load]) for load in of)
+        any(isinstance(op, For | While) for load in of for op in kernel.parents[load])
         for of in loads_on(groups, len(buffers))
     ]
     wanted = [max((operand.latency for operand in some), default=0) for some in buffers]
     return replace(first, stages=stages_of(first, looped, wanted, arch))
 
 
-def _warpgroups(products: Sequence[Mma]) -> int:
+def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     """The warpgroups that share the rows of every product."""
-    require(bool(products), "the kernel has no product")
-    for op in products:
-        require(len(op.acc.tile.shape) == 2, "a batch of products in one tile")
-        rows = op.acc.tile.shape[0]
-        require(rows % ROWS == 0, f"a tile of {rows} rows is no whole number of {ROWS}")
-    count = max({ROWS: 1, 3 * ROWS: 3}.get(op.acc.tile.shape[0], 2) for op in products)
-    for op in products:
+    require(bool(hows), "the kernel has no product")
+    for op, how in hows.items():
+        rows, dtype = op.acc.tile.shape[0], op.a.tile.dtype
+        require(not (how.swapped and not how.crosswise), f"a tile of {rows} rows is no whole number of {ROWS}")
+        require(how.form is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
+        require(how.by_instruction, f"an operand of {dtype} lies across K")
+    count = max(how.warpgroups for how in hows.values())
+    for op in hows:
         rows, columns = op.acc.tile.shape
         shared = rows % (ROWS * count) == 0 or _shares_columns(rows, columns, count)
         require(shared, f"{rows} rows do not divide among {count} warpgroups")
@@ -141,23 +133,16 @@ def _shares_columns(rows: int, columns: int, warpgroups: int) -> bool:
     return rows == ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (64, 128)
 
 
-def _dot(op: Mma, function: Function, definitions: Mapping[Value, Op], warpgroups: int) -> Dot:
-    dtype, other, acc = op.a.tile.dtype, op.b.tile.dtype, op.acc.tile.dtype
+def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
+    """How a product finds its operands. Several products may read one load."""
+    dtype, definitions = op.a.tile.dtype, kernel.definitions
     rows, columns = op.acc.tile.shape
-    form = form_of(dtype, other, acc)
-    if form is None:
-        raise Refused(f"there is no warpgroup product of {dtype} by {other} that adds up in {acc}")
-    require(columns_fit(form, columns), f"{columns} columns: a multiple of 8 up to 256 is wanted")
-    depth = op.a.tile.shape[1] * dtype.bits // 8
-    require(depth % STEP_BYTES == 0, f"a depth of {op.a.tile.shape[1]} is no whole number of steps")
-    everything = set(function.walk())
-    once = Counter(dict.fromkeys(definitions, 1))  # several products may read one load; others may not
-    right = operand_of(op.b, 0, everything, definitions, once)
+    right = operand_of(op.b, 0, kernel)
     left: Operand | None = None
     written: Written | None = None
     across = warpgroups > 1 and rows % (ROWS * warpgroups) != 0
     try:
-        left = operand_of(op.a, 1, everything, definitions, once)
+        left = operand_of(op.a, 1, kernel)
     except Refused:
         computed = definitions.get(op.a)
         require(
@@ -168,11 +153,12 @@ def _dot(op: Mma, function: Function, definitions: Mapping[Value, Op], warpgroup
             written = _written(computed)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     for operand in (right, *([left] if left else [])):
-        require(form.any_major or operand.panels.k_major, f"an operand of {dtype} lies across K")
+        lies = operand.panels.k_major or (how.form is not None and how.form.any_major)
+        require(lies, f"an operand of {dtype} lies across K")
     start = definitions.get(op.acc)
     fresh = isinstance(start, Constant) and start.value == 0
     by_itself = fresh and op.a.tile.shape[1] <= TOGETHER  # who adds these up in f32 is the kernel
-    require(not form.promoted or op.use_fast_acc or by_itself, f"sums of {dtype} are added up in f32 on the way")
+    require(not how.apart or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = (across_accumulator if across else group_accumulator)((rows, columns), warpgroups)
     return Dot(op, left, right, accumulator, fresh, written=written)
 
@@ -202,11 +188,12 @@ def _written(exchange: Permute) -> Written:
 
 
 def _require_layouts(
-    function: Function, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
+    kernel: Kernel, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
 ) -> Placement:
     """Where tiles lie. Left operands from registers lie as a product's sums do, which is how `wgmma` takes them."""
     dots = list(dots)
-    placement = Placement(function, round_up(4 * warpgroups), [*((dot.op, dot.accumulator) for dot in dots), *anchors])
+    accumulators = [(dot.op, dot.accumulator) for dot in dots]
+    placement = Placement(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])
     for dot in dots:
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value
@@ -217,7 +204,7 @@ def _require_layouts(
         require(placement[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
         staged = _staged(dots) - reads.operands.keys() - reads.kept  # in shared memory alone
-        tiles = [value for op in function.walk() if op not in staged for value in op.results if is_tile(value)]
+        tiles = [value for op in kernel.order if op not in staged for value in op.results if is_tile(value)]
         require(
             all(among_three(placement[value]) for value in tiles),
             "three warpgroups do not hold every tile alone",
@@ -225,9 +212,9 @@ def _require_layouts(
     return placement
 
 
-def _require_room(function: Function, dots: Mapping[Op, Dot], warpgroups: int) -> None:
+def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: int) -> None:
     """That the sums and left operands of the products of a block fit into a thread's registers together."""
-    for block in blocks_of(function.body):
+    for block in blocks:
         held, most = _held(block, dots, warpgroups), ROOM[warpgroups]
         require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
         one = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)

@@ -11,13 +11,13 @@ from, is a nest: both roles run it, and the producer carries those of its values
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.specialised.guards import is_scalar_work
-from cutile.backend.cuda.specialised.refusal import require
+from cutile.backend.cuda.op_facts import is_number, is_scalar_work
+from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Op, Value
+from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType, TileType
 from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
@@ -39,25 +39,20 @@ class Slice:
     carried: Mapping[Op, tuple[int, ...]]
 
 
-def producer_slice(
-    wanted: Iterable[Value],
-    inside: Iterable[Op],
-    parents: Mapping[Op, Sequence[Op]],
-    definitions: Mapping[Value, Op],
-) -> Slice:
+def producer_slice(kernel: Kernel, wanted: Iterable[Value], inside: Iterable[Op]) -> Slice:
     """What the producer runs so that it has the numbers in `wanted`, and comes by the operations in `inside`.
 
     Raises:
         Refused: one of them is computed from more than numbers.
     """
-    places = _places(parents)
+    places = _places(kernel.order)
     nests: set[Op] = set()
     needed: set[Op] = set()
     carried: dict[Op, set[int]] = {}
     pending = list(wanted)
 
     def enter(op: Op) -> None:
-        for nest in parents[op]:
+        for nest in kernel.parents[op]:
             if nest not in nests:
                 nests.add(nest)
                 pending.extend(_control(nest))
@@ -68,7 +63,7 @@ def producer_slice(
         value = pending.pop()
         if value in places:
             nest, place = places[value]
-            require(_is_number(value), "an index of a load depends on a tile")
+            require(is_number(value), "an index of a load depends on a tile")
             if nest not in nests:
                 enter(nest)
                 nests.add(nest)
@@ -77,7 +72,7 @@ def producer_slice(
                 carried[nest].add(place)
                 pending += _same_variable(nest, place)
             continue
-        op = definitions.get(value)
+        op = kernel.definitions.get(value)
         if op is None or op in needed or op in nests:
             continue
         require(makes_numbers(op), f"an index of a load depends on more than numbers: {op.name}")
@@ -95,14 +90,10 @@ def makes_numbers(op: Op) -> bool:
     if isinstance(op, TensorAddress | TensorStride):
         return isinstance(op.x.type, TensorType) and op.x.type.stable
     if isinstance(op, LoadPointer):
-        return op.constant and _is_number(op.result)
+        return op.constant and is_number(op.result)
     if isinstance(op, Reshape):
         return op.x.tile.size == 1
     return is_scalar_work(op)
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value.type, TileType) and value.type.is_scalar
 
 
 def _control(nest: Op) -> list[Value]:
@@ -115,10 +106,10 @@ def _control(nest: Op) -> list[Value]:
     return list(nest.operands[:1])
 
 
-def _places(parents: Mapping[Op, Sequence[Op]]) -> dict[Value, tuple[Op, int]]:
+def _places(operations: Iterable[Op]) -> dict[Value, tuple[Op, int]]:
     """The values of control flow that are one variable: block arguments and results, with its place among them."""
     found: dict[Value, tuple[Op, int]] = {}
-    for op in parents:
+    for op in operations:
         if isinstance(op, For | While):
             blocks = [op.body.arguments[1:]] if isinstance(op, For) else [op.condition.arguments, op.body.arguments]
             for values in (*blocks, op.results):
@@ -134,19 +125,3 @@ def _same_variable(nest: Op, place: int) -> list[Value]:
         return [nest.carried[place], nest.body.terminator.operands[place]]
     assert isinstance(nest, If)
     return [nest.then.terminator.operands[place], nest.orelse.terminator.operands[place]]
-
-
-def parents_of(block: Block, above: tuple[Op, ...]) -> Iterator[tuple[Op, tuple[Op, ...]]]:
-    """Each operation, with the loops and branches around it."""
-    for op in block.operations:
-        yield op, above
-        for nested in op.regions:
-            yield from parents_of(nested, (*above, op))
-
-
-def blocks_of(block: Block) -> Iterator[Block]:
-    """A block, and those in it."""
-    yield block
-    for op in block.operations:
-        for nested in op.regions:
-            yield from blocks_of(nested)

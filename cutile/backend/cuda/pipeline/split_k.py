@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, Share
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.placement import is_tile
 from cutile.backend.cuda.residency import COUNTERS
 from cutile.backend.cuda.specialised.nearby import loop_of_parts
-from cutile.backend.cuda.specialised.reads import reads
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
 from cutile.dtypes import bool_
 from cutile.ir.control import For, If
@@ -42,7 +42,7 @@ class _Piece:
     bounds: list[Value]
 
 
-class SplitK:
+class DividedLoop:
     """Units of work: pieces of tile blocks.
 
     Attributes:
@@ -52,9 +52,11 @@ class SplitK:
 
     def __init__(self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines) -> None:
         assert plan.mainloop is not None
+        assert plan.split is not None
         self._draft = draft
         self._source = source
         self._plan = plan
+        self._split = plan.split
         self._loop = plan.mainloop
         self._pipelines = pipelines
         self._pieces: Value | None = None
@@ -66,16 +68,16 @@ class SplitK:
 
     def facts(self) -> dict[str, Any]:
         """What a launch has to know of it."""
-        tiles, dot = self._plan.tiles, self._plan.dot
-        if tiles.parts:
+        split, dot = self._split, self._plan.dot
+        if split.parts:
             return {
-                "persistent": tiles.pieces,
-                "divided": f"{tiles.pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster, "
+                "persistent": split.pieces,
+                "divided": f"{split.pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster, "
                 "where tile blocks are too few",
             }
         return {
-            "persistent": tiles.pieces,
-            "divided": f"up to {tiles.pieces} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
+            "persistent": split.pieces,
+            "divided": f"up to {split.pieces} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
             "workspace": 4 * COUNTERS,
             "workspace_per_block": sums_bytes(dot.accumulator, dot.op.acc.tile.dtype),
         }
@@ -93,15 +95,15 @@ class SplitK:
 
     def units(self, tiles: Value) -> Value:
         """How many units of work so many tile blocks are."""
-        draft, plan, loop = self._draft, self._plan.tiles, self._loop
+        draft, split, loop = self._draft, self._split, self._loop
         for op in self._source.body.operations:
             if op in self.hoisted:
                 draft.operation(op)
         draft.builder.location = None
         self._bounds = [draft.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
         start, stop, step = self._bounds
-        limits: dict[str, int] = {"most": plan.pieces, "least": LEAST_NEARBY if plan.parts else LEAST_TURNS}
-        pieces = Pieces(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=plan.parts > 0)
+        limits: dict[str, int] = {"most": split.pieces, "least": LEAST_NEARBY if split.parts else LEAST_TURNS}
+        pieces = Pieces(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=split.parts > 0)
         self._pieces = draft.builder.value(pieces, "pieces")
         return draft.builder.value(Mul(x=tiles, y=self._pieces))
 
@@ -131,7 +133,7 @@ class SplitK:
         share, plan, draft = self._mine_of_it, self._plan, self._draft
         if self.parts is not None:
             return sums
-        if plan.tiles.parts:
+        if self._split.parts:
             return self._added_by_first(sums, share)
         draft.builder.location = self._loop.location
         add = AddUp(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
@@ -168,7 +170,7 @@ class SplitK:
 
     def _deal_out(self, sums: Value) -> None:
         plan, draft, pipelines = self._plan, self._draft, self._pipelines
-        sizes = {"parts": plan.tiles.parts, "blocks": plan.tiles.pieces}
+        sizes = {"parts": self._split.parts, "blocks": self._split.pieces}
         deal = DealOut(sums, pipelines.staging, pipelines.further, **sizes, limited=plan.limited)
         draft.add(deal, layout=draft.layout_name(plan.dot.accumulator))
 
@@ -179,9 +181,8 @@ class SplitK:
         return self._nearby_sums(sums, draft.lowered[op.part])
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
-        draft, plan = self._draft, self._plan
-        accumulator, parts = plan.dot.accumulator, plan.tiles.parts
-        add = AddNearby(sums, part, (self._pipelines.staging,), parts=parts, blocks=plan.tiles.pieces)
+        draft, accumulator, parts = self._draft, self._plan.dot.accumulator, self._split.parts
+        add = AddNearby(sums, part, (self._pipelines.staging,), parts=parts, blocks=self._split.pieces)
         target = draft.layout_name(part_layout(accumulator, parts))
         return draft.add(add, source=draft.layout_name(accumulator), layout=target).result
 
@@ -197,7 +198,7 @@ class SplitK:
         body = draft.block(parts.body)
         draft.loops -= 1
         builder.location = None
-        count = builder.constant(self._plan.tiles.parts)
+        count = builder.constant(self._split.parts)
         builder.add(For(start=share.piece, stop=count, step=share.pieces, carried=(), body=body))
 
     def _added_by_first(self, sums: Value, share: _Piece) -> Value:

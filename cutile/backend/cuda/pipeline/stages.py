@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutile.backend.cuda.panels import ALIGNMENT
+from cutile.backend.cuda.pipeline.kernel import require
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.specialised.refusal import require
 from cutile.backend.cuda.target import Architecture
 
 MAX_STAGES = 8

@@ -37,8 +37,7 @@ class Epilogue:
         self._maps = maps
         self._used = Counter(value for op in source.walk() for value in op.operands)
         self._as_loaded: dict[Value, Layout] = {}
-        delays = plan.store is not None and plan.store.delayed
-        self.delayed = DelayedStore(draft, plan, tiles, self._store_words) if delays else None
+        self.delayed = DelayedStore(draft, plan, tiles, self._store_words) if plan.delayed else None
 
     # Loads.
 

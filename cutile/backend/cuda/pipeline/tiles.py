@@ -14,7 +14,7 @@ from cutile.backend.cuda.draft import Draft
 from cutile.backend.cuda.ops import FirstTile, FirstTurn, TileStep, Turns
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.split_k import SplitK
+from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.tile_queue import TileQueue
 from cutile.backend.cuda.specialised.cluster import block_axes
 from cutile.ir.control import For, While
@@ -41,7 +41,9 @@ class TileLoop:
     total: Value
     carried: Sequence[Value]
 
-    def __init__(self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines, split: SplitK | None) -> None:
+    def __init__(
+        self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines, split: DividedLoop | None
+    ) -> None:
         self._draft = draft
         self._source = source
         self._plan = plan

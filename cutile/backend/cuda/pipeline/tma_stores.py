@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.panels import ROWS, Panels
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
 from cutile.backend.cuda.placement import Placement
 from cutile.backend.cuda.tensor_map import MOST_AXES
 from cutile.dtypes import bf16, f16
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.control import For
+from cutile.ir.core import Op
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.shape import Reshape
 from cutile.ops.view import LoadView, StoreView
@@ -21,45 +22,50 @@ BUFFERS = 2
 """Places of a warp by way of which it stores: it writes one while TMA reads the other."""
 
 
-def tma_stores_of(
-    function: Function, dots: Mapping[Op, Dot], placement: Placement, warpgroups: int
-) -> dict[Op, TmaStore]:
+def tma_stores_of(kernel: Kernel, dots: Mapping[Op, Dot], placement: Placement, warpgroups: int) -> dict[Op, TmaStore]:
     """The stores that TMA can do: of 16-bit rows of a tile like a product's sums, to a tensor that is not read.
 
     They go by way of the same places, so that all are like the first.
     """
-    loads = [op for op in function.walk() if isinstance(op, LoadMut | LoadTile | LoadView)]
-    read = {op.operands[0] for op in loads}
-    definitions = {value: op for op in function.walk() for value in op.results}
-    uses = Counter(value for op in function.walk() for value in op.operands)
     shapes = {dot.accumulator.shape for dot in dots.values()}
     found: dict[Op, TmaStore] = {}
-    for op in function.walk():
-        if not isinstance(op, StoreMut | StoreView) or op.x in read:
+    for op in kernel.order:
+        if not isinstance(op, StoreMut | StoreView) or _is_read(kernel, op):
             continue
-        store = _transposed_store(op, placement, warpgroups) or _store(op, shapes, warpgroups, definitions, uses)
+        store = _transposed_store(op, placement, warpgroups) or _store_of_rows(kernel, op, shapes, warpgroups)
         if store is not None and all(other.panels == store.panels for other in found.values()):
             found[op] = store
     return found
 
 
-def _store(
-    op: StoreMut | StoreView,
-    shapes: set[tuple[int, ...]],
-    warpgroups: int,
-    definitions: Mapping[Value, Op],
-    uses: Counter[Value],
+def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None:
+    """The one store of a kernel's own tile behind its main loop, where TMA does it as the sums lie; None else."""
+    stores = [op for op in kernel.order if isinstance(op, StoreMut)]
+    if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_read(kernel, stores[0]):
+        return None
+    store = _store_of_rows(kernel, stores[0], [loop.results[0].tile.shape], warpgroups)
+    return None if store is None or store.passed else store
+
+
+def _is_read(kernel: Kernel, op: StoreMut | StoreView) -> bool:
+    """Whether a kernel reads the tensor that it stores to."""
+    loads = (load for load in kernel.order if isinstance(load, LoadMut | LoadTile | LoadView))
+    return any(load.operands[0] is op.x for load in loads)
+
+
+def _store_of_rows(
+    kernel: Kernel, op: StoreMut | StoreView, shapes: Collection[tuple[int, ...]], warpgroups: int
 ) -> TmaStore | None:
-    """How TMA does a store; None where it cannot."""
+    """How TMA stores a matrix whose rows lie as those of sums do; None where it cannot."""
     tensor, shape = op.x.tensor, op.value.tile.shape
     if isinstance(op, StoreView) and (op.steps != shape or op.limited):
         return None
     if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or not 2 <= tensor.rank <= MOST_AXES:
         return None
     value, passed = op.value, list[Op]()
-    reshape = definitions.get(value)
+    reshape = kernel.definitions.get(value)
     if len(shape) > 2 or shape not in shapes:
-        if not isinstance(reshape, Reshape) or uses[value] > 1:
+        if not isinstance(reshape, Reshape) or kernel.uses[value] > 1:
             return None
         passed.append(reshape)
         value = reshape.x

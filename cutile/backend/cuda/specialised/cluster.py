@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cutile.backend.cuda.op_facts import reads
+from cutile.backend.cuda.pipeline.kernel import require
 from cutile.backend.cuda.specialised.operand import Operand
-from cutile.backend.cuda.specialised.reads import reads
-from cutile.backend.cuda.specialised.refusal import require
 from cutile.backend.interface import CompileOptions
 from cutile.ir.core import Op, Value
 from cutile.ops.grid import TileBlockId

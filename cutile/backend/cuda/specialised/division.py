@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from cutile.analysis.affine import Affine, Facts, ceil_div
 from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import AT_ONCE, Plan
 from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
 from cutile.ir.core import Attribute, Function, Value
@@ -48,21 +49,21 @@ Ways = tuple[tuple[int, int, int], ...]
 
 
 def left_to_launches(
-    function: Function, whole: Plan, made_for: Callable[[int], Plan | str], units: int
+    kernel: Kernel, whole: Plan, plan_for: Callable[[int], Plan | str], units: int
 ) -> dict[str, Attribute]:
     """The fact `division` of a kernel that is not divided itself, and `divided`, which says so, or why it has none.
 
     Args:
-        function: the kernel.
+        kernel: the kernel.
         whole: its plan.
-        made_for: its plan for so many pieces, or why there is none.
+        plan_for: its plan for so many pieces, or why there is none.
         units: multiprocessors; 0 where that is not known.
     """
-    turns = turns_at_launch(function, whole)
+    turns = turns_at_launch(kernel.function, whole)
     if turns is None:
         asking = f"CompileOptions(num_pieces={MOST_PIECES})"
         return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
-    found = ways(made_for, units)
+    found = ways(plan_for, units)
     if not found:
         return {"divided": "no: there is no room for the sums of other pieces"}
     most = max(tiles for tiles, _, _ in found)
@@ -91,7 +92,7 @@ def turns_at_launch(function: Function, plan: Plan) -> str | None:
     return None if ONLY_IN_THE_KERNEL in text else text
 
 
-def ways(made_for: Callable[[int], Plan | str], units: int) -> Ways:
+def ways(plan_for: Callable[[int], Plan | str], units: int) -> Ways:
     """In which ways launches on a device with so many multiprocessors divide the turns.
 
     More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
@@ -99,21 +100,21 @@ def ways(made_for: Callable[[int], Plan | str], units: int) -> Ways:
     finds by itself how many pieces fit.
 
     Args:
-        made_for: the plan of the kernel for so many pieces, or why there is none.
+        plan_for: the plan of the kernel for so many pieces, or why there is none.
         units: multiprocessors; 0 where that is not known.
     """
     units = units or AT_ONCE
     found: list[tuple[int, int, int]] = []
     costs = {1: 0.0}
     for pieces, share in CLUSTERED.items():
-        plan = made_for(pieces)
-        if isinstance(plan, Plan) and plan.tiles.parts:
+        plan = plan_for(pieces)
+        if isinstance(plan, Plan) and plan.parts:
             meet = MEETING + _sums_bytes(plan) / SENT
             least = max(pieces * LEAST_NEARBY, _worth(plan, pieces, meet, costs))
             found.append((int(units * share) // pieces, least, pieces))
             costs[pieces] = meet
-    plan = made_for(MOST_PIECES)
-    if isinstance(plan, Plan) and not plan.tiles.whole:
+    plan = plan_for(MOST_PIECES)
+    if isinstance(plan, Plan) and plan.split is not None:
         fewest = 2 * max(costs)
         meet = GATHERING + fewest * _sums_bytes(plan) / GATHERED
         least = max(fewest * LEAST_TURNS, _worth(plan, fewest, meet, costs))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
+from cutile.backend.cuda.pipeline.kernel import Refused, require
 from cutile.backend.cuda.specialised.crosswise import fragment_registers
 from cutile.backend.cuda.specialised.exchange import exchanged, whole
 from cutile.backend.cuda.specialised.operand import lies_across
-from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.backend.cuda.specialised.warpgroups import TALL, THREE
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
@@ -37,7 +37,7 @@ class Instructions:
     Attributes:
         form: the kind of product of warp groups; None where it is made by fused multiply-adds.
         tall, wide: rows and columns that are multiplied; the tile's, unless the operands change places.
-        groups: warp groups that share the rows.
+        warpgroups: that share the rows.
         swapped: whether the operands change places.
         crosswise: whether the left operand lies across K, and is read by threads.
         fast: whether all sums are left to the tensor cores, whatever they add in.
@@ -46,7 +46,7 @@ class Instructions:
     form: Form | None
     tall: int
     wide: int
-    groups: int
+    warpgroups: int
     swapped: bool
     crosswise: bool
     fast: bool
@@ -54,7 +54,7 @@ class Instructions:
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.tall * self.wide // (GROUP * self.groups)
+        return self.tall * self.wide // (GROUP * self.warpgroups)
 
     @property
     def by_instruction(self) -> bool:
@@ -78,7 +78,7 @@ class Instructions:
         if self.sums <= MOST_TWICE and by_turns:
             return 0, max(1, TOGETHER // depth)
         require(not self.crosswise, "8-bit floats that lie across K are added up some turns at a time, counted in i32")
-        down = self.tall // (ROWS * self.groups)
+        down = self.tall // (ROWS * self.warpgroups)
         fitting = (each for each in range(8, self.wide + 1, 8) if self.wide % each == 0)
         return max(each for each in fitting if down * each // 2 <= MOST_APART), 0
 

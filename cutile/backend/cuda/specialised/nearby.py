@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import AddNearby
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.specialised.epilogue import in_parts
 from cutile.backend.cuda.specialised.split import MOST_NEARBY, cluster_bytes, parts_of, registers_of
 from cutile.ir.control import For
@@ -32,12 +33,11 @@ MOST_BYTES = 96 * 1024
 """What a thread block may be sent: it takes room from the ring."""
 
 
-def parts_nearby(function: Function, loop: For, sums: Layout, pieces: int) -> int:
+def parts_nearby(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     """Into how many parts a cluster of so many pieces cuts the columns of a tile; 0 where pieces are no cluster.
 
     Args:
-        function: the kernel.
-        loop: of products.
+        kernel, loop: the kernel and its main loop.
         sums: the layout of what they add up to.
         pieces: of its turns.
     """
@@ -45,7 +45,8 @@ def parts_nearby(function: Function, loop: For, sums: Layout, pieces: int) -> in
         return 0
     columns, least = sums.shape[1], sums.core[1]
     count = parts_of(columns, least, pieces)
-    if columns % (least * count) or registers_of(sums, count) is None or loop_beside(function, loop, count) is None:
+    lies = columns % (least * count) == 0 and registers_of(sums, count) is not None
+    if not lies or loop_beside(kernel.function, loop, count) is None:
         count = 1
     return count if cluster_bytes(sums, count, pieces) <= MOST_BYTES else 0
 

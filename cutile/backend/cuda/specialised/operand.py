@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
+from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.specialised.exchange import whole
-from cutile.backend.cuda.specialised.refusal import Refused, require
 from cutile.backend.cuda.tensor_map import MOST_AXES
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import f32, tf32
+from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops.cast import Convert
@@ -87,34 +87,33 @@ def loads_of(operands: Iterable[Operand]) -> set[Op]:
     return set(loads)
 
 
-def operand_of(
-    value: Value, k_axis: int, where: Collection[Op], definitions: Mapping[Value, Op], uses: Counter[Value]
-) -> Operand:
+def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = None) -> Operand:
     """The operand that a value of the product is.
 
     Args:
         value: what is multiplied.
         k_axis: the value's axis that is the product's K: 1 of the left one, 0 of the right one.
-        where: the operations among which the load must be.
-        definitions, uses: of the kernel's values.
+        kernel: whose product it is.
+        loop: a main loop, in which it must be loaded, and by whose product alone it is read; None for no such loop.
 
     Raises:
         Refused: the copy engine cannot bring it.
     """
     side = "left" if k_axis == 1 else "right"
+    definitions, uses = kernel.definitions, kernel.uses
     load = definitions.get(value)
-    require(uses[value] == 1, f"the {side} operand is used twice")
+    require(loop is None or uses[value] == 1, f"the {side} operand is used twice")
     passed: list[Convert | Permute | Reshape] = []
     while isinstance(load, Permute) or merges_rows(load) or rounds(load):
         if isinstance(load, Permute) and len(load.axes) != 2:
             break
         passed.append(load)
-        require(uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
+        require(loop is None or uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
         load = definitions.get(load.x)
     along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
     if isinstance(load, Reshape):
         raise Refused(f"the {side} operand is reshaped by more than making rows of the axes ahead of its last")
-    if not isinstance(load, LoadTile | LoadView) or load not in where:
+    if not isinstance(load, LoadTile | LoadView) or (loop is not None and load not in loop.body.operations):
         raise Refused(f"the {side} operand is not loaded in the loop")
     if isinstance(load, LoadView):
         require(not load.limited, f"the {side} operand's tensor ends where a number says")

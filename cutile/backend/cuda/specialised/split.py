@@ -23,12 +23,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.placement import is_tile
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.dtypes import DTypeLike
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
-from cutile.ir.core import Function, Op
-from cutile.ops.cast import Convert
+from cutile.ir.core import Op
 
 MOST_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
@@ -62,17 +61,16 @@ def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int
     return ""
 
 
-def why_too_many(function: Function, loop: For, sums: Layout, crosswise: bool) -> str:
+def why_too_many(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> str:
     """Why a thread has no registers to add up the sums of other pieces; empty where it has.
 
     Args:
-        function: the kernel.
+        kernel: whose sums they are.
         loop: of products.
         sums: their layout.
         crosswise: whether threads hold an operand beside them.
     """
-    after = function.body.operations[function.body.operations.index(loop) + 1 :]
-    more = any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in after)
+    more = kernel.computes_behind(loop)
     if sums.registers <= MOST_BESIDE_MORE or not (more or crosswise):
         return ""
     beside = "an operand" if crosswise else "what follows the loop"

@@ -20,13 +20,12 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import GROUP, ROWS
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.placement import ELEMENTWISE, Placement, is_tile
 from cutile.backend.cuda.specialised.epilogue import cut
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
-from cutile.ops.cast import Convert
-from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Reshape
@@ -81,31 +80,24 @@ def goes_narrow(function: Function, loop: For) -> bool:
     return cut(function, loop, NARROW) is not function
 
 
-def why_not_pingpong(function: Function, loop: For, product: Mma, accumulator: Layout) -> str:
+def why_not_pingpong(kernel: Kernel, loop: For, accumulator: Layout) -> str:
     """Why warpgroups cannot have tile blocks of their own; empty where they can."""
-    sums = product.acc.tile.size // GROUP
-    more = _more_follows(function, loop) and not goes_narrow(function, loop)
-    return _why(function, loop, product, accumulator, _why_no_room("a group alone", PINGPONG_ROOM, sums, more), alone)
+    sums = loop.results[0].tile.size // GROUP
+    more = kernel.computes_behind(loop) and not goes_narrow(kernel.function, loop)
+    return _why(kernel, loop, accumulator, _why_no_room("a group alone", PINGPONG_ROOM, sums, more), alone)
 
 
-def why_not_three(function: Function, loop: For, product: Mma, accumulator: Layout, *, apart: bool) -> str:
+def why_not_three(kernel: Kernel, loop: For, accumulator: Layout, *, apart: bool) -> str:
     """Why three warpgroups cannot share the tiles of a kernel; empty where they can.
 
     Args:
-        function, loop, product: the kernel.
+        kernel, loop: the kernel and its main loop.
         accumulator: the layout of its sums.
         apart: whether products are added up apart from the sums.
     """
-    sums = product.acc.tile.shape[1] // 2
-    more = _more_follows(function, loop)
-    why = _why_no_room("three warp groups", THREE_ROOM, sums, more, apart=apart)
-    return _why(function, loop, product, accumulator, why, among_three)
-
-
-def _more_follows(function: Function, loop: For) -> bool:
-    """Whether more than conversions follow the main loop."""
-    after = function.body.operations[function.body.operations.index(loop) + 1 :]
-    return any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in after)
+    sums = loop.results[0].tile.shape[1] // 2
+    why = _why_no_room("three warp groups", THREE_ROOM, sums, kernel.computes_behind(loop), apart=apart)
+    return _why(kernel, loop, accumulator, why, among_three)
 
 
 def _why_no_room(whose: str, room: Room, sums: int, more: bool, *, apart: bool = False) -> str:
@@ -116,12 +108,10 @@ def _why_no_room(whose: str, room: Room, sums: int, more: bool, *, apart: bool =
     return f"a thread of {whose} would hold {sums} sums, and has registers for {most}{beside}"
 
 
-def _why(
-    function: Function, loop: For, product: Mma, accumulator: Layout, why: str, holds: Callable[[Layout], bool]
-) -> str:
+def _why(kernel: Kernel, loop: For, accumulator: Layout, why: str, holds: Callable[[Layout], bool]) -> str:
     """The reason that is there already; or that what follows the main loop needs other threads' elements."""
-    after = function.body.operations[function.body.operations.index(loop) + 1 :]
-    placement = Placement(function, accumulator.warps, ((product, accumulator),))
+    after = kernel.behind(loop)
+    placement = Placement(kernel.function, accumulator.warps, ((kernel.products[0], accumulator),))
     for op in after:
         if not by_element(op):
             why = why or f"warp groups would have to work together on {op.name}"

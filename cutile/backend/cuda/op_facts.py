@@ -1,0 +1,60 @@
+"""Facts of operations that plans ask for: what they read, what is in them, whether they only compute with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutile.ir.control import If, Yield
+from cutile.ir.core import Block, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.debug import Assert
+from cutile.ops.memory import TensorDim
+from cutile.ops.registry import family
+
+_SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
+
+
+def inside(op: Op) -> list[Op]:
+    """The operations in an operation's regions."""
+    return [nested for block in op.regions for nested in block.walk()]
+
+
+def reads(op: Op) -> list[Value]:
+    """The values that an operation, or one in its regions, reads; also those made in its regions."""
+    return [value for nested in (op, *inside(op)) for value in nested.operands]
+
+
+def blocks_of(block: Block) -> Iterator[Block]:
+    """A block, and those in it."""
+    yield block
+    for op in block.operations:
+        for nested in op.regions:
+            yield from blocks_of(nested)
+
+
+def parents_of(block: Block, above: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
+    """Each operation, with the loops and branches around it."""
+    for op in block.operations:
+        yield op, above
+        for nested in op.regions:
+            yield from parents_of(nested, (*above, op))
+
+
+def is_number(value: Value) -> bool:
+    """Whether a value is a tile of no axes."""
+    return isinstance(value.type, TileType) and value.type.is_scalar
+
+
+def is_scalar_work(op: Op) -> bool:
+    """Whether an operation only computes with numbers."""
+    return (isinstance(op, TensorDim) or family(type(op)) in _SCALAR_FAMILIES) and all(map(is_number, op.results))
+
+
+def only_asserts(op: Op) -> bool:
+    """Whether an operation is an assertion, or a condition under which there is nothing but assertions of numbers."""
+    if isinstance(op, If) and not op.results:
+        nested = [*op.then.operations, *op.orelse.operations]
+        return any(map(only_asserts, nested)) and all(
+            isinstance(one, Yield) or is_scalar_work(one) or only_asserts(one) for one in nested
+        )
+    return isinstance(op, Assert)

@@ -1,0 +1,302 @@
+"""Which kernels have a main loop: all that they multiply is one product, in a loop that does nothing else (sm_90a).
+
+    for each tile block of this thread block:           the producer's warps      |  consumer warpgroups
+        acc = zeros                                     for each tile block:     |  for each tile block:
+        for k in 0..n:                                    for k in 0..n:         |    for k in 0..n:
+            acc = mma(x[i, k], y[k, j], acc)     -->        acquire; load x, y   |      wait; multiply; release
+        z[i, j] = convert(acc)                                                   |    z[i, j] = convert(acc)
+
+What is special about such a loop is used: its operands may change places or lie across K, its iterations may be divided
+among thread blocks, warpgroups may have tile blocks of their own, and a result may be stored under the next products.
+The requirements are in the order of the tests; the first that does not hold is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cutile.backend.cuda.hints import slots_wanted
+from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
+from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
+from cutile.backend.cuda.pipeline.delayed import WARPGROUPS, may_delay
+from cutile.backend.cuda.pipeline.groups import groups_of
+from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
+from cutile.backend.cuda.pipeline.plan import (
+    Cooperative,
+    Dot,
+    PingPong,
+    Plan,
+    Schedule,
+    SplitK,
+    Tiles,
+    TmaStore,
+    square,
+)
+from cutile.backend.cuda.pipeline.reads import Reads
+from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
+from cutile.backend.cuda.pipeline.stages import MAX_STAGES
+from cutile.backend.cuda.pipeline.tma_stores import only_store_of
+from cutile.backend.cuda.specialised.cluster import block_axes, cluster_of
+from cutile.backend.cuda.specialised.crosswise import crosswise_accumulator
+from cutile.backend.cuda.specialised.exchange import exchanged, sums_of
+from cutile.backend.cuda.specialised.instructions import Instructions, instructions_of
+from cutile.backend.cuda.specialised.nearby import parts_nearby
+from cutile.backend.cuda.specialised.operand import Operand, operand_of
+from cutile.backend.cuda.specialised.outer import outer_groups
+from cutile.backend.cuda.specialised.split import MOST_PIECES, why_too_many, why_whole
+from cutile.backend.cuda.specialised.warpgroups import (
+    NARROW,
+    PINGPONG,
+    PINGPONG_WARPS,
+    TALL,
+    THREE,
+    goes_narrow,
+    own_accumulator,
+    why_not_pingpong,
+    why_not_three,
+)
+from cutile.backend.cuda.target import Architecture
+from cutile.backend.interface import CompileOptions
+from cutile.dtypes import i32
+from cutile.ir.constant import Constant
+from cutile.ir.control import For
+from cutile.ir.core import Op, Value
+from cutile.ops.debug import Assert
+
+GOOD_STAGES = 4
+"""Stages for which a store makes do with fewer buffers."""
+MAX_STORE_BUFFERS = 4
+"""Buffers of a warp for pieces of a tile on their way to memory."""
+
+
+def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
+    """The plan for a kernel with a main loop, or the reason why it has none."""
+    try:
+        return _plan(kernel, arch, options)
+    except Refused as reason:
+        return str(reason)
+
+
+def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
+    kernel.require_specialisable(arch, options)
+    loop = _only_loop(kernel)
+    (product,) = kernel.products
+    how = instructions_of(product, kernel.definitions)
+    pingpong = _asks_for_pingpong(how, product.acc.tile.shape[0], options)
+    operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
+    guards = _guards(kernel, loop)
+    tiles, left, right = _clustered(kernel, loop, how, operands, options, alone=bool(guards) or kernel.stores_views)
+    _require_products_alone(kernel, loop, (left, right), guards)
+    accumulator = _accumulator(kernel, loop, how, left, right)
+    store = only_store_of(kernel, loop, how.warpgroups) if how.by_instruction else None
+    moving = bool(block_axes(_bounds(loop), kernel.definitions))
+    if pingpong:
+        _require_pingpong(how, guards, store, tiles, moving=moving)
+        accumulator = own_accumulator(accumulator.shape)
+        require(not (why := why_not_pingpong(kernel, loop, accumulator)), why)
+    promoted, interval = how.promoted(product.a.tile.shape[1], by_turns=loop.start.tile.dtype is i32)
+    zeros = kernel.definitions.get(loop.carried[0])
+    dot = Dot(
+        product,
+        left,
+        right,
+        accumulator,
+        fresh=isinstance(zeros, Constant) and zeros.value == 0,
+        by_fma=how.form is None,
+        swapped=how.swapped,
+        crosswise=how.crosswise,
+        promoted=promoted,
+        interval=interval,
+    )
+    schedule = PingPong() if pingpong else _split_k(kernel, loop, dot, how, tiles, options, moving=moving)
+    if isinstance(schedule, Cooperative) and _may_delay(kernel, loop, how, tiles, store):
+        schedule = replace(schedule, delayed=True)
+    narrow = pingpong and goes_narrow(kernel.function, loop)
+    columns = accumulator.shape[1]
+    span = Panels(NARROW if narrow else columns, 1, 2, k_major=False).span
+    subtile = 0 if how.swapped else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
+    stores: dict[Op, TmaStore] = {}
+    if store is not None:
+        stores[store.op] = replace(store, box=(*store.box[:-1], span), layout=accumulator)
+    dots: dict[Op, Dot] = {product: dot}
+    groups, buffers = groups_of(kernel, dots, Reads())
+    first = Plan(
+        warpgroups=how.warpgroups,
+        dots=dots,
+        groups=groups,
+        stages=(0,),
+        operands=buffers,
+        slice=_producer_slice(kernel, loop, dot, guards),
+        guards=frozenset(guards),
+        limited=options.limit_waits,
+        stores=stores,
+        tiles=replace(tiles, schedule=schedule),
+        mainloop=loop,
+        subtile=accumulator.core[1] if dot.by_fma else subtile,
+        narrow=narrow,
+    )
+    return _with_room(first, arch)
+
+
+# The loop.
+
+
+def _only_loop(kernel: Kernel) -> For:
+    """The loop that the one product of a kernel is in."""
+    require(len(kernel.products) == 1, f"the kernel has {len(kernel.products)} products, not one")
+    (product,) = kernel.products
+    loops = [op for op in kernel.function.body.operations if isinstance(op, For) and product in op.body.operations]
+    require(len(loops) == 1, "the product is not in a loop of the kernel's own")
+    return loops[0]
+
+
+def _bounds(loop: For) -> tuple[Value, Value, Value]:
+    return (loop.start, loop.stop, loop.step)
+
+
+def _guards(kernel: Kernel, loop: For) -> list[Op]:
+    """The assertions of a kernel, each with the conditions around it: in its body or the loop's.
+
+    In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion is,
+    would make consumers wait for each product before they begin the next (the linker's remark C7510).
+    """
+    blocks = (kernel.function.body, loop.body)
+    guards = [op for block in blocks for op in block.operations if only_asserts(op)]
+    asserting = {nested for op in guards for nested in (op, *inside(op))}
+    followed = all(op in asserting for op in kernel.order if isinstance(op, Assert))
+    require(followed, "it asserts under conditions or in loops that the loading warps do not follow")
+    return guards
+
+
+def _require_products_alone(kernel: Kernel, loop: For, operands: Sequence[Operand], guards: Sequence[Op]) -> None:
+    """That the loop adds products to what it carries, and nothing else."""
+    (product,) = kernel.products
+    ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *guards)
+    for op in loop.body.operations[:-1]:
+        require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}")
+    require(loop.body.terminator.operands == (product.result,), "the loop carries more than the sums")
+    require(product.acc is loop.body.arguments[1], "what is added to is not what the loop carries")
+    require(kernel.uses[product.result] == 1, "the sums are used within the loop")
+    step = kernel.definitions.get(loop.step)
+    require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
+
+
+def _producer_slice(kernel: Kernel, loop: For, dot: Dot, guards: Sequence[Op]) -> Slice:
+    """What the producer runs: the loop is the only nest that it enters."""
+    wanted = [value for operand in dot.operands for value in operand.index]
+    asserted = [value for op in guards for value in reads(op)]
+    slice_ = producer_slice(kernel, [*wanted, *asserted], [dot.right.load])
+    plain = not slice_.nests.difference((loop, *guards)) and all(map(is_scalar_work, slice_.needed))
+    require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
+    return Slice(slice_.needed, frozenset[Op]([loop]), {loop: ()})
+
+
+# The operands and the sums.
+
+
+def _clustered(
+    kernel: Kernel, loop: For, how: Instructions, operands: Sequence[Operand], options: CompileOptions, *, alone: bool
+) -> tuple[Tiles, Operand, Operand]:
+    """The order of tile blocks, and the operands as they are multiplied: of a cluster's blocks, `alone` has no others.
+
+    A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
+    """
+    for operand in operands:
+        require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
+    rows, columns = kernel.products[0].acc.tile.shape
+    left, right = reversed(operands) if how.swapped else operands
+    axes = {one: block_axes((*one.index, *_bounds(loop)), kernel.definitions) for one in (left, right)}
+    hints = replace(options, num_cta_in_cga=1) if alone else options
+    cluster, along, left, right = cluster_of(left, right, axes, hints, how.swapped, exchanged(rows, columns))
+    lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
+    grouped = square(rows, columns, cluster if along == 0 else 1)
+    return Tiles(cluster=cluster, along=along, rows=lead, columns=lead + 1, grouped=grouped), left, right
+
+
+def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, right: Operand) -> Layout:
+    """Where the sums are, if the warpgroups share a tile."""
+    (product,) = kernel.products
+    (rows, columns), groups = product.acc.tile.shape, how.warpgroups
+    if how.form is None:
+        layout = outer_groups((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
+        if layout is None:
+            raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
+        return layout
+    usual = sums_of(rows, columns, groups) if how.swapped else group_accumulator((rows, columns), groups)
+    if groups == THREE:
+        dtype = product.a.tile.dtype
+        require(not how.swapped, f"{TALL} columns of few rows do not divide among 2 warp groups")
+        require(not how.crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
+        require(not (why := why_not_three(kernel, loop, usual, apart=how.apart)), why)
+    if how.crosswise:
+        return crosswise_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swapped)
+    return usual
+
+
+# The schedule.
+
+
+def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) -> bool:
+    """Whether the author asks for as many warps as warpgroups with tile blocks of their own have."""
+    usual = 4 * how.warpgroups
+    wanted = options.num_worker_warps or usual
+    pingpong = how.warpgroups == PINGPONG and how.form is not None and wanted == PINGPONG_WARPS
+    fits = pingpong or wanted == usual
+    require(fits, f"{wanted} worker warps are asked for, a tile of {rows} rows has {usual}")
+    return pingpong
+
+
+def _require_pingpong(
+    how: Instructions, guards: Sequence[Op], store: TmaStore | None, tiles: Tiles, *, moving: bool
+) -> None:
+    """That warpgroups may have tile blocks of their own."""
+    plain = not (how.swapped or how.crosswise or how.apart)
+    require(plain, "warp groups alone add up 16-bit operands as they lie")
+    require(not guards, "warp groups alone end at no assert")
+    require(store is not None, "warp groups alone write by the copy engine, which does not store this result")
+    require(tiles.cluster == 1, "warp groups alone share no operands with another block")
+    require(not moving, "tile blocks of warp groups alone have as many turns each")
+
+
+def _split_k(
+    kernel: Kernel, loop: For, dot: Dot, how: Instructions, tiles: Tiles, options: CompileOptions, *, moving: bool
+) -> Schedule:
+    """The division of iterations that is asked for; else why there is none."""
+    counts = loop.start.tile.dtype  # numbers that plans make of iterations are i32, and may be less than none
+    why = why_whole(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, how.warpgroups)
+    why = why or why_too_many(kernel, loop, dot.accumulator, how.crosswise)
+    if not why and counts is not i32:
+        why = f"the loop counts in {counts}, and pieces in i32"
+    if why:
+        return Cooperative(why)
+    pieces = min(options.num_pieces or 1, MOST_PIECES)
+    if pieces < 2:
+        why = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
+        return Cooperative(why, divisible=True)
+    return SplitK(pieces, parts_nearby(kernel, loop, dot.accumulator, pieces))
+
+
+def _may_delay(kernel: Kernel, loop: For, how: Instructions, tiles: Tiles, store: TmaStore | None) -> bool:
+    """Whether a result is stored under the next tile block's products."""
+    if store is None or how.warpgroups != WARPGROUPS or tiles.cluster > 1 or loop.start.tile.dtype is not i32:
+        return False
+    pieces = Panels(store.value.tile.shape[1], ROWS, 2, k_major=False).count
+    return not how.apart and may_delay(kernel, loop, store, how.sums, pieces)
+
+
+def _with_room(plan: Plan, arch: Architecture) -> Plan:
+    """The plan with as many stages, and buffers of each warp for what is stored, as shared memory takes."""
+    dot, store = plan.dot, plan.store
+    rows, columns = dot.op.acc.tile.shape
+    sharing = 1 if plan.pingpong else plan.warpgroups
+    pieces = rows // (ROWS * sharing) * columns // store.span if store else 0
+    most = slots_wanted((operand.latency for operand in dot.operands), MAX_STAGES)
+    for buffers in range(min(pieces, MAX_STORE_BUFFERS), 0, -1) if store else [0]:
+        stores: dict[Op, TmaStore] = {op: replace(one, buffers=buffers) for op, one in plan.stores.items()}
+        fitted = replace(plan, stores=stores)
+        stages = min(most, (arch.shared_bytes - ALIGNMENT - fitted.staging_bytes) // plan.stage_bytes(0))
+        if stages >= min(GOOD_STAGES, most) or (buffers <= 1 and stages >= 2):
+            return replace(fitted, stages=(stages,))
+    raise Refused(f"two slots of {plan.stage_bytes(0)} bytes do not fit into shared memory")
