@@ -12,8 +12,8 @@ import itertools
 from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout_assignment import round_up
 from cutile.backend.cuda.ops import StagedMma
-from cutile.backend.cuda.placement import round_up
 from cutile.backend.cuda.target import Architecture
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Function, Value

@@ -9,7 +9,7 @@ Every basis here is a power of two along one axis, so XOR is addition, and a reg
 its thread's first. A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may
 stand out over the tile's edge: what lies there is nobody's, and neither loaded nor stored nor reduced.
 
-Nothing here knows of dtypes, of LLVM or of a device; `placement.py` chooses among the layouts made here.
+Nothing here knows of dtypes, of LLVM or of a device; `layout_assignment.py` chooses among the layouts made here.
 """
 
 from __future__ import annotations

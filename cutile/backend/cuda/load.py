@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from cuda_async.locks import new_lock
 from cutile.backend.cuda.failures import failure
-from cutile.backend.cuda.residency import MOST_BLOCKS, Residency, launch_blocks
+from cutile.backend.cuda.persistent_grid import MOST_BLOCKS, Residency, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
 from cutile.backend.interface import (
     Argument,

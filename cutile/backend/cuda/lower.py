@@ -15,15 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cutile.backend.cuda.accesses import Access, hands_on, is_native, waits_after, waits_before
-from cutile.backend.cuda.ahead import RunAhead
 from cutile.backend.cuda.budget import SPARE, check_budget, registers, shared_room
-from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.failures import subjects
 from cutile.backend.cuda.flatten import flatten
 from cutile.backend.cuda.layout import Layout, blocked
-from cutile.backend.cuda.ops import Barrier, FailUnless, StagedMma, StageTile, Store
-from cutile.backend.cuda.placement import (
+from cutile.backend.cuda.layout_assignment import (
     MOST_WARPS,
     broadcast_source,
     choose_warps,
@@ -31,8 +27,20 @@ from cutile.backend.cuda.placement import (
     same_but_ones,
     vector_width,
 )
-from cutile.backend.cuda.shallow import Key, can_halve, halved, key_of, operand_words
-from cutile.backend.cuda.staging import HALVES, fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes, step_of
+from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.multistage import RunAhead
+from cutile.backend.cuda.ops import Barrier, FailUnless, StagedMma, StageTile, Store
+from cutile.backend.cuda.pointer_access import Access, hands_on, is_native, waits_after, waits_before
+from cutile.backend.cuda.smem_sizes import (
+    HALVES,
+    fold_bytes,
+    move_bytes,
+    product_bytes,
+    reduce_bytes,
+    scan_bytes,
+    step_of,
+)
+from cutile.backend.cuda.split_k_step import Key, can_halve, halved, key_of, operand_words
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16

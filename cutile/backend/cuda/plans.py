@@ -14,12 +14,12 @@ from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Cooperative, Plan
-from cutile.backend.cuda.pipeline.roles import WarpSpecialised
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.pipeline.swap import swap
+from cutile.backend.cuda.pipeline.split_k_launches import left_to_launches
+from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
-from cutile.backend.cuda.specialised.division import left_to_launches
+from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32, f64

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.backend.cuda.draft import layouts_of
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.ops import (
     Barrier,
@@ -22,7 +22,7 @@ from cutile.backend.cuda.ops import (
     StageWait,
     Store,
 )
-from cutile.backend.cuda.staging import Stage, stages
+from cutile.backend.cuda.smem_sizes import Stage, stages
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.backend.reference.memory import load, load_view, store

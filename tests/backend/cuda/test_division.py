@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.residency import Residency
-from cutile.backend.cuda.specialised.division import CLUSTERED
-from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_NEARBY, MOST_PIECES
+from cutile.backend.cuda.persistent_grid import Residency
+from cutile.backend.cuda.pipeline.split_k_launches import CLUSTERED
+from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, LEAST_TURNS, MOST_NEARBY, MOST_PIECES
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32
 from cutile.ir.core import Function

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cuda.draft import layouts_of
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import BulkLoad, GroupMma, TileIndex
 from cutile.backend.cuda.ops.pipeline import buffer_types

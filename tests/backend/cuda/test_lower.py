@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import (
     Barrier,
     ConvertLayout,

@@ -18,8 +18,9 @@ from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, BulkStore, ClusterStart, DealOut, Store
-from cutile.backend.cuda.residency import Residency
-from cutile.backend.cuda.specialised.split import LEAST_NEARBY, MOST_NEARBY, cluster_bytes, part_layout
+from cutile.backend.cuda.persistent_grid import Residency
+from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, MOST_NEARBY
+from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, part_layout
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function

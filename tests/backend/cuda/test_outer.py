@@ -16,7 +16,7 @@ from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.panels import GROUP, Fed, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
-from cutile.backend.cuda.specialised.outer import outer_groups
+from cutile.backend.cuda.pipeline.simt_mma import outer_groups
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, i8

@@ -7,8 +7,8 @@ import pytest
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.layout import batched, blocked, mma_accumulator, outer_accumulator
 from cutile.backend.cuda.ops import Barrier
-from cutile.backend.cuda.shared import Arena
-from cutile.backend.cuda.staging import product_bytes, reduce_bytes, stages
+from cutile.backend.cuda.smem_allocator import Arena
+from cutile.backend.cuda.smem_sizes import product_bytes, reduce_bytes, stages
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.cuda.toolchain import compile_ir, link, read_log
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, tf32

@@ -15,7 +15,7 @@ from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barrier, BulkStore, ConvertLayout, Dot, ReadStage, Roles
-from cutile.backend.cuda.pipeline.swap import swap
+from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import i8, u8
 from cutile.ir.core import Function, Value

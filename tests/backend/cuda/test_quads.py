@@ -12,9 +12,9 @@ from cutile.backend.cuda.intrinsics import quads
 from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.ops import ConvertLayout
-from cutile.backend.cuda.pipeline.stores import Epilogue
-from cutile.backend.cuda.specialised.quads import widened
-from cutile.backend.cuda.specialised.warpgroups import own_accumulator
+from cutile.backend.cuda.pipeline.epilogue import Epilogue
+from cutile.backend.cuda.pipeline.vector_epilogue_load import widened
+from cutile.backend.cuda.pipeline.warpgroups import own_accumulator
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 from cutile.errors import IRError
 from cutile.ir.core import Function, Value

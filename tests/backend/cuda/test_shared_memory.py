@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.ops import Barrier, Pipeline, StagedMma, StageTile
-from cutile.backend.cuda.shared import Arena
+from cutile.backend.cuda.smem_allocator import Arena
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import Target
 from cutile.dtypes import bf16, i32

@@ -12,8 +12,8 @@ from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import AddUp, Pieces, Share
-from cutile.backend.cuda.residency import COUNTERS, Residency
-from cutile.backend.cuda.specialised.split import LEAST_TURNS, MOST_PIECES
+from cutile.backend.cuda.persistent_grid import COUNTERS, Residency
+from cutile.backend.cuda.pipeline.split_k_rules import LEAST_TURNS, MOST_PIECES
 from cutile.dtypes import bf16, f16, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function

@@ -10,15 +10,15 @@ from typing import Any
 
 from cutile.analysis.affine import count_of
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
-from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout_assignment import MOST_WARPS
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.cuda.placement import MOST_WARPS
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
 from cutile.dtypes import DTypeLike, bf16, f16, f64

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutile.backend.cuda.draft import layouts_of
-from cutile.backend.cuda.forms import FORMS
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout_assignment import is_tile
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma
 from cutile.backend.cuda.ops.dot import Dot
 from cutile.backend.cuda.ops.group import GroupMma
 from cutile.backend.cuda.ops.outer import OuterMma
 from cutile.backend.cuda.panels import STEP_BYTES
-from cutile.backend.cuda.placement import is_tile
-from cutile.backend.cuda.staging import tensor_cores
+from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.wgmma_instructions import FORMS
 from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f16, f32, f64, tf32
 from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma

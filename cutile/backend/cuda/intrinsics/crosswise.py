@@ -1,4 +1,4 @@
-"""Products by warp groups whose left operand lies across K, and is read by threads (`specialised/crosswise.py`)."""
+"""Products by warp groups whose left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
-from cutile.backend.cuda.specialised.crosswise import LANE_ROWS, WARP_ROWS, WORD
+from cutile.backend.cuda.pipeline.a_from_registers import LANE_ROWS, WARP_ROWS, WORD
 from cutile.dtypes import DTypeLike, bool_
 
 WORDS = ir.LiteralStructType([I32] * 4)

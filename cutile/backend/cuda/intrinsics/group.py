@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.forms import FORMS
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, address, asm, call, const, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
+from cutile.backend.cuda.wgmma_instructions import FORMS
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF

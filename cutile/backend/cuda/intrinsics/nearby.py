@@ -1,4 +1,4 @@
-"""Sums of the thread blocks of a cluster, added up in its shared memory (`specialised/nearby.py` says how)."""
+"""Sums of the thread blocks of a cluster, added up in its shared memory (`pipeline/split_k_rules.py` says how)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpac
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, address, asm, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, wait_limited, wait_parity
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.specialised.split import registers_of
+from cutile.backend.cuda.pipeline.split_k_sums import registers_of
 from cutile.dtypes import DTypeLike, i32
 
 VECTOR = 4

@@ -32,7 +32,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.backend.cuda.layout import LANE_BITS, Layout
-from cutile.backend.cuda.staging import lane_mask, warp_mask
+from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""The turns of a loop of products, divided, and their sums added up (`specialised/split.py` says how)."""
+"""The turns of a loop of products, divided, and their sums added up (`pipeline/split_k_sums.py` says how)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.residency import COUNTERS
+from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.dtypes import DTypeLike, bool_, i32
 
 VECTOR = 4

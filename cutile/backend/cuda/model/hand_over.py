@@ -1,6 +1,6 @@
 """A model of warp groups that take turns, warp by warp.
 
-Two groups with tile blocks of their own hand over to each other (`specialised/warpgroups.py`). A warp that is late,
+Two groups with tile blocks of their own hand over to each other (`pipeline/warpgroups.py`). A warp that is late,
 with its result yet to be written, waits to take over when others of its group already have: it must not miss that, for
 the next but one handing over would look the same to it. What keeps a group's warps together is that each product is
 made by all of them.

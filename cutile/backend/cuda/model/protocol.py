@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cutile.backend.cuda.draft import layouts_of
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.happens_before import Order
 from cutile.backend.cuda.ops import (
     AddNearby,

@@ -83,7 +83,7 @@ class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
 
 class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
     """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off
-    (`pipeline/delayed.py`)."""
+    (`pipeline/delayed_epilogue.py`)."""
 
     intrinsic = Intrinsic("bulk.pack_pairs", facts=("dtype", "count"), stem="pack")
     x: Value = operand(ANY_TILE)

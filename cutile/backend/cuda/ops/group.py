@@ -17,7 +17,7 @@ class GroupMma(Op, name="cuda.group_mma", effect=Effect.READ):
     columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
     whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
     `acc`, so that its rows are the columns of the instructions.
-    `crosswise`: the left operand lies across K, and is read by threads (`specialised/crosswise.py`).
+    `crosswise`: the left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`).
     """
 
     acc: Value = operand(NUMBER_TILE)

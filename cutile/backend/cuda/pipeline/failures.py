@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import only_asserts
 from cutile.backend.cuda.ops import Failed, PipelineAcquire, PipelineRelease, PipelineWait
 from cutile.backend.cuda.pipeline.pipelines import Pipelines

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.specialised.operand import Operand, loads_of
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Block, Op
 

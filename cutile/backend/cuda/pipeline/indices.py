@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
 from cutile.backend.cuda.ops import StorePart, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan

@@ -6,7 +6,7 @@ for k in a..b:
 
 from __future__ import annotations
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import (
     Blank,
     GroupMma,
@@ -19,12 +19,12 @@ from cutile.backend.cuda.ops import (
     PipelineWait,
     ZeroUnless,
 )
-from cutile.backend.cuda.pipeline.delayed import DelayedStore
+from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
 from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.tiles import TileLoop
+from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
 from cutile.dtypes import bool_
 from cutile.ir.control import For
 from cutile.ir.core import Value

@@ -20,9 +20,13 @@ from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
-from cutile.backend.cuda.pipeline.delayed import WARPGROUPS, may_delay
+from cutile.backend.cuda.pipeline.a_from_registers import crosswise_accumulator
+from cutile.backend.cuda.pipeline.cluster import block_axes, cluster_of
+from cutile.backend.cuda.pipeline.delayed_epilogue import WARPGROUPS, may_delay
 from cutile.backend.cuda.pipeline.groups import groups_of
+from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
+from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import (
     Cooperative,
     Dot,
@@ -35,18 +39,13 @@ from cutile.backend.cuda.pipeline.plan import (
     square,
 )
 from cutile.backend.cuda.pipeline.reads import Reads
+from cutile.backend.cuda.pipeline.simt_mma import outer_groups
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
+from cutile.backend.cuda.pipeline.split_k_rules import MOST_PIECES, parts_nearby, why_too_many, why_whole
 from cutile.backend.cuda.pipeline.stages import MAX_STAGES
+from cutile.backend.cuda.pipeline.swap_ab import swap_ab_accumulator, swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
-from cutile.backend.cuda.specialised.cluster import block_axes, cluster_of
-from cutile.backend.cuda.specialised.crosswise import crosswise_accumulator
-from cutile.backend.cuda.specialised.exchange import exchanged, sums_of
-from cutile.backend.cuda.specialised.instructions import Instructions, instructions_of
-from cutile.backend.cuda.specialised.nearby import parts_nearby
-from cutile.backend.cuda.specialised.operand import Operand, operand_of
-from cutile.backend.cuda.specialised.outer import outer_groups
-from cutile.backend.cuda.specialised.split import MOST_PIECES, why_too_many, why_whole
-from cutile.backend.cuda.specialised.warpgroups import (
+from cutile.backend.cuda.pipeline.warpgroups import (
     NARROW,
     PINGPONG,
     PINGPONG_WARPS,
@@ -209,7 +208,7 @@ def _clustered(
     left, right = reversed(operands) if how.swapped else operands
     axes = {one: block_axes((*one.index, *_bounds(loop)), kernel.definitions) for one in (left, right)}
     hints = replace(options, num_cta_in_cga=1) if alone else options
-    cluster, along, left, right = cluster_of(left, right, axes, hints, how.swapped, exchanged(rows, columns))
+    cluster, along, left, right = cluster_of(left, right, axes, hints, how.swapped, swaps_ab(rows, columns))
     lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
     grouped = square(rows, columns, cluster if along == 0 else 1)
     return Tiles(cluster=cluster, along=along, rows=lead, columns=lead + 1, grouped=grouped), left, right
@@ -224,7 +223,7 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
         if layout is None:
             raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         return layout
-    usual = sums_of(rows, columns, groups) if how.swapped else group_accumulator((rows, columns), groups)
+    usual = swap_ab_accumulator(rows, columns, groups) if how.swapped else group_accumulator((rows, columns), groups)
     if groups == THREE:
         dtype = product.a.tile.dtype
         require(not how.swapped, f"{TALL} columns of few rows do not divide among 2 warp groups")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.ops import Opaque
+from cutile.backend.cuda.pipeline.operand import loads_of
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.products import Products
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.specialised.operand import loads_of
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.compare import Ne

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import Barriers, BarriersStart, Buffer, Pipeline, Scratch
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES, Plan
-from cutile.backend.cuda.specialised.operand import Operand
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import Add, Sub
 

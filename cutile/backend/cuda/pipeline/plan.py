@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
-from cutile.backend.cuda.pipeline.order import Order
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.slice import Slice
-from cutile.backend.cuda.specialised.operand import Operand, loads_of
-from cutile.backend.cuda.specialised.split import cluster_bytes
+from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes
+from cutile.backend.cuda.pipeline.tile_order import Order
 from cutile.backend.interface import TensorMap
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
@@ -70,8 +70,8 @@ class Dot:
         accumulator: the layout of its sums.
         fresh: whether the sums begin at zero with this product.
         by_fma: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
-        swapped: whether the operands have changed places (`exchange.py`): `left` is the kernel's right one.
-        crosswise: whether the left operand lies across K, and is read by threads (`crosswise.py`).
+        swapped: whether the operands have changed places (`swap_ab.py`): `left` is the kernel's right one.
+        crosswise: whether the left operand lies across K, and is read by threads (`a_from_registers.py`).
         promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
         interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all of them.
         written: its left operand, where that is computed and goes through shared memory.
@@ -136,7 +136,7 @@ class Cooperative:
     Attributes:
         undivided: why they are not divided among several.
         divisible: whether they could be, where that is asked for.
-        delayed: whether a result is stored under the next tile block's products (`delayed.py`).
+        delayed: whether a result is stored under the next tile block's products (`delayed_epilogue.py`).
     """
 
     undivided: str = "the kernel does more than multiply in a loop"

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import (
     Barrier,
     Dot,
@@ -21,11 +21,11 @@ from cutile.backend.cuda.ops import (
     ReadStage,
     WriteOperand,
 )
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Dot as PlannedDot
 from cutile.backend.cuda.pipeline.plan import Group, Plan, Written
 from cutile.backend.cuda.pipeline.words import layout_of_words, packed
-from cutile.backend.cuda.specialised.operand import Operand, loads_of
 from cutile.dtypes import bool_
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import Sub

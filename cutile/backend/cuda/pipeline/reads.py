@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot
-from cutile.backend.cuda.specialised.operand import Operand, loads_of
 from cutile.backend.cuda.tensor_map import MOST_AXES, MOST_BOX
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value

@@ -1,6 +1,6 @@
-"""Lowering to thread blocks that share a tile block's iterations (`split.py`): what they take, and what becomes of it.
+"""Lowering to thread blocks that share the iterations of a tile block: what they take, and what becomes of it.
 
-Their sums meet in a workspace, or in the shared memory of the cluster that they are (`nearby.py`).
+Their sums meet in a workspace, or in the shared memory of the cluster that they are (`split_k_rules.py`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.layout_assignment import is_tile
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, Share
+from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.placement import is_tile
-from cutile.backend.cuda.residency import COUNTERS
-from cutile.backend.cuda.specialised.nearby import loop_of_parts
-from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, part_layout, sums_bytes
+from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, LEAST_TURNS, loop_of_parts
+from cutile.backend.cuda.pipeline.split_k_sums import part_layout, sums_bytes
 from cutile.dtypes import bool_
 from cutile.ir.control import For, If
 from cutile.ir.core import Function, Op, Value

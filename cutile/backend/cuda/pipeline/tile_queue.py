@@ -2,12 +2,12 @@
 
     while tile < all: ... tile = next
 
-Which comes when, `order.py` says.
+Which comes when, `tile_order.py` says.
 """
 
 from __future__ import annotations
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import NextTile, PipelineRelease, PipelineWait, ReceiveTile, SendTile, Uniform
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.dtypes import bool_

@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from cutile.backend.cuda.layout import group_accumulator
+from cutile.backend.cuda.layout_assignment import Placement
 from cutile.backend.cuda.panels import ROWS, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
-from cutile.backend.cuda.placement import Placement
 from cutile.backend.cuda.tensor_map import MOST_AXES
 from cutile.dtypes import bf16, f16
 from cutile.ir.control import For

@@ -5,11 +5,11 @@ An element of 16 bits in a variable of a loop would have a register of its own.
 
 from __future__ import annotations
 
-from cutile.backend.cuda.draft import Draft
 from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.layout_assignment import carried_groups
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import Pack
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.placement import carried_groups
 from cutile.dtypes import i32
 from cutile.ir.control import For
 from cutile.ir.core import Function, Value

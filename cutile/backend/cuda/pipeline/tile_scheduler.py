@@ -3,20 +3,20 @@
     for tile in first..all by step:          where tile blocks are alike
     while tile < all: ... tile = next        where the producer takes them one by one, and sends on which
 
-Which comes when, `order.py` says.
+Which comes when, `tile_order.py` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import FirstTile, FirstTurn, TileStep, Turns
+from cutile.backend.cuda.pipeline.cluster import block_axes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.tile_queue import TileQueue
-from cutile.backend.cuda.specialised.cluster import block_axes
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, FloorDiv, Mul

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, blocked, register_map
+from cutile.backend.cuda.layout_assignment import Placement, is_tile
+from cutile.backend.cuda.multistage_rules import MOST_SLOTS, Ring
 from cutile.backend.cuda.ops import ConvertLayout
-from cutile.backend.cuda.placement import Placement, is_tile
-from cutile.backend.cuda.ring import MOST_SLOTS, Ring
-from cutile.backend.cuda.shared import Arena
-from cutile.backend.cuda.staging import move_bytes
+from cutile.backend.cuda.smem_allocator import Arena
+from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Op, Value

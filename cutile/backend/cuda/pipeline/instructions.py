@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.forms import Form, columns_fit, form_of
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
+from cutile.backend.cuda.pipeline.a_from_registers import fragment_registers
 from cutile.backend.cuda.pipeline.kernel import Refused, require
-from cutile.backend.cuda.specialised.crosswise import fragment_registers
-from cutile.backend.cuda.specialised.exchange import exchanged, whole
-from cutile.backend.cuda.specialised.operand import lies_across
-from cutile.backend.cuda.specialised.warpgroups import TALL, THREE
+from cutile.backend.cuda.pipeline.operand import lies_across
+from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
+from cutile.backend.cuda.pipeline.warpgroups import TALL, THREE
+from cutile.backend.cuda.wgmma_instructions import Form, columns_fit, form_of, padded_columns
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma
@@ -99,10 +99,10 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
         raise Refused(f"products of {of} that add up in {acc} keep to a warp")
     turns = form is not None and not form.any_major  # of what lies across K on the way in
     across = [turns and lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
-    crosswise, swapped = any(across), across[1] or (form is not None and exchanged(rows, columns))
+    crosswise, swapped = any(across), across[1] or (form is not None and swaps_ab(rows, columns))
     keeps = not (across[0] and swapped)
     require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
-    tall, wide = (columns, whole(rows)) if swapped else (rows, columns)
+    tall, wide = (columns, padded_columns(rows)) if swapped else (rows, columns)
     groups = _of_outer(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swapped else "rows")
     made = Instructions(form, tall, wide, groups, swapped, crosswise, product.use_fast_acc)
     if crosswise:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cutile.backend.cuda.layout import Layout, batched, blocked, mma_accumulator, outer_accumulator, round_up
-from cutile.backend.cuda.staging import tensor_cores
+from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType

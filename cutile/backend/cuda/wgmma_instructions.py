@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, tf32, u8
 
+COLUMN_STEP = 8
+"""A multiple of which an instruction has columns; integers beyond 32 twice that."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -52,5 +55,17 @@ def form_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> Form | None:
 
 def columns_fit(form: Form, columns: int) -> bool:
     """Whether one instruction takes so many columns: integers beyond 32 in steps of 16."""
-    step = 16 if form.sums is i32 and columns > 32 else 8
+    step = 2 * COLUMN_STEP if form.sums is i32 and columns > 32 else COLUMN_STEP
     return columns % step == 0 and 0 < columns <= 256
+
+
+def padded_columns(rows: int) -> int:
+    """The columns of an instruction that rows become where operands change places.
+
+    What is more than the tile has is loaded and multiplied as well, and its sums belong to nobody.
+
+    Example:
+        >>> padded_columns(1), padded_columns(16), padded_columns(20)
+        (8, 16, 24)
+    """
+    return -(-rows // COLUMN_STEP) * COLUMN_STEP

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.placement import vector_width
-from cutile.backend.cuda.staging import HALVES, Stage, Swaps, stages, step_of, usual_swaps
+from cutile.backend.cuda.layout_assignment import vector_width
+from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import f16, f32, f64, tf32
 from cutile.ir.core import Op, Value

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.layout_assignment import ELEMENTWISE, Placement, is_tile
 from cutile.backend.cuda.panels import GROUP, ROWS
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.placement import ELEMENTWISE, Placement, is_tile
-from cutile.backend.cuda.specialised.epilogue import cut
+from cutile.backend.cuda.pipeline.subtiles import cut
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op

@@ -20,6 +20,7 @@ from typing import Any
 
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lower import Lowering
+from cutile.backend.cuda.multistage_rules import Ring
 from cutile.backend.cuda.op_facts import inside, reads
 from cutile.backend.cuda.ops import (
     AddNearby,
@@ -40,24 +41,23 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.persistent_grid import COUNTERS
+from cutile.backend.cuda.pipeline.epilogue import Epilogue
 from cutile.backend.cuda.pipeline.failures import Verdict
 from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.mainloop import Mainloop
 from cutile.backend.cuda.pipeline.nests import Nests
+from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Group, Plan, SplitK
 from cutile.backend.cuda.pipeline.products import Products
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.stores import Epilogue
+from cutile.backend.cuda.pipeline.split_k_rules import beside, loop_beside
+from cutile.backend.cuda.pipeline.split_k_sums import part_layout
+from cutile.backend.cuda.pipeline.subtiles import cut
 from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
-from cutile.backend.cuda.pipeline.tiles import TileLoop
+from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
 from cutile.backend.cuda.pipeline.words import in_words, packed, words_like
-from cutile.backend.cuda.residency import COUNTERS
-from cutile.backend.cuda.ring import Ring
-from cutile.backend.cuda.specialised.epilogue import cut
-from cutile.backend.cuda.specialised.nearby import beside, loop_beside
-from cutile.backend.cuda.specialised.operand import Operand
-from cutile.backend.cuda.specialised.split import part_layout
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value

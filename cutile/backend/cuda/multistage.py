@@ -1,4 +1,4 @@
-"""Loops whose loads one group of threads begins ahead: the plan of `ring.py`, carried out."""
+"""Loops whose loads one group of threads begins ahead: the plan of `multistage_rules.py`, carried out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.direct import Load, Side
-from cutile.backend.cuda.draft import Draft
+from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.multistage_rules import Ahead, Loop, Ring, index_work, plan
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
-from cutile.backend.cuda.ring import Ahead, Loop, Ring, index_work, plan
-from cutile.backend.cuda.shared import Span
+from cutile.backend.cuda.smem_allocator import Span
+from cutile.backend.cuda.staged_operands import Load, Side
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, Yield
 from cutile.ir.core import Op, Value

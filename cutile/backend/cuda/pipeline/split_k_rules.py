@@ -10,24 +10,45 @@ How many pieces there are is found at the launch, by the kernel itself, from the
 and of turns: a kernel that is asked to (`CompileOptions(num_pieces=16)`) serves small and large products, and where
 tile blocks are enough there is one piece, and nothing to add up. Kernels that are not asked pay nothing: on an H200,
 asking took 0.2 of the 3.5 us of a product of 512 cubed. Of these it is the launches with few tile blocks that take a
-kernel which is asked: see `division.py`.
+kernel which is asked: see `split_k_launches.py`.
 
-Where up to eight pieces are asked for, their thread blocks are a cluster, and read each other's sums: see `nearby.py`.
+Where up to eight pieces are asked for, their thread blocks are a cluster, and read each other's sums, which meet in its
+shared memory (below).
 Of more, each thread block writes its sums to a workspace and counts itself; the one that comes last adds all of them,
 in the order of the pieces whoever it is, so that results do not depend on timing. Nobody waits for anybody, so that it
 does not matter which thread blocks run at one time.
+
+Where the pieces' thread blocks are one cluster:
+
+    acc = zeros; for k in the piece's share of the loop: acc = mma(...)
+    if pieces > 1:
+        deal_out(acc)                               to each thread block the columns that it adds up; wait for mine
+        for part in piece..parts by pieces:
+            sums = add_nearby(part)                 of all pieces, in their order
+            z[i, j * parts + part] = convert(sums)
+    else:
+        z[i, j] = convert(acc)
+
+Each thread block adds up some columns, and does for these what follows the loop of products. A register of a thread is
+the same element of the tile in all of them, so threads send what they hold as it is, straight from their registers
+(`st.async`), and read what they will hold. What arrives is counted in bytes by a barrier of the receiver: there is no
+meeting of all and no fence, and no memory but the result's is written. A cluster is as large as there may be pieces, so
+that a launch has all of them or none: it has them where it has just as many thread blocks as there are pieces in all,
+each of which does one.
+
+What does not work column by column is done whole, by the thread block of the first piece: it is sent everything.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.ops import AddNearby
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.dtypes import DTypeLike
+from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, parts_of, registers_of
+from cutile.backend.cuda.pipeline.subtiles import in_parts
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
-from cutile.ir.core import Op
+from cutile.ir.core import Block, Function, Op
 
 MOST_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
@@ -39,6 +60,8 @@ LEAST_TURNS = 16
 """Of a piece: what writing and adding up sums costs, in turns that would take longer."""
 LEAST_NEARBY = 3
 """The same where thread blocks are a cluster, which adds up sooner: of fewer, most is the first turn's way there."""
+MOST_BYTES = 96 * 1024
+"""What a thread block may be sent: it takes room from the ring."""
 
 
 def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
@@ -77,58 +100,38 @@ def why_too_many(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> st
     return f"a thread holds {sums.registers} sums, and has registers for {MOST_BESIDE_MORE} beside {beside}"
 
 
-def parts_of(columns: int, least: int, pieces: int) -> int:
-    """Into how many parts the columns of a tile are cut for its pieces: one for each where that goes, else more.
+def parts_nearby(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
+    """Into how many parts a cluster of so many pieces cuts the columns of a tile; 0 where pieces are no cluster.
 
     Args:
-        columns: of the tile.
-        least: columns of which a part has some multiple.
-        pieces: thread blocks that share the parts.
-
-    Example:
-        >>> parts_of(128, 8, 4), parts_of(64, 8, 8), parts_of(128, 8, 3), parts_of(24, 8, 8), parts_of(64, 64, 2)
-        (4, 8, 16, 3, 1)
+        kernel, loop: the kernel and its main loop.
+        sums: the layout of what they add up to.
+        pieces: of its turns.
     """
-    return pieces if columns % (least * pieces) == 0 else max(1, columns // least)
+    if not 2 <= pieces <= MOST_NEARBY:
+        return 0
+    columns, least = sums.shape[1], sums.core[1]
+    count = parts_of(columns, least, pieces)
+    lies = columns % (least * count) == 0 and registers_of(sums, count) is not None
+    if not lies or loop_beside(kernel.function, loop, count) is None:
+        count = 1
+    return count if cluster_bytes(sums, count, pieces) <= MOST_BYTES else 0
 
 
-def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
-    """What a thread block of a cluster is sent: its parts of the sums of all pieces."""
-    return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
+def loop_beside(function: Function, loop: For, parts: int) -> For | None:
+    """A loop over the parts of what follows the loop of products, where that can be cut so, and is."""
+    return in_parts(function, loop, parts) if parts > 1 else None
 
 
-def sums_bytes(sums: Layout, dtype: DTypeLike) -> int:
-    """What one piece's sums take in the workspace."""
-    return sums.registers * sums.threads * dtype.bits // 8
+def beside(function: Function, loop: For) -> Function:
+    """The function with such a loop at its end."""
+    body = Block(function.parameters, [*function.body.operations, loop])
+    return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
 
 
-def with_columns(sums: Layout, columns: int) -> Layout:
-    """The layout of sums, of a tile with so many columns."""
-    shape = (sums.shape[0], columns)
-    counts = [(axis, -(-shape[axis] // sums.core[axis])) for axis in (1, 0)]
-    return replace(sums, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
-
-
-def part_layout(sums: Layout, parts: int) -> Layout:
-    """The layout of one of `parts` parts of the columns of a tile that lies as `sums`."""
-    return with_columns(sums, sums.shape[1] // parts)
-
-
-def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
-    """The registers of a thread that hold the first part, and how far on those of the next are; None where they do not
-    follow each other so.
-
-    Example:
-        >>> from cutile.backend.cuda.layout import group_accumulator
-        >>> registers_of(group_accumulator((64, 32), 1), 2)
-        ([0, 1, 2, 3, 4, 5, 6, 7], 8)
-    """
-    where = {offset: register for register, offset in enumerate(sums.offsets)}
-    one = part_layout(sums, parts)
-    if one.core != sums.core:
-        return None
-    chosen = [[where.get((row, column + part * one.shape[1])) for row, column in one.offsets] for part in range(parts)]
-    first = [each for each in chosen[0] if each is not None]
-    step = len(first) if parts == 1 or chosen[1][0] is None else chosen[1][0] - first[0]
-    follows = all(each == [at + part * step for at in first] for part, each in enumerate(chosen))
-    return (first, step) if follows else None
+def loop_of_parts(function: Function) -> For | None:
+    """The loop that `beside` put there."""
+    last = function.body.operations[-1]
+    if isinstance(last, For) and any(isinstance(op, AddNearby) for op in last.body.operations):
+        return last
+    return None

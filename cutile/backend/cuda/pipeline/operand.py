@@ -9,8 +9,8 @@ from typing import TypeGuard
 
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
-from cutile.backend.cuda.specialised.exchange import whole
 from cutile.backend.cuda.tensor_map import MOST_AXES
+from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import f32, tf32
 from cutile.ir.control import For
@@ -136,7 +136,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     require(merged == 1 or axis == 1, f"rows of several axes of the {side} operand's tensor lie across its last one")
     length *= merged
     if k_axis == 1 and axis == along and length % ROWS:
-        length = whole(length)
+        length = padded_columns(length)
     size = tensor.dtype.bits // 8
     require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
     rounded = any(isinstance(each, Convert) for each in passed)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cutile.backend.cuda.draft import Draft
 from cutile.backend.cuda.layout import group_accumulator
+from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import Blank, Opaque, Pack, Part
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
-from cutile.backend.cuda.pipeline.tiles import TileLoop
+from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
 from cutile.ir.core import Op, Value

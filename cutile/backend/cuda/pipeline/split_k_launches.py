@@ -1,4 +1,4 @@
-"""For which launches a kernel is worth dividing (`split.py`), and into how many pieces: what its fact `division` says.
+"""For which launches a kernel is worth dividing, and into how many pieces: what its fact `division` says.
 
 A kernel that may be divided asks at each launch whether it is to be, and keeps room for the sums of others. So kernels
 are compiled undivided at first, and say from how few tile blocks and how many turns on a launch is to take one that
@@ -19,7 +19,8 @@ from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import AT_ONCE, Plan
-from cutile.backend.cuda.specialised.split import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES, sums_bytes
+from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES
+from cutile.backend.cuda.pipeline.split_k_sums import sums_bytes
 from cutile.ir.core import Attribute, Function, Value
 
 CLUSTERED = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.pipeline.kernel import require
-from cutile.backend.cuda.specialised.operand import Operand
+from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.interface import CompileOptions
 from cutile.ir.core import Op, Value
 from cutile.ops.grid import TileBlockId

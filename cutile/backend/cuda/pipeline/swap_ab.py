@@ -1,4 +1,11 @@
-"""Swap the operands of products whose right operand is computed, since `wgmma` takes only the left one from registers.
+"""Operands that change places: z = x y is made as z^T = y^T x^T.
+
+Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. Of a tile of 16 rows it would multiply 48 that
+nobody wants, and TMA would fill as many rows of the left operand with zeros. Swapped, the tile's columns are the
+instruction's rows, and its few rows 8 or 16 columns. Nothing moves for it: 16-bit operands are read whichever axis is
+contiguous, and the sums lie in the transposed layout, from which an epilogue takes them as from any other.
+
+A right operand that is computed: `wgmma` takes only the left one from registers. This is a pass of tile IR:
 
     for k in a..b:                               for k in a..b:
         w = f(load(weights, k, j))       -->         w = f(load(weights, k, j))
@@ -14,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ROWS
 from cutile.backend.cuda.pipeline.copy import Copy
-from cutile.backend.cuda.specialised.operand import merges_rows, rounds
+from cutile.backend.cuda.pipeline.operand import merges_rows, rounds
 from cutile.dtypes import bf16, f16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -29,6 +37,26 @@ from cutile.ops.view import LoadView
 
 MOST_ROWS = 256
 """Rows of a product that are columns when it is swapped: what one instruction takes."""
+
+
+def swaps_ab(rows: int, columns: int) -> bool:
+    """Whether operands change places: where a tile's rows are no whole number of an instruction's, and its columns are.
+
+    Example:
+        >>> swaps_ab(16, 128), swaps_ab(64, 128), swaps_ab(16, 80)
+        (True, False, False)
+    """
+    return rows % ROWS != 0 and columns % ROWS == 0
+
+
+def swap_ab_accumulator(rows: int, columns: int, warpgroups: int) -> Layout:
+    """Where the sums of a product are whose operands have changed places.
+
+    Example:
+        >>> print(swap_ab_accumulator(16, 128, warpgroups=2))
+        16x128: 8 each of 256 threads, core 8x128
+    """
+    return group_accumulator((columns, rows), warpgroups).permute((1, 0))
 
 
 @dataclass(frozen=True)

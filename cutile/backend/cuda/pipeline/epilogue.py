@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout_assignment import vector_width
 from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.ops import BulkStore, ConvertLayout, Opaque, Part, Store, StorePart
-from cutile.backend.cuda.pipeline.delayed import DelayedStore
+from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
+from cutile.backend.cuda.pipeline.split_k_sums import with_columns
 from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
-from cutile.backend.cuda.pipeline.tiles import TileLoop
-from cutile.backend.cuda.placement import vector_width
-from cutile.backend.cuda.specialised.quads import widened
-from cutile.backend.cuda.specialised.split import with_columns
+from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
+from cutile.backend.cuda.pipeline.vector_epilogue_load import widened
 from cutile.ir.core import Function, Value
 from cutile.ops.arith import Add, Mul
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
