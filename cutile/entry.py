@@ -17,10 +17,9 @@ from cutile.compile.kernels import KernelCache
 from cutile.compile.rules import AccessRules
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
 from cutile.launch.arguments import give_back
-from cutile.launch.form import Form
 from cutile.launch.grouping import leaves_of
-from cutile.launch.inspected import inspected
 from cutile.launch.kernel_op import KernelOp
+from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
 
 _NO_GENERICS: Mapping[str, Any] = {}
@@ -43,7 +42,7 @@ class Kernel:
         self._function: Any = function
         self._declared = declared
         self._options = declared.default
-        self._form = self._renew()
+        self._launchable = self._renew()
         functools.update_wrapper(self, function)
         # What help() shows of an object that is no function: so its own signature has to stand there, too.
         self.__doc__ = "\n\n".join(each for each in (self.cache.source.signature_text, self._doc()) if each)
@@ -52,39 +51,39 @@ class Kernel:
     def _doc(self) -> str:
         return inspect.cleandoc(self._function.__doc__ or "")
 
-    def _renew(self) -> Form:
+    def _renew(self) -> Launchable:
         """Read the function as it is now."""
         cache = KernelCache(self._function, self._declared)
-        form = self._form = Form(cache, _result(cache.source.name, tuple(cache.signature.declared)))
-        return form
+        launchable = self._launchable = Launchable(cache, _result(cache.source.name, tuple(cache.signature.declared)))
+        return launchable
 
     @property
-    def form(self) -> Form:
+    def launchable(self) -> Launchable:
         """What launches have in common; read again where somebody has replaced the function's code or defaults."""
-        form, function = self._form, self._function
-        if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:
+        launchable, function = self._launchable, self._function
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
             return self._renew()
-        return form
+        return launchable
 
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
         """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
-        form, function = self._form, self._function
-        if function.__code__ is not form.code or function.__kwdefaults__ != form.defaults:  # `form`, in place
-            form = self._renew()
-        if len(arguments) == form.arity and not named:
-            return KernelOp(form, arguments, _NO_GENERICS, self._options)
+        launchable, function = self._launchable, self._function
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:  # the property
+            launchable = self._renew()
+        if len(arguments) == launchable.arity and not named:
+            return KernelOp(launchable, arguments, _NO_GENERICS, self._options)
         try:
-            form, given, generics = self._taken(form, arguments, named)
+            launchable, given, generics = self._taken(launchable, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(leaves_of((*arguments, *named.values())))
             raise
-        return KernelOp(form, given, generics, self._options)
+        return KernelOp(launchable, given, generics, self._options)
 
     def _taken(
-        self, form: Form, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[Form, tuple[Any, ...], Mapping[str, Any]]:
+        self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Launchable, tuple[Any, ...], Mapping[str, Any]]:
         """What launches the arguments, those in order, and the generics that were given by name."""
-        signature = form.kernel.signature
+        signature = launchable.kernel.signature
         names = tuple(signature.declared)
         if len(arguments) > len(names):
             generics = ", ".join(f"{each.name}=..." for each in signature.generics)
@@ -109,8 +108,8 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
             )
-        generics = form.kernel.generics(None, named)
-        return *form.arranged(tuple(given[name] for name in names)), generics
+        generics = launchable.kernel.generics(None, named)
+        return *launchable.arranged(tuple(given[name] for name in names)), generics
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "__dict__":  # IPython's autoreload sets every attribute of a function on what has taken its place
@@ -154,7 +153,7 @@ class Kernel:
         self._renew()
 
     def __getitem__(self, grid: object) -> NoReturn:
-        name = self._form.name
+        name = self._launchable.name
         raise ArgumentTypeError(
             f"{name}[...]: a launch gets its grid from the partitions that it writes, as in "
             f"{name}(y.partition((64, 64)), ...), or from .grid(...), as in {name}(...).grid({grid!r})"
@@ -188,9 +187,9 @@ class Kernel:
             >>> "mul(" in double.inspect(y.partition((64,)), stage="ir")
             True
         """
-        form = self.form
-        form, given, generics = self._taken(form, arguments, named)
-        return Listing(inspected(form, given, generics, self._options, stage, arch))
+        launchable = self.launchable
+        launchable, given, generics = self._taken(launchable, arguments, named)
+        return Listing(launchable.render(given, generics, self._options, stage, arch))
 
     def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
         """What these arguments are compiled to, and why it is not faster, in some ten lines. Compiles, runs nothing.
@@ -224,12 +223,12 @@ class Kernel:
     @property
     def cache(self) -> KernelCache:
         """Its source, its signature, and what was compiled of it."""
-        return self.form.kernel
+        return self.launchable.kernel
 
     @property
     def specializations(self) -> int:
         """How many specializations are in memory."""
-        return len(self._form.kernel)
+        return len(self._launchable.kernel)
 
     def __reduce__(self) -> str:
         return self.__qualname__  # what is pickled of a kernel is its name, as of a function

@@ -27,7 +27,7 @@ from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign
 from cutile.host.partition import BorrowedPartition
 from cutile.host.shapes import ShapeLike
 from cutile.host.tensor import Tensor
-from cutile.launch.foreign import register_reader
+from cutile.launch.arguments import register_reader
 from cutile.launch.views import View
 
 __all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "from_foreign", "partition")

@@ -1,18 +1,39 @@
-"""One launch argument against its parameter: a tensor's view, a partition's, or a plain number."""
+"""One launch argument against its parameter: a tensor's view, a partition's, a pointer, or a plain number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+import numpy as np
+
 from cuda_async import DeviceOp, OwnershipError
-from cutile.compile.facts import MOST_EXTENT
+from cutile.compile.facts import MOST_EXTENT, PointerFacts
+from cutile.conversion import fits, short
+from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.frontend.parameters import Parameter
-from cutile.launch.foreign import foreign_argument
-from cutile.launch.pointers import Pointer, check_pointer
-from cutile.launch.scalars import Number, plain_scalar, raw_scalar
 from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
+
+Number = bool | int | float
+
+EVERY_FLOAT = float(np.finfo(np.float16).max)
+"""Up to here a number is in the range of every float dtype."""
+
+MAX_ADDRESS = 2**64 - 1
+
+
+class Pointer(int):
+    """An address. Nothing holds what is there, and nothing orders the launch behind its other users.
+
+    Attributes:
+        facts: what specialization needs to know of it; None where the signature says what it leads to.
+    """
+
+    facts: PointerFacts | None
+
 
 Checked = View | TiledView | Pointer | Number | None
 """What an argument turned out to be; None for one that is not known yet."""
@@ -34,58 +55,55 @@ def is_op(argument: Any) -> bool:
 
 
 def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
-    """What `argument` is to the launch. Raises as `_looked_at` does, and ArgumentError for an axis that is too long."""
-    found = _looked_at(kernel, parameter, argument)
-    if isinstance(found, _VIEWS) and max(found.shape, default=1) > MOST_EXTENT:
-        raise ArgumentError(
-            f"{kernel}: argument {parameter.title!r} has the shape {found.shape}; a launch takes at most {MOST_EXTENT} "
-            "elements along an axis: give it another shape, with more axes"
-        )
-    return found
-
-
-def _looked_at(kernel: str, parameter: Parameter, argument: Any) -> Checked:
     """What `argument` is to the launch.
 
     Raises:
         ArgumentTypeError: it is not what the parameter takes; says what it takes, what came, and the remedy.
+        ArgumentError: an axis is too long, or a number does not fit.
+        LaunchError: a partition has too many axes.
         OwnershipError: it no longer holds its elements.
     """
-    if parameter.kind == "tensor":
-        look = getattr(argument, "__kernel_input__", None)
-        if look is not None:
-            try:
-                return look()
-            except OwnershipError as error:
-                raise _no_longer(kernel, parameter, error) from None
-        look = getattr(argument, "__kernel_inputs__", None)
-        if look is not None:
-            try:
-                return look()
-            except OwnershipError as error:
-                raise _no_longer(kernel, parameter, error) from None
-        view = foreign_argument(argument, f"{kernel}: argument {parameter.title!r}")
-        if view is not None:
-            return view
-        raise _no_tensor(kernel, parameter, argument)
-    if parameter.kind == "mut":
-        look = getattr(argument, "__kernel_output__", None)
-        if look is None:
-            raise _no_partition(kernel, parameter, argument)
+    checked = _CHECKS[parameter.kind](kernel, parameter, argument)
+    if isinstance(checked, _VIEWS) and max(checked.shape, default=1) > MOST_EXTENT:
+        raise ArgumentError(
+            f"{kernel}: argument {parameter.title!r} has the shape {checked.shape}; a launch takes at most "
+            f"{MOST_EXTENT} elements along an axis: give it another shape, with more axes"
+        )
+    return checked
+
+
+def _check_tensor(kernel: str, parameter: Parameter, argument: Any) -> View:
+    look = getattr(argument, "__kernel_input__", None) or getattr(argument, "__kernel_inputs__", None)
+    if look is not None:
         try:
-            tiled: TiledView = look()
+            return look()
         except OwnershipError as error:
             raise _no_longer(kernel, parameter, error) from None
-        if len(tiled.tile) > MAX_PARTITION_RANK:
-            raise LaunchError(
-                f"{kernel}: argument {parameter.title!r} is a partition with {len(tiled.tile)} axes; a partition has "
-                f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
-            )
-        if (tiled.map is not None) is not parameter.mapped:
-            raise _wrongly_mapped(kernel, parameter, tiled.tile)
-        return tiled
-    if parameter.kind == "pointer":
-        return check_pointer(kernel, parameter, argument)
+    view = foreign_argument(argument, f"{kernel}: argument {parameter.title!r}")
+    if view is None:
+        raise _no_tensor(kernel, parameter, argument)
+    return view
+
+
+def _check_partition(kernel: str, parameter: Parameter, argument: Any) -> TiledView:
+    look = getattr(argument, "__kernel_output__", None)
+    if look is None:
+        raise _no_partition(kernel, parameter, argument)
+    try:
+        tiled: TiledView = look()
+    except OwnershipError as error:
+        raise _no_longer(kernel, parameter, error) from None
+    if len(tiled.tile) > MAX_PARTITION_RANK:
+        raise LaunchError(
+            f"{kernel}: argument {parameter.title!r} is a partition with {len(tiled.tile)} axes; a partition has "
+            f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
+        )
+    if (tiled.map is not None) is not parameter.mapped:
+        raise _wrongly_mapped(kernel, parameter, tiled.tile)
+    return tiled
+
+
+def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
     if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
         return raw_scalar(argument, kernel, parameter.title)
     assert parameter.dtype is not None
@@ -176,3 +194,143 @@ def _describe(argument: Any) -> str:
         return f"a tuple of {', '.join(_fields(argument))}"
     kind = cast("type[object]", type(argument))
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# -- tensors of other libraries --------------------------------------------------------------
+
+Reader = Callable[[Any, str], View | None]
+
+_readers: list[Reader] = []
+
+
+def register_reader(reader: Reader) -> None:
+    """Have `reader(argument, function)` asked for the elements of what is no tensor of ours; None where it is none."""
+    _readers.append(reader)
+
+
+def foreign_argument(argument: Any, function: str) -> View | None:
+    """The elements of another library's tensor; None where it is none."""
+    for reader in _readers:
+        view = reader(argument, function)
+        if view is not None:
+            return view
+    return None
+
+
+# -- pointers --------------------------------------------------------------------------------
+
+
+def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
+    """An argument as a pointer: what `tensor.device_pointer()` gives, or an address.
+
+    Raises:
+        ArgumentTypeError: it is neither, or leads to another dtype than the signature says.
+        ArgumentError: it is no address.
+    """
+    dtype = getattr(argument, "dtype", None)
+    try:
+        address = operator.index(argument)
+    except TypeError:
+        remedy = "; pass its pointer: x.device_pointer()" if hasattr(argument, "device_pointer") else ""
+        raise ArgumentTypeError(
+            f"{kernel}: argument {parameter.title!r} must be a pointer, got {type(argument).__qualname__}{remedy}"
+        ) from None
+    if isinstance(argument, bool) or not 0 <= address <= MAX_ADDRESS:
+        raise ArgumentError(f"{kernel}: argument {parameter.title!r} must be an address, got {argument!r}")
+    if not isinstance(dtype, DTypeMeta):  # a plain number
+        dtype = None
+    declared = parameter.dtype
+    if isinstance(declared, DTypeMeta) and dtype is not None and dtype is not declared:
+        raise ArgumentTypeError(
+            f"{kernel}: argument {parameter.title!r} must be a pointer to {declared}, got one to {dtype}; "
+            "pass int(pointer) to have its bits read as such"
+        )
+    if declared is None and dtype is None:
+        raise ArgumentTypeError(
+            f"{kernel}: argument {parameter.title!r} does not know what it leads to; pass tensor.device_pointer(), or "
+            f"declare it: {parameter.title}: Ptr[f32]"
+        )
+    pointer = Pointer(address)
+    pointer.facts = PointerFacts(dtype) if dtype is not None and not isinstance(declared, DTypeMeta) else None  # type: ignore[arg-type]
+    return pointer
+
+
+# -- numbers ---------------------------------------------------------------------------------
+
+
+def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "a number") -> Number:
+    """`value` as a Python number of whatever kind; `wanted` is for the error.
+
+    Raises:
+        ArgumentTypeError: it is no number.
+    """
+    if isinstance(value, np.generic):
+        scalar = cast("Any", value)
+        value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
+    if not isinstance(value, bool | int | float):
+        raise ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be {wanted}, got {type(value).__name__}: {value!r}{_remedy(value)}"
+        )
+    return value
+
+
+def _remedy(value: object) -> str:
+    """What to write in place of an array, which may have one element."""
+    if hasattr(value, "__kernel_input__"):
+        return "; what is on the device is loaded in the kernel: annotate the parameter with Tensor"
+    return "; an array of one element has .item()" if hasattr(value, "item") else ""
+
+
+def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number:
+    """`value` as a plain number that `dtype` holds.
+
+    Raises:
+        ArgumentTypeError: it is no number, or a float where an integer is wanted.
+        ArgumentError: it does not fit.
+    """
+    kind = dtype.kind
+    if dtype is f4e2m1fnx2:
+        raise ArgumentTypeError(
+            f"{kernel}: argument {name!r}: f4e2m1fnx2 holds pairs, and one number is none; declare a u8, and write "
+            f"ct.bitcast({name}, ct.f4e2m1fnx2)"
+        )
+    if type(value) is float and kind in ("float", "storage"):  # the common case
+        return value if -EVERY_FLOAT <= value <= EVERY_FLOAT else _in_range(value, dtype, kernel, name)
+    value = raw_scalar(value, kernel, name, f"a scalar of {dtype.name}")
+    if isinstance(value, bool):
+        if kind != "bool":
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a scalar of {dtype}, got {value!r}")
+        return value
+    if kind == "bool":
+        if value in (0, 1):
+            return bool(value)
+        raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a bool (or 0 or 1), got {short(value)}")
+    if kind in ("float", "storage"):
+        return _in_range(value, dtype, kernel, name)
+    if isinstance(value, float):
+        if not math.isfinite(value) or not value.is_integer():
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {value!r}")
+        value = int(value)
+    info = np.iinfo(dtype.numpy)
+    if not info.min <= value <= info.max:
+        raise ArgumentError(f"{kernel}: argument {name!r} must fit {dtype} ({info.min} to {info.max}), got {value}")
+    return value
+
+
+def _in_range(value: float, dtype: DTypeLike, kernel: str, name: str) -> float:
+    """`value` as a float, unless it is finite and the dtype makes an infinity of it. Raises ArgumentError."""
+    if not fits(value, dtype):
+        held = "inf" if value > 0 else "-inf"
+        raise ArgumentError(
+            f"{kernel}: argument {name!r} must fit {dtype}, got {short(value)}, which would become {held}: pass "
+            f"float('{held}') if that is meant, or declare the scalar as f64"
+        )
+    return float(value)
+
+
+_CHECKS: dict[str, Callable[[str, Parameter, Any], Checked]] = {
+    "tensor": _check_tensor,
+    "mut": _check_partition,
+    "pointer": check_pointer,
+    "scalar": _check_scalar,
+}

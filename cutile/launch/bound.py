@@ -19,13 +19,11 @@ from cuda_async import Storage, Stream, Use
 from cuda_async.lease import refuse_conflicts
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
-from cutile.launch.arguments import Checked, check_argument
+from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
 from cutile.launch.checks import verify
 from cutile.launch.division import division_of
 from cutile.launch.named_extents import refuse_disagreement
-from cutile.launch.numbers import Number, number_of, numbers_of
-from cutile.launch.pointers import Pointer
-from cutile.launch.scalars import plain_scalar
+from cutile.launch.packing import Number, number_of, numbers_of
 from cutile.launch.variables import use_variables
 from cutile.launch.views import PointingView, TiledView, View
 

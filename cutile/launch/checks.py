@@ -14,6 +14,7 @@ from typing import Any
 from cutile.compile.driver import Compiled
 from cutile.errors import LaunchError
 from cutile.launch.arguments import Checked
+from cutile.launch.generated import define
 from cutile.launch.views import Grid
 
 Condition = Callable[[Sequence[Checked], Grid], bool]
@@ -66,9 +67,7 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
         "        last[0] = key",
         "    return held",
     ]
-    scope: dict[str, Any] = {"last": [None]}
-    exec("\n".join(lines), scope)
-    return scope["holds"]
+    return define(f"verify {compiled.program.function.name}", "\n".join(lines) + "\n", {"last": [None]})
 
 
 def _condition(check: Any, names: Sequence[str]) -> str:

@@ -14,9 +14,8 @@ from cuda_async.staging import fetch
 from cutile.backend.interface import Grid
 from cutile.compile.kernels import Plan
 from cutile.language.variable import DeviceVariable
-from cutile.launch.arguments import Checked
-from cutile.launch.numbers import number_of
-from cutile.launch.pointers import Pointer
+from cutile.launch.arguments import Checked, Pointer
+from cutile.launch.packing import number_of
 from cutile.launch.variables import use_variables
 from cutile.launch.views import PointingView, TiledView, View
 

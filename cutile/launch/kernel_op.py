@@ -28,11 +28,12 @@ from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, give_back, is_op, words_of_argument
 from cutile.launch.bound import BoundLaunch
+from cutile.launch.compiled_kernel import CompiledKernel, check_devices
 from cutile.launch.division import taken
-from cutile.launch.form import Form, ViewUse
+from cutile.launch.fastpath import ViewUse
 from cutile.launch.grid import Grid, check_grid
+from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing
-from cutile.launch.ready import Ready, check_devices
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
@@ -48,15 +49,25 @@ class KernelOp(DeviceOp[Any]):
     """
 
     __slots__ = (
-        "_arguments", "_backend", "_checked", "_checks", "_form", "_generics", "_given_grid", "_grid", "_lazy",
-        "_options", "_plan", "_uses",
+        "_arguments",
+        "_backend",
+        "_checked",
+        "_checks",
+        "_generics",
+        "_given_grid",
+        "_grid",
+        "_launchable",
+        "_lazy",
+        "_options",
+        "_plan",
+        "_uses",
     )  # fmt: skip
 
     has_effects = True
 
     def __init__(
         self,
-        form: Form,
+        launchable: Launchable,
         arguments: tuple[Any, ...],
         generics: Mapping[str, Any],
         options: CompileOptions,
@@ -68,7 +79,7 @@ class KernelOp(DeviceOp[Any]):
         self._leases = [lease]
         self._state = BUILT
         self._used = None
-        self._form = form
+        self._launchable = launchable
         self._arguments = arguments
         self._generics = generics
         self._options = options
@@ -82,8 +93,8 @@ class KernelOp(DeviceOp[Any]):
         self._uses: Sequence[ViewUse]
         try:
             known = None
-            if not generics and options is DEFAULT_OPTIONS and form.recognize is not None:
-                known = form.recognize(arguments, lease)
+            if not generics and options is DEFAULT_OPTIONS and launchable.recognize is not None:
+                known = launchable.recognize(arguments, lease)
             if known is None:
                 self._leases = []
                 self._check(arguments)
@@ -103,7 +114,7 @@ class KernelOp(DeviceOp[Any]):
     @property
     def arity(self) -> int:  # type: ignore[override]  # a property for an attribute
         """How many arguments it yields."""
-        return self._form.width
+        return self._launchable.width
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
@@ -112,9 +123,9 @@ class KernelOp(DeviceOp[Any]):
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
         """Check each argument that is known; those that have yet to run become part of this."""
-        form = self._form
-        checked = [None if is_op(each) else form.check(i, each) for i, each in enumerate(arguments)]
-        self._checked, self._uses = checked, form.uses(checked)
+        launchable = self._launchable
+        checked = [None if is_op(each) else launchable.check(i, each) for i, each in enumerate(arguments)]
+        self._checked, self._uses = checked, launchable.uses(checked)
         for each in arguments:
             if is_op(each):
                 each.claim()
@@ -139,7 +150,7 @@ class KernelOp(DeviceOp[Any]):
         give_back(getattr(self, "_arguments", ()))  # absent where __init__ failed
 
     def label(self) -> str:
-        return self._form.name
+        return self._launchable.name
 
     def detail(self) -> str:
         return words_of(self._uses)
@@ -170,7 +181,7 @@ class KernelOp(DeviceOp[Any]):
                 raise GenericsError(f"{self.label()}: .generics takes a list of all values, or some by name; got both")
             if not named and values is None:
                 raise GenericsError(f"{self.label()}: .generics() has no values; write .generics([64]), or by name")
-            listed = self._form.kernel.generics(values, named)
+            listed = self._launchable.kernel.generics(values, named)
             for name, value in self._generics.items():
                 if listed.get(name, value) != value:
                     raise GenericsError(
@@ -259,15 +270,17 @@ class KernelOp(DeviceOp[Any]):
         if self._lazy:
             return
         with suppress(MissingGenericsError):
-            if self._given_grid is None and not self._form.tells_grid(self._checked):
-                self._plan = self._form.plan(self._checked, self._generics, self._options)  # .grid(...) may still come
+            if self._given_grid is None and not self._launchable.tells_grid(self._checked):
+                self._plan = self._launchable.plan(
+                    self._checked, self._generics, self._options
+                )  # .grid(...) may still come
             else:
                 self._specialize()
 
     def _specialize(self) -> tuple[Plan, Grid]:
-        form, checked = self._form, self._checked
-        plan = self._plan = form.plan(checked, self._generics, self._options)
-        grid = self._grid = form.grid(checked, self._given_grid)
+        launchable, checked = self._launchable, self._checked
+        plan = self._plan = launchable.plan(checked, self._generics, self._options)
+        grid = self._grid = launchable.grid(checked, self._given_grid)
         return plan, grid
 
     def _known(self) -> tuple[Plan, Grid]:
@@ -295,34 +308,34 @@ class KernelOp(DeviceOp[Any]):
         plan, grid = self._known()
         self._check_device(context.device)
         run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, self._checks)
-        return self._form.yields(self._arguments)
+        return self._launchable.yields(self._arguments)
 
     def _enqueue(self, stream: Stream) -> Any:
         plan, grid = self._plan, self._grid
         if plan is None or grid is None:
             plan, grid = self._specialize()
-        ready: Ready | None = plan.memo.get(stream.device) if self._backend is None else None
-        if ready is None or not ready.unchanged():
-            ready = self._get_ready(plan, stream)
-        ready.enqueue(self._checked, self._uses, grid, stream)
-        return self._form.yields(self._arguments)
+        kernel: CompiledKernel | None = plan.memo.get(stream.device) if self._backend is None else None
+        if kernel is None or not kernel.unchanged():
+            kernel = self._compile(plan, stream)
+        kernel.enqueue(self._checked, self._uses, grid, stream)
+        return self._launchable.yields(self._arguments)
 
-    def _get_ready(self, plan: Plan, stream: Stream) -> Ready:
+    def _compile(self, plan: Plan, stream: Stream) -> CompiledKernel:
         self._check_device(stream.device)
-        ready = Ready(plan, self._form.kernel, stream, self._backend)
+        kernel = CompiledKernel(plan, self._launchable.kernel, stream, self._backend)
         if self._backend is None:
-            plan.memo[stream.device] = ready
-        return ready
+            plan.memo[stream.device] = kernel
+        return kernel
 
     def _run_lazy(self, context: ExecutionContext) -> None:
         """Put what the lazy arguments yield in their places; it is checked and lent now."""
-        form, arguments, checked = self._form, list(self._arguments), self._checked
+        launchable, arguments, checked = self._launchable, list(self._arguments), self._checked
         for position, argument in enumerate(self._arguments):
             if is_op(argument):
                 arguments[position] = context.execute(argument)
-                checked[position] = form.check(position, arguments[position])
+                checked[position] = launchable.check(position, arguments[position])
         self._arguments = tuple(arguments)
-        known, self._uses = {use[0] for use in self._uses}, form.uses(checked)
+        known, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
         late = [use for use in self._uses if use[0] not in known]
         if late:
             self.lend(*late)
@@ -334,8 +347,8 @@ class KernelOp(DeviceOp[Any]):
         """Compiling, if that has not been done: an `await` does it on a thread of its own."""
         plan, grid = self._plan, self._grid
         if plan is not None and grid is not None and self._backend is None and not self._lazy:
-            ready: Ready | None = plan.memo.get(device)
-            if ready is not None and ready.unchanged() and ready.compiles_nothing(self._checked, grid):
+            kernel: CompiledKernel | None = plan.memo.get(device)
+            if kernel is not None and kernel.unchanged() and kernel.compiles_nothing(self._checked, grid):
                 return ()
         return self._find_preparations(device)
 
@@ -365,14 +378,14 @@ class KernelOp(DeviceOp[Any]):
         """
         request = self.request(device)
         if request is None:
-            return "\n".join(self._form.kernel.source.lines.values())
+            return "\n".join(self._launchable.kernel.source.lines.values())
         return _PLACE.sub("", self.render("ir"))
 
     def words(self) -> str:
         """Its arguments' layouts, extents and numbers, its grid and options, as text."""
-        names = self._form.kernel.signature.names
+        names = self._launchable.kernel.signature.names
         given = [f"{name} {words_of_argument(each)}" for name, each in zip(names, self._checked, strict=True)]
-        return f"{self._form.name}({', '.join(given)}) grid {self._grid} {self._options}"
+        return f"{self._launchable.name}({', '.join(given)}) grid {self._grid} {self._options}"
 
     def bind(self, stream: Stream) -> BoundLaunch:
         """A launch of this on `stream` that can be repeated at the cost of the driver's call; compiles now.
@@ -400,12 +413,14 @@ class KernelOp(DeviceOp[Any]):
             expect_stream(stream)
             if self._plan is None:
                 raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
-            grid = self._form.grid(self._checked, self._given_grid)
+            grid = self._launchable.grid(self._checked, self._given_grid)
             if self._backend == INTERPRET:
                 raise LaunchError(f"{self.label()}: an interpreted launch cannot be bound; run it with .sync()")
             self._check_device(stream.device)
             target = target_of(stream.device, self._backend)
-            bound = BoundLaunch(self._form.kernel, self._plan, target, self._arguments, self._checked, grid, stream)
+            bound = BoundLaunch(
+                self._launchable.kernel, self._plan, target, self._arguments, self._checked, grid, stream
+            )
         self.discard()
         return bound
 
@@ -448,7 +463,7 @@ class KernelOp(DeviceOp[Any]):
             True
         """
         if self._plan is None:
-            names = self._form.kernel.signature.names
+            names = self._launchable.kernel.signature.names
             lazy = next(name for name, each in zip(names, self._arguments, strict=True) if is_op(each))
             raise LaunchError(
                 f"{self.label()}: argument {lazy!r} is an op that has not run, so its type is unknown: to look at the "

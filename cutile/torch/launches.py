@@ -22,12 +22,12 @@ from cutile.compile.declared import checked_options
 from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.exchange import from_foreign
-from cutile.launch.arguments import check_argument
+from cutile.launch.arguments import EVERY_FLOAT, check_argument, plain_scalar, raw_scalar
 from cutile.launch.bound import kernel_uses, refuse_shared
-from cutile.launch.form import Form, ViewUse
+from cutile.launch.compiled_kernel import CompiledKernel
+from cutile.launch.fastpath import ViewUse
 from cutile.launch.grid import check_grid
-from cutile.launch.ready import Ready
-from cutile.launch.scalars import EVERY_FLOAT, plain_scalar, raw_scalar
+from cutile.launch.launchable import Launchable
 from cutile.launch.target import chosen_backend
 from cutile.launch.views import Grid, TiledView, View
 from cutile.torch.arguments import Partition, Placed, Read, Written, check_tensor, cut_tensor, view_of
@@ -50,7 +50,7 @@ class _Known:
         grid: its grid.
         views: what each tensor argument was, and how each scalar becomes a number.
         uses: what is done to the memory.
-        again: launches by addresses and numbers alone; see `Ready.repeated`.
+        again: launches by addresses and numbers alone; see `CompiledKernel.repeated`.
         unchanged: whether the names that were compiled in still mean the same.
     """
 
@@ -59,7 +59,7 @@ class _Known:
     def __init__(
         self,
         place: Place,
-        ready: Ready,
+        ready: CompiledKernel,
         grid: Grid,
         views: Sequence[_Seen | Scalar],
         uses: list[ViewUse],
@@ -80,15 +80,15 @@ Shortcut = Callable[[tuple[Any, ...], Any], bool]
 class _Launches:
     """The launches of one kernel. `quick` makes those whose layouts are known, and says whether it did."""
 
-    __slots__ = ("form", "key", "known", "quick")
+    __slots__ = ("key", "known", "launchable", "quick")
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    def __init__(self, launchable: Launchable) -> None:
+        self.launchable = launchable
         self.known: dict[Any, _Known] = {}
-        self.key, self.quick = _compile(form, self.known)
+        self.key, self.quick = _compile(launchable, self.known)
 
 
-def _compile(form: Form, known: dict[Any, _Known]) -> tuple[Callable[..., Any], Shortcut]:
+def _compile(launchable: Launchable, known: dict[Any, _Known]) -> tuple[Callable[..., Any], Shortcut]:
     """Make the key of a kernel's launches and the short cut: for saxpy
 
         def quick(arguments, more):
@@ -120,7 +120,7 @@ def _compile(form: Form, known: dict[Any, _Known]) -> tuple[Callable[..., Any], 
     Where it answers False, the long way finds out, which also says what is wrong. What was seen is at address 0, so
     that its `start` and `stop` count from the address.
     """
-    parameters = list(enumerate(form.kernel.signature.parameters))
+    parameters = list(enumerate(launchable.kernel.signature.parameters))
     tensors = [(i, each) for i, each in parameters if each.kind in ("tensor", "mut")]
     parts = []
     for i, each in parameters:
@@ -191,7 +191,9 @@ def _compile(form: Form, known: dict[Any, _Known]) -> tuple[Callable[..., Any], 
     return scope["key"], scope["quick"]
 
 
-def _run_on_host(ready: Ready, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream) -> None:
+def _run_on_host(
+    ready: CompiledKernel, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream
+) -> None:
     """Enqueue a launch and wait for it. Raises what it raises."""
     stream.begin_alone()  # so that an earlier failure is not this launch's
     ready.enqueue(checked, uses, grid, stream)
@@ -237,14 +239,14 @@ def launch(
         tensor([0., 2., 4., 6.])
     """
     try:
-        form = kernel.form
-        launches: _Launches = form.memo["torch"]
+        launchable = kernel.launchable
+        launches: _Launches = launchable.memo["torch"]
     except (AttributeError, KeyError):
         launches = _launches_of(kernel)
-        form = launches.form
+        launchable = launches.launchable
     more = (grid, options, generics_key(generics)) if grid is not None or generics or options is not None else None
     plain = chosen_backend() is None and not instrument.registered
-    if plain and len(arguments) == form.arity and launches.quick(arguments, more):
+    if plain and len(arguments) == launchable.arity and launches.quick(arguments, more):
         return
     # Behind a break of a graph, PyTorch's compiler would look into all that compiles the kernel.
     at_length = torch.compiler.disable(_launch_at_length) if "torch._dynamo" in sys.modules else _launch_at_length
@@ -263,33 +265,34 @@ def _launches_of(kernel: Any) -> _Launches:
             f"launch: expected a kernel, made by @cutile.entry, got {type(kernel).__name__}; the arguments follow it: "
             "launch(kernel, partition(y, tile), x)"
         )
-    form = kernel.form
-    if any(each.kind == "pointer" for each in form.kernel.signature.parameters):
+    launchable = kernel.launchable
+    if any(each.kind == "pointer" for each in launchable.kernel.signature.parameters):
         raise ArgumentTypeError(
-            f"{form.name} takes raw pointers, which launch cannot order; call the kernel, and run the op on "
+            f"{launchable.name} takes raw pointers, which launch cannot order; call the kernel, and run the op on "
             "Stream.borrow_raw(device, torch.cuda.current_stream().cuda_stream)"
         )
-    if form.kernel.signature.grouped:
+    if launchable.kernel.signature.grouped:
         raise ArgumentTypeError(
-            f"{form.name} takes groups of tensors (a tuple, a dataclass, `Tensor | None`), which launch does not take "
-            "apart; call the kernel, and run the op on a borrowed stream, or declare a parameter for each tensor"
+            f"{launchable.name} takes groups of tensors (a tuple, a dataclass, `Tensor | None`), which launch does "
+            "not take apart; call the kernel, and run the op on a borrowed stream, or declare a parameter for each "
+            "tensor"
         )
-    launches = form.memo["torch"] = _Launches(form)
+    launches = launchable.memo["torch"] = _Launches(launchable)
     return launches
 
 
-def _checked_tensors(form: Form, arguments: tuple[Any, ...]) -> dict[int, torch.Tensor]:
+def _checked_tensors(launchable: Launchable, arguments: tuple[Any, ...]) -> dict[int, torch.Tensor]:
     """The tensors among the arguments. Raises what `launch` does of them."""
-    parameters = form.kernel.signature.parameters
+    parameters = launchable.kernel.signature.parameters
     if len(arguments) != len(parameters):
-        names = ", ".join(form.kernel.signature.names)
+        names = ", ".join(launchable.kernel.signature.names)
         raise ArgumentError(
-            f"{form.name} takes {len(parameters)} arguments ({names}), got {len(arguments)}; give them in this order, "
-            "and generics by name"
+            f"{launchable.name} takes {len(parameters)} arguments ({names}), got {len(arguments)}; give them "
+            "in this order, and generics by name"
         )
     tensors: dict[int, torch.Tensor] = {}
     for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
-        what = f"{form.name}: argument {parameter.name!r}"
+        what = f"{launchable.name}: argument {parameter.name!r}"
         if parameter.kind == "scalar":
             continue
         if parameter.kind == "mut" and not isinstance(argument, Partition):
@@ -304,11 +307,13 @@ def _checked_tensors(form: Form, arguments: tuple[Any, ...]) -> dict[int, torch.
         tensors[position] = tensor
     first = next(iter(tensors), None)
     if first is None:
-        raise ArgumentError(f"{form.name} has no tensor among its arguments, which tells the device; call the kernel")
+        raise ArgumentError(
+            f"{launchable.name} has no tensor among its arguments, which tells the device; call the kernel"
+        )
     for position, tensor in tensors.items():
         if tensor.device != tensors[first].device:
             raise ArgumentError(
-                f"{form.name}: argument {parameters[position].name!r} is on {tensor.device}, and "
+                f"{launchable.name}: argument {parameters[position].name!r} is on {tensor.device}, and "
                 f"{parameters[first].name!r} on {tensors[first].device}; move one with .to(device)"
             )
     return tensors
@@ -326,12 +331,12 @@ def _launch_at_length(
     plain: bool,
 ) -> None:
     """Check everything, compile if need be, launch, and keep what was found for the next time."""
-    form = launches.form
-    signature = form.kernel.signature
+    launchable = launches.launchable
+    signature = launchable.kernel.signature
     if grid is not None:
-        grid = check_grid(form.name, grid)
-    checked_options(options, f"{form.name}: options")
-    tensors = _checked_tensors(form, arguments)
+        grid = check_grid(launchable.name, grid)
+    checked_options(options, f"{launchable.name}: options")
+    tensors = _checked_tensors(launchable, arguments)
     written = [each for i, each in tensors.items() if signature.parameters[i].kind == "mut"]
     if written and all(each.numel() == 0 for each in written):
         return
@@ -341,7 +346,7 @@ def _launch_at_length(
             place.device.collect()
         if not plain:
             return _launch_as_op(kernel, tensors, arguments, grid, options, generics, place)
-        found = _found_out(form, tensors, arguments, grid, options, generics, place)
+        found = _found_out(launchable, tensors, arguments, grid, options, generics, place)
         checked, known = found
         stream = place.stream()
         if place.on_gpu:
@@ -354,7 +359,7 @@ def _launch_at_length(
 
 
 def _found_out(
-    form: Form,
+    launchable: Launchable,
     tensors: Mapping[int, torch.Tensor],
     arguments: tuple[Any, ...],
     grid: tuple[int, int, int] | None,
@@ -363,7 +368,7 @@ def _found_out(
     place: Place,
 ) -> tuple[list[Any], _Known]:
     """The checked arguments of a launch, and what the next one of the same layouts takes."""
-    name, parameters = form.name, form.kernel.signature.parameters
+    name, parameters = launchable.name, launchable.kernel.signature.parameters
     checked: list[Any] = []
     for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
         if position in tensors:
@@ -376,18 +381,18 @@ def _found_out(
                     f"{what} is written, and indices of it name the same element (shape {view.shape}, strides "
                     f"{view.strides}); write to a tensor of its own, such as torch.empty({view.shape})"
                 ) from None
-        checked.append(form.check(position, argument))
-    refuse_shared(name, kernel_uses(form.kernel.signature.names, checked))
-    plan = form.plan(checked, form.kernel.generics(None, dict(generics)), options)
-    blocks = form.grid(checked, grid)
+        checked.append(launchable.check(position, argument))
+    refuse_shared(name, kernel_uses(launchable.kernel.signature.names, checked))
+    plan = launchable.plan(checked, launchable.kernel.generics(None, dict(generics)), options)
+    blocks = launchable.grid(checked, grid)
     ready = plan.memo.get(place.device)
     if ready is None or not ready.unchanged():
-        ready = plan.memo[place.device] = Ready(plan, form.kernel, place.stream(), None)
+        ready = plan.memo[place.device] = CompiledKernel(plan, launchable.kernel, place.stream(), None)
     views = [
-        _from_address(checked[i]) if i in tensors else _scalar(form, i, plan.specialization.generics)
+        _from_address(checked[i]) if i in tensors else _scalar(launchable, i, plan.specialization.generics)
         for i in range(len(parameters))
     ]
-    return checked, _Known(place, ready, blocks, views, form.uses(checked), ready.repeated(checked, blocks))
+    return checked, _Known(place, ready, blocks, views, launchable.uses(checked), ready.repeated(checked, blocks))
 
 
 def _from_address(view: View | TiledView) -> Any:
@@ -405,10 +410,10 @@ class _Seen:
         self.start, self.stop = start, stop
 
 
-def _scalar(form: Form, position: int, generics: Mapping[str, Any]) -> Scalar:
+def _scalar(launchable: Launchable, position: int, generics: Mapping[str, Any]) -> Scalar:
     """What makes the number of a scalar argument."""
-    name, parameter = form.name, form.kernel.signature.parameters[position]
-    if position in form.kernel.signature.generic_scalars:
+    name, parameter = launchable.name, launchable.kernel.signature.parameters[position]
+    if position in launchable.kernel.signature.generic_scalars:
         dtype = generics[str(parameter.dtype)]
         return lambda value: plain_scalar(raw_scalar(value, name, parameter.name), dtype, name, parameter.name)
     return lambda value: check_argument(name, parameter, value)

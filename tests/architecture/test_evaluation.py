@@ -14,9 +14,7 @@ EVALUATES = {
     "cutile/frontend/captures.py": "comparisons of captured values, from names in a kernel's own source",
     "cutile/frontend/definition.py": "a file that Python has imported, compiled to be compared; nothing runs",
     "cutile/launch/checks.py": "what the compiler found in this process; no file holds it",
-    "cutile/launch/form.py": "a function made of a signature",
-    "cutile/launch/numbers.py": "positions and axes, which are numbers",
-    "cutile/launch/ready.py": "the same",
+    "cutile/launch/generated.py": "functions made of signatures, of numbers, and of what the compiler has just found",
     "cutile/torch/launches.py": "a function made of a signature",
 }
 """Where that happens, and what is evaluated there."""

@@ -23,7 +23,7 @@ from tests.torch import kernels  # noqa: E402
 
 
 def known(kernel: Any) -> dict[Any, Any]:
-    return kernel.form.memo["torch"].known
+    return kernel.launchable.memo["torch"].known
 
 
 def test_it_is_done_when_it_returns() -> None:

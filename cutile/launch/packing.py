@@ -13,6 +13,7 @@ from operator import index
 from cutile.backend.interface import Argument, Parameter
 from cutile.compile.driver import Compiled
 from cutile.launch.arguments import Checked
+from cutile.launch.generated import define
 from cutile.launch.views import Grid
 
 Number = Callable[[Sequence[Checked], Grid], Argument]
@@ -21,11 +22,12 @@ Numbers = Callable[[Sequence[Checked], Grid], list[Argument]]
 
 def numbers_of(compiled: Compiled) -> Numbers:
     """What makes the numbers of a compiled kernel from checked arguments and a grid."""
-    found = compiled.memo.get("numbers")
-    if found is None:
+    numbers = compiled.memo.get("numbers")
+    if numbers is None:
         items = ", ".join(map(expression, compiled.executable.parameters))
-        found = compiled.memo["numbers"] = eval(f"lambda c, g: [{items}]")
-    return found
+        text = f"def pack(c, g):\n    return [{items}]\n"
+        numbers = compiled.memo["numbers"] = define(f"pack numbers of {compiled.executable.entry}", text, {})
+    return numbers
 
 
 def expression(parameter: Parameter) -> str:
@@ -48,4 +50,4 @@ def expression(parameter: Parameter) -> str:
 @functools.cache
 def number_of(parameter: Parameter) -> Number:
     """What makes the number of one parameter."""
-    return eval(f"lambda c, g: {expression(parameter)}")
+    return define("pack one number", f"def pack(c, g):\n    return {expression(parameter)}\n", {})

@@ -15,9 +15,9 @@ from cuda_async.unsafe import async_on
 from cutile import Mut, Tensor, api, f32
 from cutile.backend.interface import Packed
 from cutile.errors import LaunchError
+from cutile.launch.compiled_kernel import CompiledKernel
 from cutile.launch.kernel_op import KernelOp
-from cutile.launch.numbers import numbers_of
-from cutile.launch.ready import Ready
+from cutile.launch.packing import numbers_of
 from cutile.launch.target import target_of
 
 
@@ -60,14 +60,14 @@ class Gpu:
 
 class Made(NamedTuple):
     op: KernelOp
-    ready: Ready
+    kernel: CompiledKernel
     gpu: Gpu
     compiled: Any
 
     def launch(self, stream: Stream) -> None:
         """As the op would."""
         op: Any = self.op
-        self.ready.enqueue(op._checked, op._uses, op._grid, stream)
+        self.kernel.enqueue(op._checked, op._uses, op._grid, stream)
 
 
 def make(device: Device, *, most: int = 2**31 - 1) -> tuple[Made, api.Tensor, api.Tensor, Stream]:
@@ -77,9 +77,9 @@ def make(device: Device, *, most: int = 2**31 - 1) -> tuple[Made, api.Tensor, ap
     return make_of(saxpy, saxpy(y.mut.partition((8,)), 3.0, x), stream, most), y, x, stream
 
 
-def make_of(kernel: Any, op: Any, stream: Stream, most: int = 2**31 - 1) -> Made:
+def make_of(kernel: Any, op: Any, stream: Stream, most: int = 2**31 - 1, *, gpu: Gpu | None = None) -> Made:
     """What launches `op`, for code that is not there."""
-    gpu = Gpu(most)
+    gpu = gpu or Gpu(most)
     compiled = dataclasses.replace(op._plan.compiled(target_of(stream.device, None)), loaded=gpu, memo={})
 
     class Plan:
@@ -88,7 +88,7 @@ def make_of(kernel: Any, op: Any, stream: Stream, most: int = 2**31 - 1) -> Made
 
     plan: Any = Plan()
     op.discard()
-    return Made(op, Ready(plan, kernel.cache, stream, None), gpu, compiled)
+    return Made(op, CompiledKernel(plan, kernel.cache, stream, None), gpu, compiled)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_repeated_launch_has_the_same_numbers_but_its_own_addresses(device: De
     made, *_, stream = make(device)
     made.launch(stream)
     op: Any = made.op
-    again = made.ready.repeated(op._checked, op._grid)
+    again = made.kernel.repeated(op._checked, op._grid)
     assert again is not None
     y, _, x = op._checked
     again(stream, y.address, 3.0, x.address)
@@ -128,12 +128,12 @@ def test_a_repeated_launch_has_the_same_numbers_but_its_own_addresses(device: De
 def test_what_is_more_than_numbers_is_not_repeated(device: Device) -> None:
     made, *_ = make(device, most=3)  # fewer than its four tile blocks
     op: Any = made.op
-    assert made.ready.repeated(op._checked, op._grid) is None
+    assert made.kernel.repeated(op._checked, op._grid) is None
 
     made, *_ = make(device)
-    op, ready = made.op, cast("Any", made.ready)
-    ready._condition = print  # which may be about the scalar
-    assert made.ready.repeated(op._checked, op._grid) is None
+    op, kernel = made.op, cast("Any", made.kernel)
+    kernel._condition = print  # which may be about the scalar
+    assert made.kernel.repeated(op._checked, op._grid) is None
 
 
 def test_it_is_ordered_behind_other_streams(device: Device) -> None:

@@ -1,0 +1,148 @@
+"""`CompiledKernel`: a specialization compiled for a device, with all that a launch of it evaluates and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from cuda_async import ContextError
+from cutile.launch.checks import condition_of, verify
+from cutile.launch.division import Division, division_of
+from cutile.launch.fastpath import Enqueue, Repeat, enqueuer, repeater
+from cutile.launch.packing import numbers_of
+from cutile.launch.target import target_of
+from cutile.launch.variables import use_variables
+
+if TYPE_CHECKING:
+    from cuda_async import Device, Storage, Stream
+    from cutile.backend.interface import Grid
+    from cutile.compile.kernels import KernelCache, Plan
+    from cutile.launch.arguments import Checked
+    from cutile.launch.fastpath import ViewUse
+
+
+class CompiledKernel:
+    """What is looked up once and then called by each launch.
+
+    Attributes:
+        unchanged: whether the names that were compiled in still mean the same.
+        enqueue: enqueues a launch; see `Enqueue`.
+    """
+
+    __slots__ = (
+        "_compiled", "_condition", "_divided", "_division", "_kernel", "_loaded", "_numbers", "_packed", "_variables",
+        "enqueue", "unchanged",
+    )  # fmt: skip
+
+    def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
+        compiled = self._compiled = plan.compiled(target_of(stream.device, backend))
+        self._kernel = kernel
+        self.unchanged = compiled.program.captures.watch()
+        self._condition = condition_of(compiled, kernel.signature.names)
+        self._variables = compiled.program.variables
+        self._numbers = numbers_of(compiled)
+        self._loaded = compiled.loaded
+        packed = self._packed = None if self._variables else self._loaded.packed(stream)
+        self.enqueue: Enqueue = self._enqueue
+        if packed is not None:
+            self.enqueue = enqueuer(
+                kernel.signature,
+                compiled.executable.parameters,
+                packed,
+                stream.device,
+                general=self._enqueue,
+                verify=None if self._condition is None else self._verify,
+                check_devices=check_devices,
+            )
+        self._divided: dict[int, CompiledKernel] = {}
+        self._division = division_of(compiled)
+        if self._division is not None:
+
+            def make(pieces: int, stream: Stream) -> CompiledKernel:
+                return CompiledKernel(plan.divided(pieces), kernel, stream, backend)
+
+            self.enqueue = _whole_or_divided(self.enqueue, self._division, self._divided, make)
+
+    def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
+        """Whether all that a launch takes is there: also the kernel for its pieces, where it divides its turns."""
+        division = self._division
+        if division is None:
+            return True
+        pieces = division.pieces(checked, grid)
+        divided = self._divided.get(pieces)
+        return pieces == 1 or (divided is not None and divided.unchanged())
+
+    def repeated(self, checked: Sequence[Checked], grid: Grid) -> Repeat | None:
+        """Make what launches with these arguments again, but at other addresses and with other numbers.
+
+        It takes a stream, and of each argument its address or its number, and orders nothing. None where a launch is
+        more than these numbers, or where others of them have to be verified.
+        """
+        packed = self._packed
+        if packed is None or grid[0] * grid[1] * grid[2] > packed.most:
+            return None
+        signature = self._kernel.signature
+        scalars = any(parameter.kind not in ("tensor", "mut") for parameter in signature.parameters)
+        if scalars and not (self._condition is None and self._division is None):
+            return None
+        if self._division is not None and self._division.pieces(checked, grid) != 1:
+            return None
+        return repeater(signature, self._compiled.executable.parameters, packed, checked, grid)
+
+    def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
+        """Enqueue a launch of any kernel."""
+        self._verify(checked, grid)
+        check_devices(self._kernel.signature.name, uses, stream.device)
+        for _, storage, write, _, _ in uses:
+            storage.order(stream, write)
+        if self._variables:
+            checked = [*checked, *(each.address for each in use_variables(self._variables, stream))]
+        self._loaded.launch(grid, self._numbers(checked, grid), stream)
+        stream.hold(self._loaded)
+
+    def _verify(self, checked: Sequence[Checked], grid: Grid) -> None:
+        if self._condition is not None and not self._condition(checked, grid):
+            verify(self._compiled, self._kernel.signature.names, checked, grid)  # which says what fails
+
+
+def _whole_or_divided(
+    whole: Enqueue,
+    division: Division,
+    divided: dict[int, CompiledKernel],
+    make: Callable[[int, Stream], CompiledKernel],
+) -> Enqueue:
+    """Make the `enqueue` of a kernel that launches of few tile blocks divide: these take the kernel for their pieces.
+
+    Args:
+        whole: the `enqueue` of all others.
+        division: says which is which.
+        divided: what launches these, by their pieces; is filled.
+        make: makes what launches a kernel of so many pieces, on the device of a stream.
+    """
+    most = division.most
+
+    def enqueue(checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
+        pieces = division.pieces(checked, grid) if grid[0] * grid[1] * grid[2] <= most else 1
+        if pieces == 1:
+            return whole(checked, uses, grid, stream)
+        kernel = divided.get(pieces)
+        if kernel is None or not kernel.unchanged():
+            kernel = divided[pieces] = make(pieces, stream)
+        return kernel.enqueue(checked, uses, grid, stream)
+
+    return enqueue
+
+
+def check_devices(kernel: str, uses: Sequence[tuple[str, Storage, bool, int, int]], device: Device) -> None:
+    """Refuse arguments on another device than the launch.
+
+    Raises:
+        ContextError: names the argument.
+    """
+    for argument, storage, *_ in uses:
+        if storage.device is not device:
+            raise ContextError(
+                device.ordinal,
+                f"{kernel}: argument {argument!r} is on {storage.device}, the launch on {device}; "
+                "run the op on a stream of that device, or copy the argument",
+            )

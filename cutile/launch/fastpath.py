@@ -1,0 +1,243 @@
+"""The fast path of a launch: functions generated for one kernel, which do in few steps what the general way does.
+
+    recognizer   a call's arguments -> what a launch needs      general way: `Launchable.check`, `plan` and `grid`
+    enqueuer     that -> the driver's call                      general way: `CompiledKernel` (`compiled_kernel.py`)
+    repeater     addresses and numbers -> the driver's call     general way: the two above
+
+None of them decides anything: where the arguments are not of the usual kinds, the recognizer answers None, the enqueuer
+calls the general way, and there is no repeater. The general way says what is wrong. Tests run both ways over random
+arguments and compare them; `tests/golden/launch/` shows the text of each function.
+
+The text of a function is a pure function of the kernel's signature and parameters (`*_text`); what it uses beside its
+arguments is named in the scope that it is defined in. Two statements stand on a line where that saves an instruction.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cuda_async import OwnershipError, Storage
+from cuda_async.lease import Lease
+from cutile.dtypes import f64
+from cutile.launch.arguments import EVERY_FLOAT, Checked, check_argument, is_op
+from cutile.launch.generated import define
+from cutile.launch.packing import expression, number_of
+from cutile.launch.views import Grid
+
+if TYPE_CHECKING:
+    from cuda_async import Device, Stream
+    from cutile.backend.interface import Packed, Parameter
+    from cutile.compile.kernels import KernelCache, Plan
+    from cutile.frontend.parameters import Parameter as Declared
+    from cutile.frontend.signature import Signature
+
+__all__ = (
+    "Enqueue",
+    "Recognized",
+    "ViewUse",
+    "enqueue_text",
+    "enqueuer",
+    "recognizer",
+    "recognizer_text",
+    "repeat_text",
+    "repeater",
+)
+
+ViewUse = tuple[str, Storage, bool, int, int]
+"""What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
+
+Recognized = tuple[list[Checked], "Sequence[ViewUse]", "Plan", Grid, bool]
+"""Checked arguments, what is done to their memory, the specialization, the grid; whether nobody else has a lease."""
+
+Enqueue = Callable[["Sequence[Checked]", "Sequence[ViewUse]", Grid, "Stream"], None]
+"""`enqueue(checked, uses, grid, stream)`: verify what the arguments have to fulfil, order the memory, launch."""
+
+Repeat = Callable[..., None]
+"""`repeat(stream, *addresses and numbers)`: launch with other addresses and numbers than the last time."""
+
+
+def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Recognized | None]:
+    """Make the function that recognizes a call's arguments, and lends them to the lease that it is given.
+
+    It knows arguments of the usual kinds, whose specialization an earlier call made.
+    """
+    signature = kernel.signature
+
+    def scalar(position: int, argument: Any) -> Checked:
+        return None if is_op(argument) else check_argument(signature.name, signature.parameters[position], argument)
+
+    scope = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar}
+    return define(f"recognize arguments of {signature.name}", recognizer_text(signature), scope)
+
+
+def recognizer_text(signature: Signature) -> str:
+    """The text of a kernel's recognizer."""
+    parameters = list(enumerate(signature.parameters))
+    tensors = [(i, parameter) for i, parameter in parameters if parameter.kind != "scalar"]
+    uses = [f"({each.title!r}, s{i}, {each.kind == 'mut'}, c{i}.start, c{i}.stop)," for i, each in tensors]
+    keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
+    unknown = [f"c{i} is None" for i, each in parameters if each.kind == "scalar"]
+    disagreeing = [
+        f"c{each.position}.shape[{each.axis}] != c{each.other}.shape[{each.other_axis}]"
+        for each in signature.agreements
+    ]
+    outputs = [f"c{i}" for i, each in tensors if each.kind == "mut"]
+    grid = f"{outputs[0]}.grid" if outputs else "None"
+    lines = [
+        "def recognize(arguments, lease):",
+        f"    {_names('a', parameters)} = arguments" if parameters else "    pass",
+        "    try:",
+        *(f"        c{i} = {_recognized(i, parameter)}" for i, parameter in parameters),
+        *([] if parameters else ["        pass"]),
+        "    except (AttributeError, OwnershipError):",
+        "        return None",
+        f"    plan = plans.get(({' '.join(keys)}))",
+        f"    if {' or '.join(['plan is None', *unknown, *_grid_unclear(outputs), *disagreeing])}:",
+        "        return None",
+        *(f"    s{i} = c{i}.storage" for i, _ in tensors),
+        "    uses = lease.uses = (",
+        *(f"        {use}" for use in uses),
+        "    )",
+        # Published first, then looked at: of two threads one at least sees the other.
+        *(f"    l{i} = s{i}.leases; l{i}.append(lease)" for i, _ in tensors),
+        f"    alone = {''.join(f'len(l{i}) == ' for i, _ in tensors)}1",
+        f"    return [{_names('c', parameters)}], uses, plan, {grid}, alone",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _names(letter: str, items: Sequence[tuple[int, object]]) -> str:
+    """The variables of some parameters, with a comma behind each."""
+    return " ".join(f"{letter}{i}," for i, _ in items)
+
+
+def _recognized(position: int, parameter: Declared) -> str:
+    """What an argument `a0` is to the launch, as an expression; AttributeError says that it is something else."""
+    name = f"a{position}"
+    if parameter.kind != "scalar":
+        return f"{name}.__kernel_{'output' if parameter.kind == 'mut' else 'input'}__()"
+    general = f"scalar({position}, {name})"
+    if getattr(parameter.dtype, "kind", None) != "float":
+        return general
+    in_range = "" if parameter.dtype is f64 else f" and {-EVERY_FLOAT} <= {name} <= {EVERY_FLOAT}"
+    return f"{name} if type({name}) is float{in_range} else {general}"
+
+
+def _grid_unclear(outputs: Sequence[str]) -> list[str]:
+    """Conditions under which these partitions do not tell the grid: there is none, they differ, or one is a prefix."""
+    if not outputs:
+        return ["True"]
+    differing = [f"{outputs[0]}.grid != {output}.grid" for output in outputs[1:]]
+    return [*differing, *(f"not {output}.exact" for output in outputs)]
+
+
+def enqueuer(
+    signature: Signature,
+    parameters: Sequence[Parameter],
+    packed: Packed,
+    device: Device,
+    *,
+    general: Enqueue,
+    verify: Callable[[Sequence[Checked], Grid], None] | None,
+    check_devices: Callable[[str, Sequence[ViewUse], Device], None],
+) -> Enqueue:
+    """Make the function that enqueues a kernel whose launch is numbers in memory and one call.
+
+    Args:
+        signature: the kernel's.
+        parameters: the compiled kernel's.
+        packed: its launches.
+        device: where it was loaded.
+        general: enqueues what is more than that.
+        verify: raises where arguments do not fulfil what the kernel requires of a launch; None where that is nothing.
+        check_devices: raises where an argument is on another device.
+    """
+    scope = {
+        "general": general,
+        "verify": verify,
+        "device": device,
+        "check_devices": check_devices,
+        "name": signature.name,
+        "most": packed.most,
+        **_scope(packed),
+    }
+    return define(f"enqueue {signature.name}", enqueue_text(signature, parameters, verify is not None), scope)
+
+
+def enqueue_text(signature: Signature, parameters: Sequence[Parameter], verifies: bool) -> str:
+    """The text of a compiled kernel's enqueuer."""
+    arguments = list(enumerate(signature.parameters))
+    tensors = [(i, parameter) for i, parameter in arguments if parameter.kind in ("tensor", "mut")]
+    numbers = [re.sub(r"c\[(\d+)\]", r"c\1", expression(parameter)) for parameter in parameters]
+    elsewhere = " or ".join(f"s{i}.device is not device" for i, _ in tensors)
+    lines = [
+        "def enqueue(c, uses, g, stream):",
+        "    blocks = g[0] * g[1] * g[2]",
+        # A tensor of addresses has more uses than itself.
+        f"    if len(uses) != {len(tensors)} or blocks > most:",
+        "        return general(c, uses, g, stream)",
+        *(["    verify(c, g)"] if verifies else []),
+        *([f"    {_names('c', arguments)} = c"] if arguments else []),
+        *(f"    s{i} = c{i}.storage" for i, _ in tensors),
+        *([f"    if {elsewhere}:", "        check_devices(name, uses, device)"] if elsewhere else []),
+        *(f"    s{i}.order(stream, {parameter.kind == 'mut'})" for i, parameter in tensors),
+        *_launch_lines(numbers, "blocks"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def repeater(
+    signature: Signature,
+    parameters: Sequence[Parameter],
+    packed: Packed,
+    checked: Sequence[Checked],
+    grid: Grid,
+) -> Repeat:
+    """Make the function that launches again with arguments of the same layouts, at other addresses.
+
+    It orders nothing: whoever calls it knows that the memory is on this device, and that the stream is the one that its
+    users share.
+    """
+    text = repeat_text(len(signature.parameters), parameters, checked, grid)
+    return define(f"repeat {signature.name}", text, _scope(packed))
+
+
+def repeat_text(arity: int, parameters: Sequence[Parameter], checked: Sequence[Checked], grid: Grid) -> str:
+    """The text of a repeater: extents, strides and the grid stand in it as numbers."""
+    numbers = [
+        f"v{each.argument}" if each.kind in ("pointer", "scalar") else repr(number_of(each)(checked, grid))
+        for each in parameters
+    ]
+    lines = [
+        f"def repeat({', '.join(['stream', *(f'v{i}' for i in range(arity))])}):",
+        *_launch_lines(numbers, str(grid[0] * grid[1] * grid[2])),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
+    """Pack the numbers of a launch, launch, and do what `Stream.launch_function` and `hold` do."""
+    return [
+        "    try: memory, where = local.memory",
+        "    except AttributeError: memory, where = local.memory = make_memory()",
+        f"    pack({', '.join(['memory', '0', *numbers])})",
+        f"    launch(stream.driver, {blocks}, where)",
+        "    stream.sequence += 1",
+        "    if key not in stream.held:",
+        "        stream.hold(code)",
+    ]
+
+
+def _scope(packed: Packed) -> dict[str, Any]:
+    """What the lines of `_launch_lines` name."""
+    return {
+        "local": threading.local(),  # each thread packs into memory of its own
+        "make_memory": packed.memory,
+        "code": packed.code,
+        "key": id(packed.code),
+        "pack": packed.pack,
+        "launch": packed.launch,
+    }
