@@ -22,7 +22,7 @@ SHARED = {
     "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers"},
     "cutile/frontend/families": COMPOSED,
     "cutile/backend/cpu/emit": _EMITTERS,
-    "cutile/backend/cpu/intrinsics": frozenset({"half"}),
+    "cutile/backend/cpu/intrinsics": frozenset({"calls", "half"}),
     "cutile/backend/cuda/emit": _EMITTERS | _GPU,
     "tests/samples": frozenset({"row", "values", "moves", "control_functions", "control_loops", "control_sample"}),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numba.core.analysis as _analysis
@@ -24,7 +24,6 @@ import numba.core.types as _types
 import numba.core.untyped_passes as _untyped
 
 from cutile.backend.cpu import intrinsics
-from cutile.backend.cpu.liveness import live_map
 from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
@@ -235,3 +234,59 @@ def assembly(source: Source) -> str:
         _object(source, module, name)
         text: str = target_machine().emit_assembly(module)
     return text
+
+
+Variables = Mapping[int, Iterable[str]]
+"""By the offset of each block."""
+
+
+def live_map(graph: Any, blocks: Mapping[int, Any], used: Variables, defined: Variables) -> dict[int, set[str]]:
+    """The variables that are live at the beginning of each block, as Numba's `compute_live_map` gives them.
+
+    Sets are bits of a number here. Numba asks four times for each function, and unites Python sets of all variables at
+    each block: 1.8 of Numba's 6.8 s, for a kernel with 160 branches.
+
+    Args:
+        graph: the blocks' control flow; it has `successors` and `predecessors`.
+        blocks: by offset.
+        used, defined: the variables that each block reads before it sets them, and that it sets.
+    """
+    names = sorted({name for each in (used, defined) for variables in each.values() for name in variables})
+    place = {name: 1 << at for at, name in enumerate(names)}
+    uses, sets = ({at: _bits(place, each[at]) for at in each} for each in (used, defined))
+    following = {at: [other for other, _ in graph.successors(at)] for at in sets}
+    before = {at: [other for other, _ in graph.predecessors(at)] for at in blocks}
+
+    reaches = {at: sets[at] | uses[at] for at in sets}
+    waiting = set(reaches)
+    while waiting:
+        at = waiting.pop()
+        for other in following[at]:
+            if reaches[at] & ~reaches[other]:
+                reaches[other] |= reaches[at]
+                waiting.add(other)
+
+    live = {at: uses[at] for at in uses}
+    waiting = set(live)
+    while waiting:
+        at = waiting.pop()
+        for other in before[at]:
+            passed = live[at] & reaches[other] & ~sets[other]
+            if passed & ~live[other]:
+                live[other] |= passed
+                waiting.add(other)
+    return {at: {names[bit] for bit in _places(bits)} for at, bits in live.items()}
+
+
+def _bits(place: Mapping[str, int], names: Iterable[str]) -> int:
+    total = 0
+    for name in names:
+        total |= place[name]
+    return total
+
+
+def _places(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
-from cutile.backend.cpu.speech import Speech
 from cutile.backend.cpu.target import initialize, llvm, target_machine
 from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Parameter
 from cutile.config import usable_cores
 from cutile.conversion import bits_of, element
+from cutile.dtypes import BY_NAME
+from cutile.errors import KernelAssertionError
+from cutile.ops.debug import failure_text, print_text
 
 ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
 RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
@@ -68,8 +71,8 @@ class CpuKernel:
         self._joined = int(facts["joined"])
         self._scratch_bytes = [int(size) for size in facts["scratch"]]
         self._blas: Blas | None = blas() if facts["blas"] else None
-        self._speech = Speech(facts) if facts["prints"] or facts["asserts"] else None
-        addresses = (self._blas.addresses if self._blas else {}) | (self._speech.addresses if self._speech else {})
+        self._output = KernelOutput(facts) if facts["prints"] or facts["asserts"] else None
+        addresses = (self._blas.addresses if self._blas else {}) | (self._output.addresses if self._output else {})
         self._functions = [addresses[name] for name in facts["functions"]]
         self._workers = units or usable_cores()
         self._local = threading.local()
@@ -116,12 +119,12 @@ class CpuKernel:
         for at in self._to_prepare:
             plain[at] = _prepared(self._parameters[at], cast("float", plain[at]))
         fixed = (*plain, *joins)
-        functions, call, library, speech = self._functions, self._call, self._blas, self._speech
+        functions, call, library, output = self._functions, self._call, self._blas, self._output
 
         def body(first: int, last: int) -> None:
             call(*fixed, *self._scratch(), *functions, first, last)
-            if speech is not None:
-                speech.check()
+            if output is not None:
+                output.check()
 
         def body_with_blas(first: int, last: int) -> None:
             assert library is not None
@@ -140,3 +143,62 @@ def _ceil(count: int, divisor: int) -> int:
 def load(executable: Executable) -> CpuKernel:
     """Link an object into this process."""
     return CpuKernel(executable)
+
+
+_FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+class KernelOutput:
+    """Prints and failed assertions of one kernel: the functions that generated code calls for them.
+
+    A worker that prints takes the values from its own scratch memory at once. So threads do not mix within a print.
+
+    Attributes:
+        addresses: of the functions, by the names that the generated file has for them.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._prints = facts["prints"]
+        self._asserts = facts["asserts"]
+        self._local = threading.local()
+        self._say, self._fail = _FUNCTION(self._take), _FUNCTION(self._note)
+        self.addresses = {"say": _address(self._say), "fail": _address(self._fail)}
+
+    def _take(self, site: int, position: int, address: int, _: int) -> None:
+        """A value of a print, or (position -1) its end."""
+        pieces, specs, shapes = self._prints[site]
+        values: list[Any] = self._local.__dict__.setdefault("values", [])
+        if position >= 0:
+            values.append(_copy(address, *shapes[position]))
+            return
+        text = print_text(pieces, specs, values)
+        values.clear()
+        sys.stdout.write(text)
+
+    def _note(self, site: int, x: int, y: int, z: int) -> None:
+        self._local.failure = (site, (x, y, z))
+
+    def check(self) -> None:
+        """Raise what this thread's last call noted.
+
+        Raises:
+            KernelAssertionError: an assertion failed.
+        """
+        failure = self._local.__dict__.pop("failure", None)
+        if failure is not None:
+            site, block = failure
+            message, where = self._asserts[site]
+            raise KernelAssertionError(failure_text(message, where, block))
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _copy(address: int, dtype: str, shape: Sequence[int]) -> Any:
+    """The elements in scratch memory, where bools are bytes and small floats are f32."""
+    held = {"bool": np.dtype(np.uint8), "f16": np.dtype(np.float32), "bf16": np.dtype(np.float32)}
+    kind = held.get(dtype) or BY_NAME[dtype].numpy
+    data = ctypes.string_at(address, math.prod(shape) * kind.itemsize)
+    found = np.frombuffer(data, kind).reshape(shape)
+    return found != 0 if dtype == "bool" else found

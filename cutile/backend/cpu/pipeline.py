@@ -1,11 +1,18 @@
-"""The order of this target's passes, and the reason for each place. Pure: IR in, IR out."""
+"""The order of this target's passes, with the reason for each place, and the lowering of a whole kernel.
+
+Pure: IR in, IR out. The lowered function takes the kernel's parameters, then how many tile blocks run as one along each
+axis of the grid, then the range of (joined) blocks to run. Its facts say why a plan was refused.
+"""
 
 from __future__ import annotations
 
-from cutile.backend.cpu.lowering.function import lower_function
+from cutile.backend.cpu.lowering.control import lower_block
+from cutile.backend.cpu.lowering.lower import Lowering
+from cutile.backend.cpu.stage import INDEX, STAGE
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import f32, f64
-from cutile.ir.core import Function
+from cutile.ir.control import For
+from cutile.ir.core import Function, Value
 from cutile.ir.verify import verify
 from cutile.passes.dce import dce
 from cutile.passes.fast_math import FACT, fast_math
@@ -28,3 +35,32 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
     verify(lowered)
     return dce(lowered)  # last: lowering computes every offset and extent that may be needed
+
+
+def lower_function(function: Function) -> Function:
+    """Lower a kernel.
+
+    Raises:
+        IRError: it has an operation that this backend does not know.
+    """
+    lowering = Lowering(function)
+    scope = lowering.scope
+    blocks = lowering.open_grid()
+    block = Value(INDEX, "block")
+    first, last = lowering.range
+    one = scope.index(1)
+    with scope.block(block) as loop:
+        lowering.open_block(block, blocks)
+        lower_block(lowering, function.body)
+        scope.builder.location = None
+        scope.builder.yield_()
+    scope.builder.add(For(start=first, stop=last, step=one, carried=(), body=loop))
+    lowering.body.operations[:0] = lowering.scratch
+    facts = {
+        "coarse": lowering.axes.coarse,
+        "joined": lowering.axes.joined,
+        "refusals": tuple(f"{'xyz'[axis]}: {why}" for axis, why in lowering.axes.refusals.items() if why),
+        "plans": tuple(lowering.plans),
+        "noalias": not lowering.exposed and not function.facts.get("unsafe", False),
+    }
+    return Function(function.name, lowering.body, function.source, function.file, STAGE, facts)

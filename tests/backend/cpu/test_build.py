@@ -17,7 +17,7 @@ import pytest
 
 from cutile.backend.cpu import build
 from cutile.backend.cpu.backend import BACKEND
-from cutile.backend.cpu.liveness import live_map
+from cutile.backend.cpu.build import live_map
 from cutile.backend.cpu.load import CpuKernel
 from cutile.backend.cpu.target import arch, host_target
 from cutile.backend.interface import CompileOptions, Executable, Target

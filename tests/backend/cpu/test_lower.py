@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutile.backend.cpu.lowering.axes import Axes, unit_reshape
+from cutile.backend.cpu.lowering.blocking import Axes, unit_reshape
 from cutile.backend.cpu.stage import Gemm, ReadInside, Scratch
 from cutile.dtypes import f16, f32, i8, i32
 from cutile.ir.control import For

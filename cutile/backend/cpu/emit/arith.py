@@ -1,9 +1,14 @@
-"""Arithmetic: Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics."""
+"""Arithmetic, comparisons and other roundings.
+
+Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics. A rounding that may be fast is
+simply rounded to nearest.
+"""
 
 from __future__ import annotations
 
 from cutile.backend.cpu.emit._text import (
     AND,
+    COMPARE,
     NOT,
     OR,
     PRODUCT,
@@ -42,6 +47,16 @@ from cutile.ops.arith import (
     Shr,
     Sub,
     Xor,
+)
+from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Select
+from cutile.ops.rounding import (
+    Rounded,
+    RoundedAdd,
+    RoundedDiv,
+    RoundedFma,
+    RoundedMul,
+    RoundedSqrt,
+    RoundedSub,
 )
 
 
@@ -114,6 +129,37 @@ def _fma(printer: Printer, op: Fma) -> Text:
     return rounded(printer, call(printer, "fma_odd", x, y, z), op.x.tile.dtype)
 
 
+def _compare(operator: str) -> Expression:
+    def emit(printer: Printer, op: Op) -> Text:
+        left, right = map(printer.operand, op.operands)
+        return Text(f"{left.within(OR)} {operator} {right.within(OR)}", COMPARE)
+
+    return emit
+
+
+def _select(printer: Printer, op: Select) -> Text:
+    return call(printer, "choose", *map(printer.operand, op.operands))
+
+
+MODES = {"positive_inf": "upward", "negative_inf": "downward", "zero": "to_zero"}
+OPERATORS = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT)}
+
+
+def _rounded(printer: Printer, op: Rounded) -> Text:
+    operands = [printer.operand(each) for each in op.operands]
+    if op.ftz:
+        operands = [call(printer, "flush", each) for each in operands]
+    name = op.exact_name
+    if op.rounding in MODES:
+        result = call(printer, f"{name}_{MODES[op.rounding]}", *operands)
+    elif name in OPERATORS:
+        operator, binds = OPERATORS[name]
+        result = infix(operands[0], operator, operands[1], binds)
+    else:
+        result = call(printer, name, *operands)
+    return call(printer, "flush", result) if op.ftz else result
+
+
 EXPRESSIONS: dict[type[Op], Expression] = {
     Add: _infix("+", SUM),
     Sub: _infix("-", SUM),
@@ -138,4 +184,12 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Shr: _call("shift_right", by_sign=True),
     Smaller: _call("smaller"),
     Larger: _call("larger"),
+    Eq: _compare("=="),
+    Ne: _compare("!="),
+    Lt: _compare("<"),
+    Le: _compare("<="),
+    Gt: _compare(">"),
+    Ge: _compare(">="),
+    Select: _select,
+    **dict.fromkeys((RoundedAdd, RoundedSub, RoundedMul, RoundedDiv, RoundedFma, RoundedSqrt), _rounded),
 }

@@ -1,12 +1,16 @@
-"""Loops and branches. What a loop carries is one variable: before it, in it and after it."""
+"""Control flow: loops, branches, extents of the grid, prints and assertions.
+
+Prints and assertions call functions in this process, which know each by its number in the file.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
+from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cpu.emit._text import NOT, Expression, Printer, Statement, Text, call
-from cutile.backend.cpu.stage import TripCount
+from cutile.backend.cpu.stage import FailUnless, GridSize, Say, TripCount
 from cutile.dtypes import i64
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
@@ -100,5 +104,37 @@ def _trip_count(printer: Printer, op: TripCount) -> Text:
     return call(printer, "trip_count" + "_unsigned" * unsigned, *map(printer.operand, op.operands))
 
 
-EXPRESSIONS: dict[type[Op], Expression] = {TripCount: _trip_count}
-STATEMENTS: dict[type[Op], Statement] = {For: _for, While: _while, If: _if}
+def _grid_size(printer: Printer, op: GridSize) -> Text:
+    return Text(printer.known(GRID_NAMES[op.axis]))
+
+
+def _say(printer: Printer, op: Say) -> None:
+    site = printer.site("prints", [list(op.pieces), list(op.specs), [[name, list(shape)] for name, shape in op.shapes]])
+    function = printer.parameter("say", "i64")
+    for position, memory in enumerate(op.memories):
+        address = call(printer, "address_of", printer.name(memory))
+        printer.line(f"{printer.use('notify')}({function}, {site}, {position}, {address.text}, 0)", op)
+    printer.line(f"{printer.use('notify')}({function}, {site}, -1, 0, 0)", op)
+
+
+def _fail(printer: Printer, op: FailUnless) -> None:
+    site = printer.site("asserts", [op.message, list(op.where)])
+    function = printer.parameter("fail", "i64")
+    index = ", ".join(printer.operand(each).text for each in (op.x, op.y, op.z))
+    printer.line(f"if not {printer.operand(op.condition).within(NOT)}:", op)
+    with printer.indented():
+        printer.line(f"{printer.use('notify')}({function}, {site}, {index})")
+        printer.line("return")
+
+
+EXPRESSIONS: dict[type[Op], Expression] = {
+    TripCount: _trip_count,
+    GridSize: _grid_size,
+}
+STATEMENTS: dict[type[Op], Statement] = {
+    For: _for,
+    While: _while,
+    If: _if,
+    Say: _say,
+    FailUnless: _fail,
+}

@@ -1,21 +1,35 @@
-"""Reads and writes of elements. f16 and bf16 are 16 bits in tensors and f32 in scratch memory; bools are bytes."""
+"""Constants, elements of tensors and of scratch memory, and accesses by address.
+
+f16 and bf16 are 16 bits in tensors and f32 in scratch memory; bools are bytes.
+"""
 
 from __future__ import annotations
+
+import math
+
+import numpy as np
 
 from cutile.backend.cpu.emit._text import (
     CHOICE,
     COMPARE,
     NOT,
+    UNARY,
     Expression,
     Printer,
     Statement,
     Text,
     call,
+    held,
+    in_memory,
     is_small_float,
 )
-from cutile.backend.cpu.emit.create import number
-from cutile.backend.cpu.stage import Read, ReadInside, Size, Stride, Write
+from cutile.backend.cpu.stage import Read, ReadInside, Size, Stride, TensorAt, Write
+from cutile.conversion import bits_of
+from cutile.dtypes import DTypeLike
+from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value
+from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 
 SCRATCH_ALIGNMENT = 64  # what tells scratch memory from tensors, which promise at most 16
 
@@ -60,10 +74,91 @@ def _size(printer: Printer, op: Size) -> Text:
     return Text(printer.known(f"{op.x.name}_extent_{op.axis}"))
 
 
+def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
+    """A literal of a dtype."""
+    if dtype.kind == "storage":
+        return call(printer, held(dtype), repr(bits_of(value, dtype)))
+    if dtype.kind == "bool":
+        return Text(repr(bool(value)))
+    if dtype.kind != "float":
+        wrapped = int(np.asarray(value).astype(dtype.numpy))
+        text = Text(repr(wrapped), UNARY if wrapped < 0 else 0)
+        return text if dtype.name == "i64" else call(printer, dtype.name, text)
+    with np.errstate(over="ignore"):  # what was folded may be too large
+        exact = float(np.asarray(value).astype(dtype.numpy))  # f16 and bf16: rounded, then held as f32
+    if math.isnan(exact):
+        literal = printer.use("nan")
+    elif math.isinf(exact):
+        literal = ("-" if exact < 0 else "") + printer.use("inf")
+    else:
+        literal = repr(exact)
+    return call(printer, held(dtype), literal)
+
+
+def _constant(printer: Printer, op: Constant) -> Text:
+    return number(printer, op.value, op.dtype)
+
+
+def _tensor_at(printer: Printer, op: TensorAt) -> Text:
+    """`elements_at(address, f32)`: 16-bit floats as their bits, bools as bytes."""
+    kind = printer.use(in_memory(op.dtype))
+    return Text(f"{printer.use('elements_at')}({printer.operand(op.address).text}, {kind})")
+
+
+def _as_stored(printer: Printer, value: Text, dtype: DTypeLike) -> Text:
+    """A value as it is in memory: 16-bit floats and bools are _as_value otherwise."""
+    if is_small_float(dtype):
+        return call(printer, f"{dtype.name}_bits", value)
+    return call(printer, "u8", value) if dtype.kind == "bool" else value
+
+
+def _as_value(printer: Printer, element: Text, dtype: DTypeLike) -> Text:
+    """An element of memory as a value."""
+    if is_small_float(dtype):
+        return call(printer, f"{dtype.name}_value", element)
+    return Text(f"{element.text} != 0", COMPARE) if dtype.kind == "bool" else element
+
+
+def _load(printer: Printer, op: LoadPointer) -> Text:
+    dtype = op.pad.tile.dtype
+    pad = _as_stored(printer, printer.operand(op.pad), dtype)
+    name = "load_at" if op.order == "weak" else "load_at_acquire"
+    return _as_value(printer, call(printer, name, printer.operand(op.pointers), printer.operand(op.mask), pad), dtype)
+
+
+def _store(printer: Printer, op: StorePointer) -> None:
+    value = _as_stored(printer, printer.operand(op.value), op.value.tile.dtype)
+    name = "store_at" if op.order == "weak" else "store_at_release"
+    printer.line(call(printer, name, printer.operand(op.pointers), printer.operand(op.mask), value).text, op)
+
+
+def _address(printer: Printer, op: TensorAddress) -> Text:
+    return call(printer, "address_of", printer.name(op.x))
+
+
+def _update(printer: Printer, op: AtomicRmw) -> Text:
+    dtype = op.value.tile.dtype
+    name = f"atomic_{op.kind}" + (f"_{dtype.name}" if is_small_float(dtype) else "")
+    return call(printer, name, *map(printer.operand, (op.pointers, op.mask, op.value)))
+
+
+def _exchange(printer: Printer, op: AtomicCas) -> Text:
+    return call(printer, "atomic_cas", *map(printer.operand, (op.pointers, op.mask, op.expected, op.value)))
+
+
 EXPRESSIONS: dict[type[Op], Expression] = {
     Read: _read,
     ReadInside: _read_inside,
     Stride: _stride,
     Size: _size,
+    Constant: _constant,
+    TensorAt: _tensor_at,
+    LoadPointer: _load,
+    TensorAddress: _address,
+    AtomicRmw: _update,
+    AtomicCas: _exchange,
 }
-STATEMENTS: dict[type[Op], Statement] = {Write: _write}
+STATEMENTS: dict[type[Op], Statement] = {
+    Write: _write,
+    StorePointer: _store,
+}

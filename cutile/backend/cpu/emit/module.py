@@ -13,23 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.cpu.emit import (
-    arith,
-    atomic,
-    cast,
-    compare,
-    control,
-    create,
-    debug,
-    grid,
-    math,
-    matmul,
-    memory,
-    pointer,
-    reduce,
-    rounding,
-    view,
-)
+from cutile.backend.cpu.emit import arith, cast, control, math, memory, reduce
 from cutile.backend.cpu.emit._text import (
     ATOM,
     COMPARE,
@@ -50,12 +34,10 @@ from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {
-    op: emit
-    for family in (arith, atomic, cast, compare, control, create, grid, math, memory, pointer, reduce, rounding, view)
-    for op, emit in family.EXPRESSIONS.items()
+    op: emit for family in (arith, cast, control, math, memory, reduce) for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {
-    op: emit for family in (control, debug, matmul, memory, pointer) for op, emit in family.STATEMENTS.items()
+    op: emit for family in (control, memory, reduce) for op, emit in family.STATEMENTS.items()
 }
 HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
 WIDTH = 88
@@ -340,7 +322,7 @@ def emit_module(function: Function, target: Target) -> Source:
         "signature": tuple(kind for _, kind in signature),
         "scratch": tuple(op.size * BYTES[held(op.dtype)] for op in scratch),
         "functions": tuple(printer.extra),
-        "blas": any(name in printer.extra for name in matmul.FUNCTIONS.values()),
+        "blas": any(name in printer.extra for name in reduce.GEMMS.values()),
         "noalias": function.facts["noalias"],
         **printer.sites,
         "coarse": tuple(function.facts["coarse"]),

@@ -1,9 +1,9 @@
-"""One step of a reduction."""
+"""One step of a reduction, and matrix products as calls of BLAS."""
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._text import Expression, Printer, Text, call
-from cutile.backend.cpu.stage import Step
+from cutile.backend.cpu.emit._text import Expression, Printer, Statement, Text, call
+from cutile.backend.cpu.stage import Gemm, Step
 from cutile.ir.core import Op
 
 STEPS = {
@@ -22,4 +22,30 @@ def _step(printer: Printer, op: Step) -> Text:
     return call(printer, STEPS[op.kind] + suffix, printer.operand(op.acc), printer.operand(op.x))
 
 
-EXPRESSIONS: dict[type[Op], Expression] = {Step: _step}
+GEMMS = {"f32": "sgemm", "f64": "dgemm"}
+
+
+def _gemm(printer: Printer, op: Gemm) -> None:
+    dtype = op.c.tensor.dtype.name
+    address = printer.parameter(GEMMS[dtype], "i64")
+    sizes = ", ".join(printer.operand(value).text for value in (op.rows, op.cols, op.depth))
+    a, b, c = (
+        ", ".join([printer.name(memory), printer.operand(at).text, printer.operand(step).text])
+        for memory, at, step in ((op.a, op.a_at, op.a_step), (op.b, op.b_at, op.b_step), (op.c, op.c_at, op.c_step))
+    )
+    # gemm(function, rows, cols, depth, then memory, offset, row step and transposition of a, b and c; beta)
+    printer.line(f"{printer.use('gemm')}(", op)
+    with printer.indented():
+        printer.line(f"{address}, {sizes},")
+        printer.line(f"{a}, {int(op.a_transposed)},")
+        printer.line(f"{b}, {int(op.b_transposed)},")
+        printer.line(f"{c}, {printer.use(dtype)}({op.beta}),")
+    printer.line(")")
+
+
+EXPRESSIONS: dict[type[Op], Expression] = {
+    Step: _step,
+}
+STATEMENTS: dict[type[Op], Statement] = {
+    Gemm: _gemm,
+}

@@ -31,11 +31,13 @@ from cutile.backend.cpu.intrinsics.arith import (
     mod_unsigned,
     mul_hi,
     mul_hi_unsigned,
+    product_step,
     remainder,
     shift_left,
     shift_right,
     shift_right_unsigned,
     smaller,
+    sum_step,
     trip_count,
     trip_count_unsigned,
 )
@@ -54,10 +56,11 @@ from cutile.backend.cpu.intrinsics.atomic import (
     atomic_xchg,
     atomic_xor,
 )
-from cutile.backend.cpu.intrinsics.cast import CONVERSIONS
-from cutile.backend.cpu.intrinsics.debug import (
+from cutile.backend.cpu.intrinsics.calls import (
+    gemm,
     notify,
 )
+from cutile.backend.cpu.intrinsics.cast import CONVERSIONS
 from cutile.backend.cpu.intrinsics.half import (
     bf16_bits,
     bf16_round,
@@ -85,15 +88,14 @@ from cutile.backend.cpu.intrinsics.math import (
     tan,
     tanh,
 )
-from cutile.backend.cpu.intrinsics.matmul import gemm
 from cutile.backend.cpu.intrinsics.pointer import (
     address_of,
+    elements_at,
     load_at,
     load_at_acquire,
     store_at,
     store_at_release,
 )
-from cutile.backend.cpu.intrinsics.reduce import product_step, sum_step
 from cutile.backend.cpu.intrinsics.rounding import (
     add_downward,
     add_to_zero,
@@ -115,7 +117,6 @@ from cutile.backend.cpu.intrinsics.rounding import (
     sub_to_zero,
     sub_upward,
 )
-from cutile.backend.cpu.intrinsics.view import elements_at
 
 i8, i16, i32, i64 = int8, int16, int32, int64
 u8, u16, u32, u64 = uint8, uint16, uint32, uint64

@@ -350,3 +350,22 @@ trip_count = ternary(define("trip_count", _trip_count(signed=True)), _counted)
 """The turns of a loop from one i64 to before another, by steps of either sign; none by steps of 0."""
 trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=False)), _counted)
 """The turns of a loop from one u64 to before another; none by steps of 0."""
+
+
+# Sums and products of a reduction may be reordered: LLVM then keeps several vector accumulators.
+_ANY_ORDER = ("reassoc", "nsz")
+
+
+def _step(float_method: str, int_method: str) -> Any:
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        if str(arguments[0].type) in ("float", "double"):
+            return getattr(builder, float_method)(*arguments, flags=_ANY_ORDER)
+        return getattr(builder, int_method)(*arguments)
+
+    return binary(emit, same_type)
+
+
+sum_step = _step("fadd", "add")
+"""The accumulator plus an element; the order of the whole sum is the compiler's choice."""
+product_step = _step("fmul", "mul")
+"""The accumulator times an element; the order of the whole product is the compiler's choice."""

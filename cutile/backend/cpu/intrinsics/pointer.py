@@ -95,3 +95,14 @@ def _address_type(pointer: Any) -> Any:
 
 address_of = unary(define("address_of", _address), _address_type)
 """The address of what a pointer leads to."""
+
+
+@intrinsic
+def elements_at(_context: Any, address: Any, kind: Any) -> Any:
+    """`elements_at(address, f32)[i]`: the `i`-th element from an address on."""
+    result = types.CPointer(kind.dtype)
+
+    def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(result))
+
+    return result(types.int64, kind), codegen

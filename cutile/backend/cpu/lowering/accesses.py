@@ -1,6 +1,8 @@
-"""Accesses by address: each runs at its place in the program, element by element, in loops of its own.
+"""Accesses by address, prints and assertions, and views that cut tiles at any step.
 
-Loads of what nothing writes during a launch are the exception: they are pulled like any other element.
+An access by address runs at its place in the program, element by element, in loops of its own. Loads of memory that
+nothing writes during a launch are the exception: they are pulled like any other element. A print's values go to scratch
+memory, where the process reads them and writes them as text.
 """
 
 from __future__ import annotations
@@ -8,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cutile.backend.cpu.lowering.nests import Root, Target
-from cutile.backend.cpu.lowering.nodes import Extent, Index, Node, Product
+from cutile.backend.cpu.lowering.loop_nests import Root, Target
 from cutile.backend.cpu.lowering.scope import Scope
+from cutile.backend.cpu.lowering.tile_expr import Extent, Index, Loaded, Node, Product, TensorAxis
+from cutile.backend.cpu.stage import FailUnless, Say
 from cutile.ir.core import Op, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.compare import Ge, Select
+from cutile.ops.debug import Assert, Print
 from cutile.ops.pointer import LoadPointer, StorePointer
+from cutile.ops.view import LoadView, StoreView
 
 if TYPE_CHECKING:
     from cutile.backend.cpu.lowering.lower import Lowering
@@ -62,3 +68,72 @@ def lower_access(lowering: Lowering, op: Access) -> None:
     root = Root(extents, [Target(touch, product=product)], location=op.location, key=op)
     lowering.pending.append(root)
     lowering.flush()
+
+
+def lower_print(lowering: Lowering, op: Print) -> None:
+    """A print, once its values are in memory."""
+    lowering.flush()
+    memories: list[Value] = []
+    for value in op.values:
+        node = lowering.node(value)
+        product = Product(node.dtype, lowering.extents(value), value.name)
+        product.buffer = lowering.allocate(product)
+        memories.append(product.buffer.memory)
+        root = Root(product.extents, [Target(node, product=product)], location=op.location)
+        lowering.pending.append(root)
+        lowering.flush()
+    lowering.scope.builder.location = op.location
+    shapes = tuple((value.tile.dtype.name, value.tile.shape) for value in op.values)
+    lowering.scope.builder.add(Say(memories=tuple(memories), pieces=op.pieces, specs=op.specs, shapes=shapes))
+    lowering.scope.forget()
+
+
+def lower_assert(lowering: Lowering, op: Assert) -> None:
+    """An assertion: where it does not hold, the function says so and returns."""
+    condition = lowering.concrete(op.condition)
+    lowering.flush()
+    lowering.scope.builder.location = op.location
+    x, y, z = lowering.block_index()
+    lowering.scope.builder.add(FailUnless(condition, x, y, z, message=op.message, where=op.where))
+
+
+def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
+    scope, limits = lowering.scope, dict(zip(op.limited, op.limits, strict=True))
+    made: list[TensorAxis] = []
+    for axis, (index, step) in enumerate(zip(op.starts, op.steps, strict=True)):
+        plain = lowering.tile_axis(op.x, axis, (index, step))
+        size = plain.size
+        if axis in limits:
+            limit = scope.as_index(lowering.concrete(limits[axis]))
+            size = scope.smaller(size, limit, f"{op.x.name or 'view'}_end_{axis}")
+        made.append(TensorAxis(plain.start, size, plain.stride, False, plain.may_be_negative, whole=True))
+    return made
+
+
+def load_view(lowering: Lowering, op: LoadView, extents: Sequence[Extent]) -> Loaded:
+    """A tile to be read where it is needed."""
+    axes = _axes(lowering, op)
+    if op.is_plain:  # its blocks may be joined
+        axes = [lowering.tile_axis(op.x, *each) for each in enumerate(zip(op.starts, op.shape, strict=True))]
+    return lowering.loaded(op.x, axes, extents, op.padding_value)
+
+
+def store_view(lowering: Lowering, op: StoreView) -> None:
+    """Loops over what of the tile lies in the tensor."""
+    axes = _axes(lowering, op)
+    node = lowering.node(op.value)
+    extents = [
+        Extent(extent.capacity, _count(lowering, axis, extent)) for axis, extent in zip(axes, node.extents, strict=True)
+    ]
+    tile = lowering.loaded(op.x, axes, extents)
+    lowering.pending.append(Root(tuple(extents), [Target(node, tile=tile)], location=op.location, key=op))
+
+
+def _count(lowering: Lowering, axis: TensorAxis, extent: Extent) -> Value:
+    """The elements to be written along an axis: none where the tile begins before the tensor."""
+    scope = lowering.scope
+    count = scope.smaller(extent.stop(scope), scope.minus(axis.size, axis.start), "count")
+    if axis.may_be_negative:
+        inside = scope.shared(("0<=", axis.start), Ge(axis.start, scope.index(0)))
+        count = scope.shared(("or 0", inside, count), Select(inside, count, scope.index(0)))
+    return count

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cutile.backend.cpu.lowering.folds import lower_fold
+from cutile.backend.cpu.lowering.loop_nests import Root, Target
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
-from cutile.backend.cpu.lowering.nests import Root, Target
-from cutile.backend.cpu.lowering.nodes import Node, Number, Product, Scalar
-from cutile.backend.cpu.lowering.uses import Uses
+from cutile.backend.cpu.lowering.tile_expr import Node, Number, Product, Scalar
+from cutile.backend.cpu.lowering.use_counts import Uses
 from cutile.backend.cpu.stage import INDEX, TripCount
 from cutile.dtypes import i64, u64
 from cutile.errors import Location

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from cutile.backend.cpu.lowering.loop_nests import NAMES
 from cutile.backend.cpu.lowering.lower import Lowering
-from cutile.backend.cpu.lowering.nests import NAMES
-from cutile.backend.cpu.lowering.nodes import Index, Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.scope import Loop, Scope
+from cutile.backend.cpu.lowering.tile_expr import Index, Node, Number, Product, Scalar
 from cutile.backend.cpu.stage import Write
 from cutile.ir.core import Block, Value
 from cutile.ops.reduce import Folding, Scan

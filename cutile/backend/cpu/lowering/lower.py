@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cpu.lowering.accesses import is_access, lower_access
-from cutile.backend.cpu.lowering.axes import Axes, AxisClass, unit_reshape
-from cutile.backend.cpu.lowering.debug import lower_assert, lower_print
-from cutile.backend.cpu.lowering.nests import Nests, Root, Target, accumulator, start
-from cutile.backend.cpu.lowering.nodes import (
+from cutile.backend.cpu.lowering.accesses import (
+    is_access,
+    load_view,
+    lower_access,
+    lower_assert,
+    lower_print,
+    store_view,
+)
+from cutile.backend.cpu.lowering.blocking import Axes, AxisClass, unit_reshape
+from cutile.backend.cpu.lowering.loop_nests import Nests, Root, Target, accumulator, start
+from cutile.backend.cpu.lowering.scope import Scope
+from cutile.backend.cpu.lowering.tile_expr import (
     Accumulated,
     Buffer,
     Cast,
@@ -29,9 +36,7 @@ from cutile.backend.cpu.lowering.nodes import (
     Squeezed,
     TensorAxis,
 )
-from cutile.backend.cpu.lowering.scope import Scope
-from cutile.backend.cpu.lowering.uses import Uses, is_lazy
-from cutile.backend.cpu.lowering.views import load_view, store_view
+from cutile.backend.cpu.lowering.use_counts import Uses, is_lazy
 from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride, TensorAt
 from cutile.dtypes import i32
 from cutile.errors import IRError

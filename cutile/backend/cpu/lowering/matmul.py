@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutile.backend.cpu.lowering.loop_nests import Nests, Root, Target
 from cutile.backend.cpu.lowering.lower import Lowering
-from cutile.backend.cpu.lowering.nests import Nests, Root, Target
-from cutile.backend.cpu.lowering.nodes import Cast, Extent, Loaded, Node, Number, Product, Scalar, TensorAxis
 from cutile.backend.cpu.lowering.scope import Scope
+from cutile.backend.cpu.lowering.tile_expr import Cast, Extent, Loaded, Node, Number, Product, Scalar, TensorAxis
 from cutile.backend.cpu.stage import Gemm, Read, Write
 from cutile.conversion import holds
 from cutile.dtypes import DTypeLike, f32

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cutile.backend.cpu.lowering.nodes import Buffer, Extent, Index, Loaded, Node, Product
 from cutile.backend.cpu.lowering.scope import Loop, Scope
+from cutile.backend.cpu.lowering.tile_expr import Buffer, Extent, Index, Loaded, Node, Product
 from cutile.backend.cpu.stage import INDEX, Step, Write
 from cutile.dtypes import DTypeLike, f32
 from cutile.errors import Location

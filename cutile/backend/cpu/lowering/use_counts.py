@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cpu.lowering.axes import ELEMENTWISE
+from cutile.backend.cpu.lowering.blocking import ELEMENTWISE
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Effect, Op, Value
 from cutile.ops.arith import FloorDiv, Mod

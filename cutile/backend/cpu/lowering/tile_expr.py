@@ -1,7 +1,7 @@
 """Tile values before they are computed: each node can say, for one index, which operations give that element.
 
 Pulling an element through a chain of nodes is what fuses the chain into one loop. A node is pulled by the roots of
-`nests.py`: stores, reductions, and what is kept in scratch memory.
+`loop_nests.py`: stores, reductions, and what is kept in scratch memory.
 
 An index has one entry per axis: an i64 value, or None on an axis of extent 1.
 """
