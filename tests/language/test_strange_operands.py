@@ -212,7 +212,7 @@ def test_what_is_repeated_is_not_for_the_copy_engine(axis: int) -> None:
         lowered = op.render("lowered", "sm_90a")
         op.discard()
     assert "multiples of 16 bytes, each at one of its own" in lowered.splitlines()[0]
-    assert "cuda.bulk_load" not in lowered
+    assert "cuda.tma_load" not in lowered
 
 
 def test_what_runs_backwards_is_not_for_the_copy_engine() -> None:

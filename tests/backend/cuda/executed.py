@@ -26,10 +26,6 @@ from cutile.backend.cuda.ops import (
     Barrier,
     BarriersStart,
     Buffer,
-    BulkDrain,
-    BulkLoad,
-    BulkPrefetch,
-    BulkStore,
     ConvertLayout,
     Dot,
     DotWait,
@@ -37,25 +33,29 @@ from cutile.backend.cuda.ops import (
     Failed,
     FailUnless,
     FirstTile,
-    FollowOn,
-    GroupWait,
+    GridDependencyWait,
     NextTile,
-    Opaque,
-    Pack,
+    OptimizationBarrier,
+    PackPairs,
     Pipeline,
     PipelineAcquire,
     PipelineRelease,
     PipelineWait,
-    ReadStage,
+    ReadBuffer,
     ReceiveTile,
-    Registers,
     Roles,
     Scratch,
     SendTile,
+    SetMaxRegisters,
     Store,
     TileIndex,
     TileStep,
+    TmaLoad,
+    TmaPrefetch,
+    TmaStore,
+    TmaStoreWait,
     Uniform,
+    WgmmaWait,
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
@@ -72,9 +72,9 @@ Waiting = Generator["Callable[[], bool]", None, Any]
 """A coroutine: it yields what it waits for."""
 WARPS = 4
 """Of a warpgroup."""
-NOTHING = (BulkDrain, BulkPrefetch, FollowOn, Registers, Scratch)
+NOTHING = (TmaStoreWait, TmaPrefetch, GridDependencyWait, SetMaxRegisters, Scratch)
 """What has no meaning here."""
-SAME = (ConvertLayout, Opaque, Uniform)
+SAME = (ConvertLayout, OptimizationBarrier, Uniform)
 """What gives the same elements."""
 
 
@@ -228,10 +228,10 @@ class ThreadBlock:
                 results = yield from self._while(op, group)
             case If():
                 results = yield from self._block_of(op.then if values[op.condition] else op.orelse, group)
-            case Buffer() | BulkStore() | Store() | BarriersStart() | Pipeline():
+            case Buffer() | TmaStore() | Store() | BarriersStart() | Pipeline():
                 self._set_up_or_store(op, values)
                 results = [None] * len(op.results)
-            case PipelineAcquire() | PipelineWait() | PipelineRelease() | BulkLoad() | SendTile():
+            case PipelineAcquire() | PipelineWait() | PipelineRelease() | TmaLoad() | SendTile():
                 yield from self._shared(op, group)
             case Barrier():
                 group.met += 1
@@ -245,7 +245,7 @@ class ThreadBlock:
                     store(values[op.x], load(values[op.x], value.shape, index) + value, index)
             case Dot():
                 results = [self._begin(op, group)]
-            case DotWait() | GroupWait():
+            case DotWait() | WgmmaWait():
                 results = [self._finish(op, group)]
             case FailUnless():
                 if not values[op.condition]:
@@ -258,7 +258,7 @@ class ThreadBlock:
                 results = [np.int32(next(self._taken))]
             case ReceiveTile():
                 results = [self._received(op, group)]
-            case ReadStage():
+            case ReadBuffer():
                 held, _ = self._operand(op, op.buffer, op.counter, group)
                 shape = op.result.tile.shape
                 results = [(held if op.axis == len(shape) - 1 else held.T).reshape(shape)]
@@ -268,7 +268,7 @@ class ThreadBlock:
                 results = [np.int32(self._blocks)]
             case TileIndex():
                 results = [np.int32(np.unravel_index(int(values[op.number]), self._grid)[op.axis])]
-            case Pack():
+            case PackPairs():
                 results = [Words(self._read(values[op.x], op))]
             case _ if isinstance(op, NOTHING):
                 results = [None] * len(op.results)
@@ -307,10 +307,10 @@ class ThreadBlock:
                 self._pipeline_of.update(dict.fromkeys(op.buffers, op.result))
             case BarriersStart():
                 self._started.update(op.of)
-            case BulkStore() | Store():
+            case TmaStore() | Store():
                 index = [int(values[each]) for each in op.index]
                 tile = self._read(values[op.value], op)
-                if isinstance(op, BulkStore) and op.shape:
+                if isinstance(op, TmaStore) and op.shape:
                     tile = tile.reshape(op.shape)
                 store(values[op.x], tile, index)
             case _:
@@ -331,7 +331,7 @@ class ThreadBlock:
 
     def _shared(self, op: Op, group: Warpgroup) -> Waiting:
         values = group.walker.values
-        assert isinstance(op, PipelineAcquire | PipelineWait | PipelineRelease | BulkLoad | SendTile)
+        assert isinstance(op, PipelineAcquire | PipelineWait | PipelineRelease | TmaLoad | SendTile)
         if op.pipeline not in self._started:
             raise Executed(f"{op.name}: the barriers of {op.pipeline.name} are not set up")
         stages = self._stages[op.pipeline]
@@ -349,7 +349,7 @@ class ThreadBlock:
                 stage.full += not nbytes
                 if isinstance(op, SendTile):
                     stage.fill.number = values[op.number]
-            case BulkLoad():
+            case TmaLoad():
                 self._begin_load(op, stage, values)
             case PipelineWait():
                 yield lambda: stage.full % 2 != use % 2
@@ -360,7 +360,7 @@ class ThreadBlock:
                 if bool(values[op.condition]):
                     self._release(op, stage, group)
 
-    def _begin_load(self, op: BulkLoad, stage: Stage, values: Any) -> None:
+    def _begin_load(self, op: TmaLoad, stage: Stage, values: Any) -> None:
         fill, type_ = stage.fill, op.buffer.type
         assert isinstance(type_, BufferType)
         if self._pipeline_of[op.buffer] is not op.pipeline:
@@ -413,7 +413,7 @@ class ThreadBlock:
 
     # Products.
 
-    def _operand(self, op: Dot | ReadStage, buffer: Value, counter: Value, group: Warpgroup) -> tuple[Array, Fill]:
+    def _operand(self, op: Dot | ReadBuffer, buffer: Value, counter: Value, group: Warpgroup) -> tuple[Array, Fill]:
         """What is in a stage of a buffer: rows of what is contiguous in memory."""
         name = buffer.name
         if buffer in self._written:
@@ -472,7 +472,7 @@ class ThreadBlock:
         group.under_way.append(begun)
         return begun
 
-    def _finish(self, op: DotWait | GroupWait, group: Warpgroup) -> Any:
+    def _finish(self, op: DotWait | WgmmaWait, group: Warpgroup) -> Any:
         count = max(0, len(group.under_way) - op.pending)
         for begun in group.under_way[:count]:
             begun.over = True

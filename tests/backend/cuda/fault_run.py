@@ -14,7 +14,7 @@ from typing import Any
 from cuda_async import Device, DeviceError
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.ops import BulkLoad, PipelineAcquire, PipelineRelease
+from cutile.backend.cuda.ops import PipelineAcquire, PipelineRelease, TmaLoad
 from cutile.ir.core import Block, Function, Op
 from kernels.gemm import gemm
 
@@ -41,7 +41,7 @@ def never_arrives(function: Function) -> None:
 
 def not_loaded(function: Function) -> None:
     """One operand is not loaded at all."""
-    _without(function, lambda op: isinstance(op, BulkLoad) and op.x.name == "y")
+    _without(function, lambda op: isinstance(op, TmaLoad) and op.x.name == "y")
 
 
 FAULTS: dict[str, Callable[[Function], None]] = {

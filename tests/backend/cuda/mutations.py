@@ -18,15 +18,15 @@ import numpy as np
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
     BarriersStart,
-    BulkLoad,
     Dot,
     DotWait,
-    GroupWait,
     Pipeline,
     PipelineAcquire,
     PipelineRelease,
     PipelineWait,
     Roles,
+    TmaLoad,
+    WgmmaWait,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
 from cutile.backend.reference.interpret import run_block
@@ -80,7 +80,7 @@ def dropped_acquire(function: Function) -> Iterator[Fault]:
 
 def dropped_load(function: Function) -> Iterator[Fault]:
     """Bytes are announced that nobody copies."""
-    yield from _dropped(function, BulkLoad)
+    yield from _dropped(function, TmaLoad)
 
 
 def early_release(function: Function) -> Iterator[Fault]:
@@ -106,7 +106,7 @@ def _place(block: Block, value: Value) -> int:
 
 def late_products(function: Function) -> Iterator[Fault]:
     """One more product may be under way than there may."""
-    for _, op in _of(function, DotWait, GroupWait):
+    for _, op in _of(function, DotWait, WgmmaWait):
         yield lambda op=op: op.attributes.update(pending=op.attributes["pending"] + 1)
 
 

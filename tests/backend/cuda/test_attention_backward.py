@@ -15,7 +15,7 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.written import check_written
-from cutile.backend.cuda.ops import Barrier, BulkLoad, Dot, DotWait, Roles
+from cutile.backend.cuda.ops import Barrier, Dot, DotWait, Roles, TmaLoad
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import Panels
 from cutile.errors import IRError
@@ -89,7 +89,7 @@ def test_what_is_read_in_both_orders_is_loaded_once(name: str) -> None:
     wanted = {"q_buffer": both, "do_buffer": both, "k_buffer": {False}, "v_buffer": set[bool]()}
     wanted = {"k_buffer": both, "v_buffer": {True}} if name == "dq" else wanted
     assert orders == {buffer: wanted[buffer] for buffer in orders}
-    loads = [op.x.name for op in function.walk() if isinstance(op, BulkLoad)]
+    loads = [op.x.name for op in function.walk() if isinstance(op, TmaLoad)]
     # Of dq in a second loop, of keys that not every row sees; of the others what threads read beside.
     again = ["k", "v"] if name == "dq" else ["top", "delta"]
     assert sorted(loads) == sorted(["q", "k", "v", "do", *again])
@@ -159,7 +159,7 @@ def test_nothing_spills_and_nothing_is_serialised(name: str, causal: bool, tmp_p
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     names = instructions(built, tmp_path)
     assert not any(each.startswith("HMMA") for each in names)
-    buffers = buffer_types([op.buffer for op in lowered(function).walk() if isinstance(op, BulkLoad)])
+    buffers = buffer_types([op.buffer for op in lowered(function).walk() if isinstance(op, TmaLoad)])
     panels = sum(Panels(*buffer.panels).count for buffer in buffers)  # of which one instruction each loads one
     assert sum(names[each] for each in names if each.startswith("UTMALDG")) == panels
 

@@ -6,9 +6,9 @@ import pytest
 
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
-    BulkLoad,
-    BulkStore,
     TileIndex,
+    TmaLoad,
+    TmaStore,
 )
 from cutile.dtypes import bf16
 from cutile.ir.control import If
@@ -34,7 +34,7 @@ def test_a_tile_block_beyond_the_grid_stores_nothing() -> None:
     for cluster, guarded in ((1, False), (2, True)):
         made = lowered(written(GEMM, types((128, 160))), num_cta_in_cga=cluster)
         under = [op for each in made.walk() if isinstance(each, If) for op in each.then.operations]
-        assert any(isinstance(op, BulkStore) for op in under) is guarded
+        assert any(isinstance(op, TmaStore) for op in under) is guarded
 
 
 def test_blocks_of_a_cluster_load_a_part_each() -> None:
@@ -45,7 +45,7 @@ def test_blocks_of_a_cluster_load_a_part_each() -> None:
         boxes[y.unit_axis] = [each.map.box for each in made.parameters if each.map is not None][1]
     assert boxes == {1: (64, 64), 0: (64, 128)}  # two of four panels each; half of the one panel's rows
     tall = lowered(gemm_program(bf16, (256, 128), 64), num_cta_in_cga=2)
-    assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, BulkLoad)] == [2, 1]
+    assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, TmaLoad)] == [2, 1]
     assert "3 blocks to a cluster are asked for" in refusal(gemm_program(bf16, (128, 128), 64), num_cta_in_cga=3)
 
 
@@ -54,7 +54,7 @@ def test_of_tiles_as_wide_as_tall_neighbours_along_the_columns_share_rows(cluste
     """Where there is one row of tile blocks alone, nobody else needs the same columns."""
     made = lowered(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster)
     assert made.facts["cluster"] == cluster
-    assert {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, BulkLoad)} == {
+    assert {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, TmaLoad)} == {
         "x": cluster,
         "y": 1,
     }
@@ -76,5 +76,5 @@ def test_of_tiles_as_wide_as_tall_neighbours_along_the_columns_share_rows(cluste
 def test_blocks_share_only_what_both_need(change: tuple[str, str], cluster: int) -> None:
     made = lowered(written(GEMM.replace(*change), types((128, 256))), num_cta_in_cga=2)
     assert made.facts["cluster"] == cluster
-    loads = [op for op in made.walk() if isinstance(op, BulkLoad)]
+    loads = [op for op in made.walk() if isinstance(op, TmaLoad)]
     assert [op.attributes["cluster"] for op in loads] == [1, cluster]

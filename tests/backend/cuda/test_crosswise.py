@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.intrinsics import crosswise
+from cutile.backend.cuda.intrinsics import wgmma_rs
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
@@ -139,7 +139,7 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     slot = np.concatenate([in_panels(np.ascontiguousarray(x.T), left), in_panels(y, right)])
     memory = np.concatenate([np.full(1024 + len(slot), 0xA5, np.uint8), slot])
     group = Group(layout.threads, memory, numbers)
-    made = crosswise.multiply(
+    made = wgmma_rs.multiply(
         dtype, dtype, sums, layout, Fed(left, right, depth, 2, len(slot), 1024), exchanged=exchanged
     )
     turn = Vector(I32, np.full(layout.threads, 3, np.uint32))

@@ -12,7 +12,7 @@ from cuda_async import CudaGraph, Device, DeviceOp
 from cuda_async.graph import Scope
 from cutile import api
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.ops import BarriersStart, BulkPrefetch, FollowOn, Roles
+from cutile.backend.cuda.ops import BarriersStart, GridDependencyWait, Roles, TmaPrefetch
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.interface import Executable, Target
 from cutile.dtypes import bf16, i32
@@ -40,13 +40,13 @@ def test_a_specialised_kernel_waits_before_it_touches_memory(tile: tuple[int, in
     assert made.facts["early"] is True
     kinds = [type(op) for op in made.body.operations if not isinstance(op, RESOURCES)]
     # descriptors are arguments of the launch, and the barriers are the block's own
-    assert kinds == [BulkPrefetch] * 3 + [BarriersStart, FollowOn, Roles]
+    assert kinds == [TmaPrefetch] * 3 + [BarriersStart, GridDependencyWait, Roles]
 
 
 def test_others_are_launched_when_all_ahead_of_them_is_done() -> None:
     for made in (lowered(gemm_program(bf16, (128, 128), 32), AMPERE), lowered(saxpy_program(1024))):
         assert not made.facts.get("early", False)
-        assert not any(isinstance(op, FollowOn) for op in made.walk())
+        assert not any(isinstance(op, GridDependencyWait) for op in made.walk())
 
 
 def test_the_wait_is_in_the_machine_code(tmp_path: Path) -> None:

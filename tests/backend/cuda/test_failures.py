@@ -17,7 +17,7 @@ from cutile.backend.cuda.load import load
 from cutile.backend.cuda.model.failures import check_failures
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import BarriersStart, BulkStore, Failed, FailUnless, Roles, Store
+from cutile.backend.cuda.ops import BarriersStart, Failed, FailUnless, Roles, Store, TmaStore
 from cutile.backend.interface import Executable
 from cutile.dtypes import bf16, f32, i32
 from cutile.ir.core import Function, Value
@@ -161,14 +161,14 @@ def _elsewhere(function: Function) -> None:
 
 def _stores_all_the_same(function: Function) -> None:
     for op in function.walk():
-        if isinstance(op, Store | BulkStore | StoreView):
+        if isinstance(op, Store | TmaStore | StoreView):
             before = len(op.operands) - len(op.index)
             op.operands = (*op.operands[:before], *op.operands[before + 1 :], op.operands[-1])
 
 
 def _stored_in_front(function: Function) -> None:
     for op in function.walk():
-        if isinstance(op, BulkStore):
+        if isinstance(op, TmaStore):
             op.attributes["dropped"] = False
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import BulkLoad, GroupMma, TileIndex
+from cutile.backend.cuda.ops import TileIndex, TmaLoad, Wgmma
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
@@ -23,9 +23,9 @@ from tests.support.programs import mut, tensor
 TILES = ((1, 64), (8, 64), (16, 64), (16, 128), (20, 64), (32, 128), (48, 256), (96, 128))
 
 
-def product(function: Function) -> GroupMma:
+def product(function: Function) -> Wgmma:
     """The one product by warp groups of a lowered kernel."""
-    (found,) = (op for op in lowered(function).walk() if isinstance(op, GroupMma))
+    (found,) = (op for op in lowered(function).walk() if isinstance(op, Wgmma))
     return found
 
 
@@ -33,7 +33,7 @@ def product(function: Function) -> GroupMma:
 def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64))
     verify(made)
-    (op,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    (op,) = (op for op in made.walk() if isinstance(op, Wgmma))
     rows, columns = tile
     layout = layouts_of(made)[op.attributes["layout"]]
     assert op.exchanged
@@ -63,7 +63,7 @@ def test_more_of_x_is_copied_than_the_tile_has_rows() -> None:
     made = lowered(gemm_program(f16, (1, 64), 128))
     maps = {name: TensorMap(*fields) for name, _, *fields in made.facts["tensor_maps"]}
     assert maps["x_map"].box == (8, 64)
-    loads = {op.x.name: op for op in made.walk() if isinstance(op, BulkLoad)}
+    loads = {op.x.name: op for op in made.walk() if isinstance(op, TmaLoad)}
     (buffer,) = buffer_types([loads["x"].buffer])
     assert buffer.shape == (1, 128)  # tiles are counted as the kernel does
 
@@ -71,7 +71,7 @@ def test_more_of_x_is_copied_than_the_tile_has_rows() -> None:
 def test_the_blocks_of_a_cluster_share_the_few_rows() -> None:
     """Of 16 x 128, y is larger, but there is hardly another tile block that needs the same columns."""
     made = lowered(gemm_program(bf16, (16, 128), 64), num_cta_in_cga=2)
-    loads = {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, BulkLoad)}
+    loads = {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, TmaLoad)}
     assert loads == {"y": 1, "x": 2}
     assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cutile.backend.cuda.intrinsics.llvm import ir
-from cutile.backend.cuda.intrinsics.pipeline import hand_over
+from cutile.backend.cuda.intrinsics.pipeline import order_arrive
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Barriers, Pipeline, Registers
+from cutile.backend.cuda.ops import Barriers, Pipeline, SetMaxRegisters
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bf16, f16
 from cutile.ir.types import Type
@@ -30,7 +30,7 @@ def test_three_groups_share_192_rows(tmp_path: Path) -> None:
     verify(made)
     assert check_function(made) > 10
     assert (made.facts["threads"], made.facts["computing"]) == (512, 384)
-    assert [op.count for op in made.walk() if isinstance(op, Registers)] == [32, 160]
+    assert [op.count for op in made.walk() if isinstance(op, SetMaxRegisters)] == [32, 160]
     for each in (function, gemm_program(bf16, (192, 192), 64), written(FUSED, fused_to((192, 160)))):
         built = compiled(each)
         assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
@@ -112,7 +112,7 @@ class Arrivals(Emulated):
 def test_each_warp_hands_over_to_the_other_group() -> None:
     """As many arrivals as a barrier is set up for: a warp that is late is waited for."""
     made = Arrivals()
-    hand_over(64).generate(made, [])
+    order_arrive(64).generate(made, [])
     assert made.noted == [(thread, 64 + 8 * (thread < GROUP)) for thread in range(0, 2 * GROUP, 32)]
     plan = lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4)
     (turns,) = (op for op in plan.walk() if isinstance(op, Barriers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import FailUnless, Part, Roles
+from cutile.backend.cuda.ops import FailUnless, Roles, Subtile
 from cutile.dtypes import u64
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source
@@ -48,7 +48,7 @@ def test_the_loading_warps_assert_what_is_of_numbers() -> None:
 def test_what_follows_the_loop_in_pieces_keeps_its_assertions() -> None:
     text = ASSERTED.replace("    if n > 5:\n    ", "").replace("convert_tile(acc,", "convert_tile(acc * acc,")
     made = lowered(written(text, types()))
-    assert any(isinstance(op, Part) for op in made.walk())
+    assert any(isinstance(op, Subtile) for op in made.walk())
     assert [op.message for op in made.walk() if isinstance(op, FailUnless)] == ["before", "after", "within"]
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.intrinsics import nearby as intrinsics
-from cutile.backend.cuda.intrinsics import split
+from cutile.backend.cuda.intrinsics import split_k
+from cutile.backend.cuda.intrinsics import split_k_cluster as intrinsics
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, ir
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.stores import check_stores
-from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, BulkStore, ClusterStart, DealOut, Store
+from cutile.backend.cuda.ops import Barrier, ClusterStart, Fixup, ReducePartials, ScatterPartials, Store, TmaStore
 from cutile.backend.cuda.persistent_grid import Residency
 from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, MOST_NEARBY
 from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, part_layout
@@ -67,8 +67,8 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
     verify(made)
     assert (made.facts["cluster"], made.facts["persistent"]) == (pieces, pieces)
     assert "workspace" not in made.facts
-    assert not any(isinstance(op, AddUp) for op in made.walk())
-    assert sum(isinstance(op, DealOut) for op in made.walk()) == 1
+    assert not any(isinstance(op, Fixup) for op in made.walk())
+    assert sum(isinstance(op, ScatterPartials) for op in made.walk()) == 1
     assert sum(isinstance(op, ClusterStart) for op in made.body.operations) == 1  # all wait, those who load too
     assert f"{pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster" in print_function(made)
 
@@ -79,22 +79,22 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
 def test_each_thread_block_adds_up_some_columns(tile: tuple[int, int], pieces: int, parts: int) -> None:
     """Of 64 columns five pieces have eight parts; those of few rows are added up by one."""
     made = lowered(gemm_program(bf16, tile, 64), num_pieces=pieces)
-    (found,) = (op for op in made.walk() if isinstance(op, AddNearby))
+    (found,) = (op for op in made.walk() if isinstance(op, ReducePartials))
     assert (found.parts, found.blocks) == (parts, pieces)
-    stores = [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)]
-    assert stores == ([Store] if parts == 1 else [Store, BulkStore])  # whole tiles by the copy engine
+    stores = [type(op) for op in made.walk() if isinstance(op, Store | TmaStore)]
+    assert stores == ([Store] if parts == 1 else [Store, TmaStore])  # whole tiles by the copy engine
 
 
 def test_what_follows_the_loop_is_done_for_these_columns() -> None:
     made = lowered(fused(64, 128), num_pieces=4)
-    (found,) = (op for op in made.walk() if isinstance(op, AddNearby))
+    (found,) = (op for op in made.walk() if isinstance(op, ReducePartials))
     assert found.result.tile.shape == (64, 32)
     assert_clean(compiled(fused(64, 128), num_pieces=4))
 
 
 def test_what_needs_whole_rows_is_done_by_the_first() -> None:
     made = lowered(row_sums(), num_pieces=4)
-    (found,) = (op for op in made.walk() if isinstance(op, AddNearby))
+    (found,) = (op for op in made.walk() if isinstance(op, ReducePartials))
     assert (found.parts, found.result.tile.shape) == (1, (64, 64))
     assert_clean(compiled(row_sums(), num_pieces=4))
 
@@ -103,7 +103,7 @@ def test_more_pieces_than_a_cluster_has_meet_in_a_workspace() -> None:
     for pieces in (MOST_NEARBY + 1, 16):
         made = lowered(gemm_program(bf16, (64, 64), 64), num_pieces=pieces)
         assert made.facts["cluster"] == 1
-        assert any(isinstance(op, AddUp) for op in made.walk())
+        assert any(isinstance(op, Fixup) for op in made.walk())
 
 
 @pytest.mark.parametrize(("tile", "pieces"), TILES, ids=str)
@@ -123,7 +123,7 @@ def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int], piece
     ],
 )
 def test_there_are_all_pieces_or_one(blocks: int, tiles: int, turns: int, wanted: int) -> None:
-    made = split.pieces(4, LEAST_NEARBY, whole=True)
+    made = split_k.splits(4, LEAST_NEARBY, whole=True)
     assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == wanted
 
 
@@ -209,13 +209,13 @@ def test_the_sums_of_all_blocks_are_added_up(sums: Layout, parts: int, dtype: An
     ranks: list[Rank] = []
     ranks += [Rank(sums.threads, rank, ranks) for rank in range(blocks)]
     tiles = [draw(i32, sums.shape, "small", seed).astype(dtype.numpy) for seed in range(blocks)]
-    deal_out = intrinsics.deal_out(dtype, sums, parts, blocks, place=place, offset=BARRIER)
+    deal_out = intrinsics.scatter(dtype, sums, parts, blocks, place=place, offset=BARRIER)
     for rank, tile in zip(ranks, tiles, strict=True):
         deal_out.generate(rank, [scatter(tile, sums, dtype)])
     one = part_layout(sums, parts)
     assert [rank.announced for rank in ranks] == [rank.arrived for rank in ranks]
     assert max(rank.arrived for rank in ranks) == cluster_bytes(sums, parts, blocks) * (blocks - 1) // blocks
-    add = intrinsics.add(dtype, sums, parts, blocks, place)
+    add = intrinsics.reduce(dtype, sums, parts, blocks, place)
     for number in range(parts):
         found = add.generate(ranks[number % blocks], [Vector(I32, np.full(sums.threads, number, np.uint32))])
         columns = slice(number * one.shape[1], (number + 1) * one.shape[1])
@@ -244,7 +244,7 @@ def test_bytes_and_f32_meet_there_too() -> None:
 
 def test_a_wait_for_sums_that_never_come_ends_too() -> None:
     made = source(gemm_program(bf16, (64, 64), 64), num_pieces=2, limit_waits=True)
-    (line,) = made.text.split("deal_out = ")[1:]
+    (line,) = made.text.split("scatter_partials = ")[1:]
     assert "limited=True" in line.split("\n\n")[0].split(" = ")[0]
     assert compiled(gemm_program(bf16, (64, 64), 64), num_pieces=2, limit_waits=True).facts["speaks"]
 
@@ -253,7 +253,7 @@ def test_a_result_is_not_stored_over_sums_that_another_warp_has_yet_to_add_up() 
     """What is sent to a thread block lies where it stores from; the row sums need no other warp's part."""
     made = lowered(row_sums(), num_pieces=4)
     check_stores(made)
-    assert any(isinstance(op, BulkStore) for op in made.walk())
+    assert any(isinstance(op, TmaStore) for op in made.walk())
     for block in {id(each): each for op in made.walk() for each in op.regions}.values():
         block.operations[:] = [op for op in block.operations if not isinstance(op, Barrier)]
     with pytest.raises(ProtocolError, match="is written over sums that other warps have yet to add up"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.intrinsics import outer
+from cutile.backend.cuda.intrinsics import simt
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.model.rings import check_function
@@ -84,7 +84,7 @@ def test_the_right_elements_meet(by_k: tuple[bool, bool], shape: tuple[int, int]
     for panels, tile in ((left, x), (right, y)):
         b.memory[at : at + panels.place_bytes] = in_panels(panels, tile)
         at += panels.place_bytes
-    made = outer.multiply(sums, Fed(left, right, depth, slots, slot_bytes, place))
+    made = simt.multiply(sums, Fed(left, right, depth, slots, slot_bytes, place))
     result = made.generate(b, [scatter(acc, sums, f32), Vector(I32, np.full(sums.threads, turn, np.uint32))])
     np.testing.assert_array_equal(collect(result, sums, f32), x @ y.T + acc)
     per_step = sum(len({offset[axis] for offset in sums.offsets}) for axis in range(2))
@@ -121,8 +121,8 @@ def gemm_of(tile: tuple[int, int], depth: int, by_k: tuple[bool, bool]) -> Funct
 def test_f32_is_multiplied_by_specialised_warps(by_k: tuple[bool, bool]) -> None:
     made = lowered(gemm_of((128, 256), 32, by_k))
     names = [op.name for op in made.walk()]
-    assert "cuda.outer_mma" in names
-    assert "cuda.group_mma" not in names
+    assert "cuda.simt_mma" in names
+    assert "cuda.wgmma" not in names
     assert check_function(made) > 0
 
 

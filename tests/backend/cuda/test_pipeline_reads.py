@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from cutile import bf16
-from cutile.backend.cuda.intrinsics import reading
+from cutile.backend.cuda.intrinsics import buffer
 from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.layout import Layout, blocked, group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadStage, Roles
+from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadBuffer, Roles
 from cutile.backend.cuda.panels import Panels
 from cutile.dtypes import DTypeLike, f16, f32, i8
 from cutile.ir.control import For
@@ -94,9 +94,9 @@ def test_threads_read_what_tma_brings(name: str) -> None:
     assert check_function(function) > 10
     assert check_layouts(function) > 3
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    assert any(isinstance(op, ReadStage) for op in roles.compute.walk())
+    assert any(isinstance(op, ReadBuffer) for op in roles.compute.walk())
     assert not any(isinstance(op, LoadTile) for op in roles.compute.walk())
-    read = {op.buffer for op in function.walk() if isinstance(op, ReadStage)}
+    read = {op.buffer for op in function.walk() if isinstance(op, ReadBuffer)}
     for op in function.walk():
         if isinstance(op, Pipeline):
             assert op.arrivals == (8 if read.intersection(op.buffers) else 2)
@@ -132,7 +132,7 @@ def _blocks(block: Block) -> list[Block]:
 
 
 def read_without_a_wait(block: Block) -> None:
-    reads = [op for op in block.operations if isinstance(op, ReadStage)]
+    reads = [op for op in block.operations if isinstance(op, ReadBuffer)]
     waits = [op for op in block.operations if isinstance(op, PipelineWait)]
     if reads and waits:
         block.operations.remove(waits[-1])
@@ -142,7 +142,7 @@ def given_up_before_it_is_read(block: Block) -> None:
     """The release of what threads alone read, moved ahead of the read."""
     for place, op in enumerate(block.operations):
         later = block.operations[place + 1 :]
-        if isinstance(op, ReadStage) and later and isinstance(later[0], Op):
+        if isinstance(op, ReadBuffer) and later and isinstance(later[0], Op):
             counters = [each for each in later if isinstance(each, PipelineRelease) and each.counter is op.counter]
             if counters:
                 block.operations.remove(counters[0])
@@ -220,7 +220,7 @@ def test_threads_find_every_element(dtype: DTypeLike, shape: tuple[int, ...], ax
         tile = np.arange(tile.size, dtype=np.float32).reshape(shape).astype(dtype.numpy)
     builder = _Memory(layout.threads)
     put(builder.memory, tile, panels, axis, 2048 + panels.place_bytes)
-    read = reading.read(dtype, layout, panels, axis, stages=2, stage_bytes=panels.place_bytes, place=2048)
+    read = buffer.read(dtype, layout, panels, axis, stages=2, stage_bytes=panels.place_bytes, place=2048)
     counter = Vector(I32, np.full(layout.threads, 3, np.uint32))  # stage 1
     found = collect(read.generate(builder, [counter]), layout, dtype)
     np.testing.assert_array_equal(found, tile)

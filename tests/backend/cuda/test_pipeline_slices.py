@@ -11,14 +11,14 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
-    BulkLoad,
-    BulkStore,
     Failed,
     FailUnless,
-    FollowOn,
+    GridDependencyWait,
     PipelineAcquire,
     PipelineRelease,
     Roles,
+    TmaLoad,
+    TmaStore,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
 from cutile.backend.cuda.pipeline.kernel import Kernel
@@ -159,7 +159,7 @@ def test_memory_is_read_behind_the_kernel_ahead_and_by_plain_loads() -> None:
     """A kernel begins before the one ahead of it has ended, which may still be writing the table."""
     function = lowered(program("a number from memory"))
     operations = list(function.walk())
-    follows = next(place for place, op in enumerate(operations) if isinstance(op, FollowOn))
+    follows = next(place for place, op in enumerate(operations) if isinstance(op, GridDependencyWait))
     loads = [place for place, op in enumerate(operations) if isinstance(op, LoadTile)]
     assert loads
     assert min(loads) > follows
@@ -171,7 +171,7 @@ def test_a_loop_that_looks_up_its_tiles_only_multiplies() -> None:
     (roles,) = (op for op in lowered(program("a table")).walk() if isinstance(op, Roles))
     inner = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
     names = [op.name for op in inner.body.operations]
-    assert names.count("cuda.dot") == names.count("cuda.group_wait") == 1
+    assert names.count("cuda.dot") == names.count("cuda.wgmma_wait") == 1
 
 
 def test_while_carries_the_stages() -> None:
@@ -215,7 +215,7 @@ def test_stores_wait_for_what_was_asserted_before(name: str) -> None:
     failing = [place for place, op in enumerate(operations) if isinstance(op, FailUnless)]
     assert max(failing) < operations.index(given[0])
     computing = list(roles.compute.walk())
-    (store,) = (op for op in computing if isinstance(op, BulkStore))
+    (store,) = (op for op in computing if isinstance(op, TmaStore))
     assert store.dropped
     assert computing.index(asked) < computing.index(store)
 
@@ -250,4 +250,4 @@ def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> N
 def test_every_load_of_an_operand_is_in_the_producer() -> None:
     for name in KERNELS:
         (roles,) = (op for op in lowered(program(name, 128)).walk() if isinstance(op, Roles))
-        assert not any(isinstance(op, BulkLoad) for op in roles.compute.walk())
+        assert not any(isinstance(op, TmaLoad) for op in roles.compute.walk())

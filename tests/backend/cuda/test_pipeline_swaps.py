@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cutile import bf16, f16
-from cutile.backend.cuda.intrinsics import bulk
+from cutile.backend.cuda.intrinsics import tma
 from cutile.backend.cuda.intrinsics.llvm import I32, I64
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Barrier, BulkStore, ConvertLayout, Dot, ReadStage, Roles
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, Dot, ReadBuffer, Roles, TmaStore
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import i8, u8
@@ -48,10 +48,10 @@ def test_computed_weights_come_from_registers_and_nothing_moves(bits: int, tile:
     dots = [op for op in roles.compute.walk() if isinstance(op, Dot)]
     assert len(dots) == 8 // bits
     assert all(op.from_registers and op.shape == tile[::-1] for op in dots)
-    assert any(isinstance(op, ReadStage) for op in roles.compute.walk())
+    assert any(isinstance(op, ReadBuffer) for op in roles.compute.walk())
     assert not any(isinstance(op, Barrier) for op in roles.compute.walk())
     assert not any(isinstance(op, ConvertLayout) and op.attributes["how"] == "move" for op in roles.compute.walk())
-    (store,) = (op for op in roles.compute.walk() if isinstance(op, BulkStore))
+    (store,) = (op for op in roles.compute.walk() if isinstance(op, TmaStore))
     assert store.transposed
 
 
@@ -134,7 +134,7 @@ def test_results_are_stored_by_columns(tile: tuple[int, int], groups: int) -> No
     rows, columns = tile
     layout: Layout = group_accumulator((columns, rows), groups).permute((1, 0))
     span = next(each for each in (64, 32, 16, 8) if rows % each == 0)
-    store = bulk.store_transposed(bf16, layout, span=span, buffers=2, place=1024)
+    store = tma.store_transposed(bf16, layout, span=span, buffers=2, place=1024)
     value = np.arange(rows * columns, dtype=np.uint16).reshape(tile)
     target = np.zeros((2 * rows, 3 * columns), np.uint16)
     engine = _Engine(layout.threads, target, (span, 16))

@@ -10,7 +10,7 @@ import pytest
 from cutile import bf16
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import BulkLoad, BulkStore
+from cutile.backend.cuda.ops import TmaLoad, TmaStore
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.rules import plan
 from cutile.backend.cuda.pipeline.tma_stores import box_of_rows
@@ -37,9 +37,9 @@ def test_windows_are_loaded_and_pixels_stored_by_tma(tile: tuple[int, ...]) -> N
     assert [step for step, _ in function.facts["refused"]] == ["specialised warps"]
     assert check_function(function) > 10
     check_layouts(function)
-    steps = {op.x.name: op.steps for op in function.walk() if isinstance(op, BulkLoad)}
+    steps = {op.x.name: op.steps for op in function.walk() if isinstance(op, TmaLoad)}
     assert steps == {"x": (1, 1, 1, 64), "w": ()}
-    (store,) = (op for op in function.walk() if isinstance(op, BulkStore))
+    (store,) = (op for op in function.walk() if isinstance(op, TmaStore))
     assert store.shape == tile
     boxes = {name: box for name, _, box, *_ in function.facts["tensor_maps"]}
     assert boxes["x_map"] == (1, *tile[:2], 64)
@@ -108,7 +108,7 @@ def test_two_results_go_by_way_of_the_same_places() -> None:
     operand, tile = tensor(3, bf16), mut(1, 128, 128, dtype=bf16)
     given: dict[str, Type] = {"z": tile, "u": tile, "x": operand, "y": tensor(2, bf16), "n": scalar(i32)}
     function = lowered(written(BOTH, given))
-    stores = [op for op in function.walk() if isinstance(op, BulkStore)]
+    stores = [op for op in function.walk() if isinstance(op, TmaStore)]
     assert [op.shape for op in stores] == [(1, 128, 128)] * 2
     assert stores[0].through is stores[1].through
     assert check_function(function) > 10
@@ -127,7 +127,7 @@ def stream(z: ct.MappedPartitionMut, x: Tensor, y: Tensor):
     operand = tensor(2, bf16)
     given: dict[str, Type] = {"z": MutType(operand, (128, 128), map=(8, 1)), "x": operand, "y": operand}
     function = lowered(written(text, given))
-    assert any(isinstance(op, BulkStore) for op in function.walk())
+    assert any(isinstance(op, TmaStore) for op in function.walk())
     assert check_function(function) > 10
 
 

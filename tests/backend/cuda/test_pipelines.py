@@ -14,8 +14,6 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import Event, ProtocolError, check_together
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
-    BulkLoad,
-    BulkStore,
     Dot,
     DotWait,
     NextTile,
@@ -25,6 +23,8 @@ from cutile.backend.cuda.ops import (
     ReceiveTile,
     Roles,
     TileIndex,
+    TmaLoad,
+    TmaStore,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
 from cutile.backend.cuda.pipeline.kernel import Kernel
@@ -212,8 +212,8 @@ def test_a_lowered_kernel_reads_back() -> None:
 
 def test_what_two_products_share_is_loaded_once() -> None:
     function = lowered(swiglu_program())
-    assert sorted(op.x.name for op in function.walk() if isinstance(op, BulkLoad)) == ["gate", "up", "x"]
-    assert any(isinstance(op, BulkStore) for op in function.walk())
+    assert sorted(op.x.name for op in function.walk() if isinstance(op, TmaLoad)) == ["gate", "up", "x"]
+    assert any(isinstance(op, TmaStore) for op in function.walk())
 
 
 def test_a_loop_that_only_multiplies_waits_for_the_iteration_before() -> None:

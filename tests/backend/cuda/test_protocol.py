@@ -9,7 +9,7 @@ import pytest
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.model.stores import check_stores
-from cutile.backend.cuda.ops import BulkStore
+from cutile.backend.cuda.ops import TmaStore
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
@@ -105,7 +105,7 @@ def test_a_ring_in_which_readers_wait_for_one_another_is_found() -> None:
 def test_a_place_written_while_it_is_read_is_found() -> None:
     made = lowered(fused(128, 256))  # four pieces of 64 columns, each a store of its own
     check_stores(made)
-    first, second, *_ = (op for op in made.walk() if isinstance(op, BulkStore))
+    first, second, *_ = (op for op in made.walk() if isinstance(op, TmaStore))
     second.attributes["first"] = first.attributes["first"]
     with pytest.raises(ProtocolError, match="piece 1 is written to a place that is still being read"):
         check_stores(made)
@@ -114,7 +114,7 @@ def test_a_place_written_while_it_is_read_is_found() -> None:
 def test_a_tile_that_does_not_wait_for_the_places_of_the_one_before_is_found() -> None:
     made = lowered(gemm_program(bf16, (128, 160), 64))  # five pieces of 32 columns in four places
     check_stores(made)
-    (store,) = (op for op in made.walk() if isinstance(op, BulkStore))
+    (store,) = (op for op in made.walk() if isinstance(op, TmaStore))
     assert store.attributes["buffers"] == 4
     store.attributes["begins"] = False
     with pytest.raises(ProtocolError, match="piece 0 is written to a place that is still being read"):

@@ -92,5 +92,7 @@ def test_a_tile_that_is_not_handed_round_is_found(monkeypatch: pytest.MonkeyPatc
         """Leaves the tile where the wide accesses brought it."""
 
     monkeypatch.setattr(Epilogue, "hand_round", as_it_came)
-    with pytest.raises(IRError, match=r"cuda\.opaque takes .* to lie as tile_128x128_1, it lies as tile_128x128"):
+    with pytest.raises(
+        IRError, match=r"cuda\.optimization_barrier takes .* to lie as tile_128x128_1, it lies as tile_128x128"
+    ):
         check_layouts(lowered(begun()))

@@ -14,18 +14,18 @@ from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
-    Blank,
-    BulkLoad,
-    GroupMma,
-    Opaque,
-    Pack,
+    OptimizationBarrier,
+    PackPairs,
     Pipeline,
-    Registers,
     Roles,
+    SetMaxRegisters,
     StageTile,
     StageWait,
     Store,
     TileIndex,
+    TmaLoad,
+    Undef,
+    Wgmma,
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
@@ -136,7 +136,7 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
         )
     made = lowered(written(text, types((128, 256))))
     assert check_function(made) > 0
-    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
     assert [each.panels[3] for each in buffer_types((product.left, product.right))] == [not turned[0], turned[1]]
     assert not any(isinstance(op, Permute) for op in made.walk())
 
@@ -147,14 +147,14 @@ def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     made = written(GEMM, types((128, 128), n=scalar(counts)))
     plan = lowered(made)
     assert check_function(plan) > 10
-    assert not any(isinstance(op, Pack) for op in plan.walk())
+    assert not any(isinstance(op, PackPairs) for op in plan.walk())
     assert_clean(compiled(made))
     small = lowered(written(GEMM, types((64, 64), n=scalar(counts))), num_pieces=4)
     assert small.facts["divided"] == f"no: the loop counts in {counts}, and pieces in i32"
     others: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
     eights = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counts), **others)))
     assert check_function(eights) > 10
-    assert [op.promoted > 0 for op in eights.walk() if isinstance(op, GroupMma)] == [True]
+    assert [op.promoted > 0 for op in eights.walk() if isinstance(op, Wgmma)] == [True]
     across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
     assert "lie across K are added up some turns at a time, counted in i32" in refusal(across)
 
@@ -177,14 +177,14 @@ def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=1)
     verify(made)
     (pipeline,) = (op for op in made.walk() if isinstance(op, Pipeline))
-    (product,) = (op for op in made.walk() if isinstance(op, GroupMma))
+    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
     groups = 1 if tile[0] == 64 else 2
     assert pipeline.arrivals == groups
     assert made.facts["threads"] == 128 * (groups + 1)
     assert layouts_of(made)[product.attributes["layout"]] == group_accumulator(tile, groups)
     stage_bytes = 64 * sum(tile) * 2
     assert pipeline.stages == 8 or made.facts["shared_bytes"] + stage_bytes > 232448
-    registers = [op.count for op in made.walk() if isinstance(op, Registers)]
+    registers = [op.count for op in made.walk() if isinstance(op, SetMaxRegisters)]
     assert 128 * (registers[0] + groups * registers[1]) <= 65536 if registers else groups == 1
 
 
@@ -204,7 +204,7 @@ def test_operands_are_loaded_as_they_lie(
     maps = [each.map for each in made.parameters if each.kind == "tensor_map"]
     assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
     assert maps[2] == TensorMap((16, 64), 128, (0, 1))
-    product = next(op for op in lowered(function).walk() if isinstance(op, GroupMma))
+    product = next(op for op in lowered(function).walk() if isinstance(op, Wgmma))
     left, right = (Panels(*each.panels) for each in buffer_types((product.left, product.right)))
     assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
 
@@ -271,7 +271,7 @@ def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
     off = hinted(", tma=ct.tma.DISABLED")
     assert refusal(off) == "the left operand's load keeps off the copy engine: it says ct.tma.DISABLED"
     assert "bulk = False" in print_function(off)
-    assert not any(isinstance(op, BulkLoad) for op in lowered(off).walk())
+    assert not any(isinstance(op, TmaLoad) for op in lowered(off).walk())
 
 
 def test_a_latency_says_how_far_loads_run_ahead() -> None:
@@ -295,14 +295,14 @@ def computing(function: Function) -> Block:
 
 def test_the_first_product_takes_the_place_of_zeros() -> None:
     one = types((64, 128))  # whose result is written at once
-    (product,) = (op for op in computing(written(GEMM, one)).walk() if isinstance(op, GroupMma))
+    (product,) = (op for op in computing(written(GEMM, one)).walk() if isinstance(op, Wgmma))
     assert len(product.added) == 1
     kinds = {type(op) for op in computing(written(GEMM, one)).walk()}
-    assert {Blank, ZeroUnless} <= kinds
-    assert Opaque not in kinds
+    assert {Undef, ZeroUnless} <= kinds
+    assert OptimizationBarrier not in kinds
     ones = {type(op) for op in computing(written(GEMM.replace("constant(0", "constant(1"), one)).walk()}
-    assert Opaque in ones
-    assert not {Blank, ZeroUnless} & ones
+    assert OptimizationBarrier in ones
+    assert not {Undef, ZeroUnless} & ones
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.cuda.intrinsics import split as intrinsics
+from cutile.backend.cuda.intrinsics import split_k as intrinsics
 from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
-from cutile.backend.cuda.ops import AddUp, Pieces, Share
+from cutile.backend.cuda.ops import Fixup, KSplits, WorkUnit
 from cutile.backend.cuda.persistent_grid import COUNTERS, Residency
 from cutile.backend.cuda.pipeline.split_k_rules import LEAST_TURNS, MOST_PIECES
 from cutile.dtypes import bf16, f16, i8, i32
@@ -43,8 +43,8 @@ def test_tiles_may_be_divided(tile: tuple[int, int]) -> None:
     assert made.facts["workspace"] == 4 * COUNTERS
     rows = -(-tile[0] // 8) * 8
     assert made.facts["workspace_per_block"] == rows * tile[1] * 4
-    assert sum(isinstance(op, Pieces) for op in made.walk()) == 2  # for those who load, and those who compute
-    assert sum(isinstance(op, AddUp) for op in made.walk()) == 1
+    assert sum(isinstance(op, KSplits) for op in made.walk()) == 2  # for those who load, and those who compute
+    assert sum(isinstance(op, Fixup) for op in made.walk()) == 1
     assert "divided = 'up to 16 pieces of 16 turns or more" in print_function(made)
 
 
@@ -66,7 +66,7 @@ def test_why_others_are_not_stands_in_the_dump(
     assert made.facts["divided"].startswith(f"no: {reason}")
     assert made.facts["persistent"] == 1
     assert "workspace" not in made.facts
-    assert not any(isinstance(op, Pieces | Share | AddUp) for op in made.walk())
+    assert not any(isinstance(op, KSplits | WorkUnit | Fixup) for op in made.walk())
     assert "workspace" not in [each.name for each in source(gemm_program(bf16, (64, 64), 64)).parameters]
 
 
@@ -159,7 +159,7 @@ class Launch(Emulated):
     ],
 )
 def test_there_are_as_many_pieces_as_fill_the_gpu(blocks: int, tiles: int, turns: int, wanted: int) -> None:
-    made = intrinsics.pieces(MOST_PIECES, LEAST_TURNS)
+    made = intrinsics.splits(MOST_PIECES, LEAST_TURNS)
     assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == wanted
     assert everywhere(Launch(blocks).run(made, tiles, 5, 5 + 3 * turns, 3), i32) == wanted
 
@@ -169,7 +169,7 @@ def test_there_are_as_many_pieces_as_fill_the_gpu(blocks: int, tiles: int, turns
 def test_the_units_of_work_are_all_turns_of_all_tile_blocks(start: int, stop: int, step: int, pieces: int) -> None:
     found: dict[int, list[int]] = {}
     for unit in range(2 * pieces):
-        made = Launch(1).run(intrinsics.share(), unit, start, stop, step, pieces)
+        made = Launch(1).run(intrinsics.work_unit(), unit, start, stop, step, pieces)
         tile, piece, first, last = (int(everywhere(each, i32)) for each in made.data)
         assert piece == unit % pieces
         found.setdefault(tile, []).extend(range(first, last, step))
@@ -192,5 +192,5 @@ def test_they_are_compiled_to_what_is_meant(function: Function, tmp_path: Path) 
 
 
 def test_a_kernel_of_bytes_adds_whole_numbers() -> None:
-    types: list[Type] = [op.x.type for op in lowered(integers(), num_pieces=16).walk() if isinstance(op, AddUp)]
+    types: list[Type] = [op.x.type for op in lowered(integers(), num_pieces=16).walk() if isinstance(op, Fixup)]
     assert [each.dtype for each in types if isinstance(each, TileType)] == [i32]

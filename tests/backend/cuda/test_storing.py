@@ -10,12 +10,12 @@ import pytest
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import (
-    BulkLoad,
-    BulkStore,
-    Part,
     Pipeline,
     Roles,
     Store,
+    Subtile,
+    TmaLoad,
+    TmaStore,
 )
 from cutile.dtypes import bf16, f16, f32
 from cutile.ir.types import MutType, Type
@@ -49,7 +49,7 @@ def test_the_copy_engine_stores_no_tiles_but_those_like_the_sums(what: str, tile
     x = tensor(2, bf16)
     made = lowered(written(SUMS.replace("WHAT", what), {"z": mut(*tile, dtype=bf16), "x": x, "y": x}))
     assert any(isinstance(op, Roles) for op in made.walk())
-    assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
+    assert [type(op) for op in made.walk() if isinstance(op, Store | TmaStore)] == [Store]
 
 
 def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
@@ -58,7 +58,7 @@ def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
     for tile in ((64, 64), (64, 128), (128, 128)):
         made = written(GEMM.replace("64", "32"), types(tile, x=x, y=x))
         assert refusal(made) == ""
-        assert [type(op) for op in lowered(made).walk() if isinstance(op, Store | BulkStore)] == [Store]
+        assert [type(op) for op in lowered(made).walk() if isinstance(op, Store | TmaStore)] == [Store]
     assert_clean(compiled(made))
 
 
@@ -68,7 +68,7 @@ def test_a_number_made_of_all_sums_is_not_cut() -> None:
     x = tensor(2, bf16)
     made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "x": x, "y": x}))
     assert check_function(made) > 10
-    assert not any(isinstance(op, Part) for op in made.walk())
+    assert not any(isinstance(op, Subtile) for op in made.walk())
 
 
 def test_another_store_beside_what_follows_the_loop_is_not_left_out() -> None:
@@ -80,13 +80,13 @@ def test_another_store_beside_what_follows_the_loop_is_not_left_out() -> None:
     made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "w": mut(256, 256, dtype=bf16), **types((128, 128))}))
     assert "refused" not in made.facts
     assert sum(isinstance(op, StoreView) for op in made.walk()) == 1
-    assert not any(isinstance(op, Part) for op in made.walk())
+    assert not any(isinstance(op, Subtile) for op in made.walk())
 
 
 def test_what_the_copy_engine_cannot_store_threads_do() -> None:
     for z in (mut(128, 128), MutType(column_major(), (128, 128)), MutType(tensor(2, bf16, 8), (128, 128))):
         made = lowered(written(GEMM, types(z=z)))
-        assert [type(op) for op in made.walk() if isinstance(op, Store | BulkStore)] == [Store]
+        assert [type(op) for op in made.walk() if isinstance(op, Store | TmaStore)] == [Store]
 
 
 FUSED = """
@@ -106,8 +106,8 @@ def test_bias_activation_and_residual_are_part_of_the_kernel(tmp_path: Path) -> 
     others = {"y": x, "bias": x, "more": x}
     function = written(FUSED, {"z": mut(128, 256, dtype=bf16), "x": x, **others})
     made = lowered(function)
-    assert sum(isinstance(op, BulkLoad) for op in made.walk()) == 2
-    stores = [op for op in made.walk() if isinstance(op, BulkStore)]
+    assert sum(isinstance(op, TmaLoad) for op in made.walk()) == 2
+    stores = [op for op in made.walk() if isinstance(op, TmaStore)]
     assert [op.value.tile.shape for op in stores] == [(128, 64)] * 4  # a thread holds 64 columns beside its sums
     check_stores(made)
     built = compiled(function)
@@ -119,8 +119,8 @@ def test_bias_activation_and_residual_are_part_of_the_kernel(tmp_path: Path) -> 
 def test_what_mixes_columns_is_not_cut() -> None:
     text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
     made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))
-    assert [op.value.tile.shape for op in made.walk() if isinstance(op, BulkStore)] == [(128, 128)]
-    assert not any(isinstance(op, Part) for op in made.walk())
+    assert [op.value.tile.shape for op in made.walk() if isinstance(op, TmaStore)] == [(128, 128)]
+    assert not any(isinstance(op, Subtile) for op in made.walk())
 
 
 def test_warps_wait_for_each_other_before_an_exchange_in_the_next_tile_block() -> None:
@@ -151,7 +151,7 @@ def test_what_threads_store_is_cut_too() -> None:
 def test_only_what_loads_need_is_done_by_the_warps_that_load() -> None:
     text = textwrap.dedent(source(written(FUSED, {"z": mut(128, 128, dtype=f16), **fused_types()})).text)
     loading, computing = text.split("\n    else:\n")
-    assert "load_bias" not in loading.split("if loads():")[1]
+    assert "load_bias" not in loading.split("if is_producer():")[1]
     assert "load_bias" in computing
 
 

@@ -10,7 +10,7 @@ import pytest
 from cutile.backend.cuda.model.protocol import OF_RESULTS, ProtocolError, first_group
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.stores import check_stores
-from cutile.backend.cuda.ops import BulkStore, GroupMma, Pack
+from cutile.backend.cuda.ops import PackPairs, TmaStore, Wgmma
 from cutile.dtypes import bf16, f8e4m3fn, f16
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op
@@ -39,7 +39,7 @@ def of_kind(function: Function, kind: type[Kind]) -> list[Kind]:
 def product_loops(block: Block) -> Iterator[For]:
     """The loops that products are directly in."""
     for op in block.operations:
-        if isinstance(op, For) and any(isinstance(each, GroupMma) for each in op.body.operations):
+        if isinstance(op, For) and any(isinstance(each, Wgmma) for each in op.body.operations):
             yield op
         for region in op.regions:
             yield from product_loops(region)
@@ -49,7 +49,7 @@ def product_loops(block: Block) -> Iterator[For]:
 def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, int]) -> None:
     for dtype in (bf16, f16):
         made = lowered(gemm_program(dtype, tile, 64))
-        assert len(of_kind(made, Pack)) == 1
+        assert len(of_kind(made, PackPairs)) == 1
         assert check_function(made) > 10
         each = tile[0] // 128 * -(-tile[1] // 64)
         for tiles, turns in ((1, 9), (3, 9), (2, 1), (2, 0)):
@@ -62,13 +62,13 @@ def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, 
 def test_one_piece_is_written_under_each_of_the_first_products() -> None:
     (loop,) = product_loops(lowered(gemm_program(bf16, (128, 256), 64)).body)
     operations = loop.body.operations
-    begun = next(place for place, op in enumerate(operations) if isinstance(op, GroupMma))
+    begun = next(place for place, op in enumerate(operations) if isinstance(op, Wgmma))
     written = [
         (place > begun, each.attributes["piece"])
         for place, op in enumerate(operations)
         for region in op.regions
         for each in region.walk()
-        if isinstance(each, BulkStore)
+        if isinstance(each, TmaStore)
     ]
     assert written == [(True, piece) for piece in range(4)]
 
@@ -86,22 +86,22 @@ def test_one_piece_is_written_under_each_of_the_first_products() -> None:
     ids=["fused", "cluster", "alone", "one group", "pieces", "promoted"],
 )
 def test_other_results_are_written_at_once(made: Function, options: dict[str, Any]) -> None:
-    assert not of_kind(lowered(made, **options), Pack)
+    assert not of_kind(lowered(made, **options), PackPairs)
 
 
 def test_a_loop_may_count_by_more_than_one() -> None:
     made = lowered(written(EVERY_OTHER, {"z": mut(128, 256, dtype=bf16), "x": tensor(2, bf16), "y": tensor(2, bf16)}))
-    assert of_kind(made, Pack)
+    assert of_kind(made, PackPairs)
     assert check_function(made) > 10
 
 
 def test_batches_put_their_results_off_too() -> None:
-    assert of_kind(lowered(stacked(128, 256)), Pack)
+    assert of_kind(lowered(stacked(128, 256)), PackPairs)
 
 
 def test_a_piece_left_out_is_found() -> None:
     made = lowered(gemm_program(bf16, (128, 256), 64))
-    store = next(op for op in of_kind(made, BulkStore) if op.attributes["piece"] == 2)
+    store = next(op for op in of_kind(made, TmaStore) if op.attributes["piece"] == 2)
     store.attributes["piece"] = 1
     with pytest.raises(ProtocolError, match=r"the pieces .* are stored"):
         check_stores(made)
@@ -109,7 +109,7 @@ def test_a_piece_left_out_is_found() -> None:
 
 def test_a_place_that_is_not_waited_for_is_found() -> None:
     made = lowered(gemm_program(bf16, (128, 256), 64))
-    for op in of_kind(made, BulkStore):
+    for op in of_kind(made, TmaStore):
         op.attributes["first"] = 0
     with pytest.raises(ProtocolError, match="is written to a place that is still being read"):
         check_stores(made)
@@ -117,11 +117,11 @@ def test_a_place_that_is_not_waited_for_is_found() -> None:
 
 def test_the_last_result_goes_through_the_ring_when_nothing_else_does() -> None:
     made = lowered(gemm_program(bf16, (128, 256), 64))
-    for op in of_kind(made, BulkStore):
+    for op in of_kind(made, TmaStore):
         assert (op.warp_bytes == 0) is op.packed
-    (ringless,) = (op for op in of_kind(lowered(gemm_program(bf16, (128, 256), 32)), BulkStore) if not op.packed)
+    (ringless,) = (op for op in of_kind(lowered(gemm_program(bf16, (128, 256), 32)), TmaStore) if not op.packed)
     assert ringless.warp_bytes == 0  # narrower panels leave no room in what a group has for itself
-    for op in of_kind(made, BulkStore):
+    for op in of_kind(made, TmaStore):
         op.attributes["warp_bytes"] = 2048
     with pytest.raises(ProtocolError, match="a slot of the ring that is still in use"):
         check_stores(made)

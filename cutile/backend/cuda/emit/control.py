@@ -139,8 +139,8 @@ def if_(op: If, kernel: Kernel) -> None:
 
 
 def roles(op: Roles, kernel: Kernel) -> None:
-    """`if loads():`, what the loading warps do, `else:`, what the others do."""
-    kernel.body.write("if ", Call(kernel.bind("loads", "roles.loads", str(op.groups)), ()), ":")
+    """`if is_producer():`, what the producer warps do, `else:`, what the consumers do."""
+    kernel.body.write("if ", Call(kernel.bind("is_producer", "roles.is_producer", str(op.groups)), ()), ":")
     _nested(op.load, kernel, (), ())
     kernel.body.write("else:")
     _nested(op.compute, kernel, (), ())

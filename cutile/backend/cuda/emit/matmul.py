@@ -11,13 +11,13 @@ from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops import (
     Dot,
     DotWait,
-    GroupMma,
-    GroupWait,
-    OuterMma,
+    SimtMma,
     StagedMma,
     StagePut,
     StageRead,
     StageTile,
+    Wgmma,
+    WgmmaWait,
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
@@ -172,7 +172,7 @@ def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
     """`write_operand(words)`."""
     (kind,) = buffer_types([op.buffer])
     layout, at = kernel.layout(op.attributes["layout"]), _stages(op.buffer, Panels(*kind.panels).k_major, kernel)
-    return Call(kernel.bind("write_operand", "written.write", layout, at), (kernel.use(op.words),))
+    return Call(kernel.bind("write_operand", "buffer.write", layout, at), (kernel.use(op.words),))
 
 
 def dot_wait(op: DotWait, kernel: Kernel) -> Call:
@@ -184,17 +184,17 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
-def _fed(op: GroupMma | OuterMma, kernel: Kernel) -> Call:
+def _fed(op: Wgmma | SimtMma, kernel: Kernel) -> Call:
     """Where a product's operands are, in the file: the right one behind the left one, in the stages of one pipeline."""
     panels = (kernel.panels(Panels(*buffer.panels)) for buffer in buffer_types((op.left, op.right)))
     return kernel.fed(*panels, *numbers(op, "depth"), *places(op.left, kernel))
 
 
-def multiply(op: GroupMma, kernel: Kernel) -> Call:
+def multiply(op: Wgmma, kernel: Kernel) -> Call:
     """`multiply(acc, counter)`."""
     function = kernel.bind(
         "multiply",
-        "crosswise.multiply" if op.crosswise else "group.multiply",
+        "wgmma_rs.multiply" if op.crosswise else "wgmma.multiply",
         kernel.dtype(op.left_dtype),
         kernel.dtype(op.right_dtype),
         kernel.dtype(op.acc.tile.dtype),
@@ -207,19 +207,19 @@ def multiply(op: GroupMma, kernel: Kernel) -> Call:
     return Call(function, (kernel.use(op.acc), kernel.use(op.counter), *map(kernel.use, op.added)))
 
 
-def group_wait(op: GroupWait, kernel: Kernel) -> Call:
+def group_wait(op: WgmmaWait, kernel: Kernel) -> Call:
     """`finished(acc)`: all products are; `finished_but_1(acc)`: one may be under way."""
     name = f"finished_but_{op.pending}" if op.pending else "finished"
     groups = str(op.pending * op.groups)
-    function = kernel.bind(name, "group.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), groups)
+    function = kernel.bind(name, "wgmma.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), groups)
     return Call(function, (kernel.use(op.acc),))
 
 
-def outer(op: OuterMma, kernel: Kernel) -> Call:
+def outer(op: SimtMma, kernel: Kernel) -> Call:
     """`multiply(acc, counter)`."""
     function = kernel.bind(
         "multiply",
-        "outer.multiply",
+        "simt.multiply",
         kernel.layout(op.attributes["layout"]),
         _fed(op, kernel),
     )
@@ -235,7 +235,7 @@ EMITTERS = {
     Dot: dot,
     DotWait: dot_wait,
     WriteOperand: write_operand,
-    GroupMma: multiply,
-    GroupWait: group_wait,
-    OuterMma: outer,
+    Wgmma: multiply,
+    WgmmaWait: group_wait,
+    SimtMma: outer,
 }

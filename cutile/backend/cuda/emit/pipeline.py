@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.emit.generic import numbers, offset, places
 from cutile.backend.cuda.emit.text import Call
-from cutile.backend.cuda.ops.bulk import BulkLoad, BulkStore
-from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, buffer_types
-from cutile.backend.cuda.ops.reading import ReadStage
+from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
+from cutile.backend.cuda.ops.tma import TmaLoad, TmaStore
 from cutile.backend.cuda.panels import Panels
 
 if TYPE_CHECKING:
@@ -34,12 +33,12 @@ def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
     return Call(kernel.bind("start", "pipeline.start", *map(str, counted), *more), ())
 
 
-def bulk_load(op: BulkLoad, kernel: Kernel) -> Call:
+def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
     """`load_x(x_map, i, k, counter)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
         f"load_{op.x.name}",
-        "bulk.load",
+        "tma.load",
         kernel.panels(Panels(*buffer.panels)),
         f"shape={op.shape or buffer.shape}",
         *numbers(op, "axis"),
@@ -51,16 +50,16 @@ def bulk_load(op: BulkLoad, kernel: Kernel) -> Call:
     return Call(function, (op.map, *map(kernel.use, op.index), kernel.use(op.counter)))
 
 
-def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
+def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
     """`store_z(tile, z_map, i, j)`."""
     tile = [kernel.dtype(op.x.tensor.dtype), kernel.layout(op.attributes["layout"])]
     how = [*numbers(op, "span", "buffers"), f"place={offset(op.through, kernel)}"]
     dropped = ["dropped=True"] if op.dropped else []
     if op.transposed:
-        factory, how = "bulk.store_transposed", [*how, *dropped]
+        factory, how = "tma.store_transposed", [*how, *dropped]
     else:
         stage_bytes = kernel.definition(op.through).attributes.get("stage_bytes", 0)
-        factory = "bulk.store"
+        factory = "tma.store"
         how += [
             *numbers(op, "first", "begins"),
             *(["packed=True"] if op.packed else []),
@@ -72,12 +71,12 @@ def bulk_store(op: BulkStore, kernel: Kernel) -> Call:
     return Call(function, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 
 
-def read_stage(op: ReadStage, kernel: Kernel) -> Call:
+def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
     """`read_x(counter)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
         f"read_{op.buffer.name.removesuffix('_buffer')}",
-        "reading.read",
+        "buffer.read",
         kernel.dtype(buffer.dtype),
         kernel.layout(op.attributes["layout"]),
         kernel.panels(Panels(*buffer.panels)),
@@ -89,7 +88,7 @@ def read_stage(op: ReadStage, kernel: Kernel) -> Call:
 
 EMITTERS = {
     BarriersStart: barriers_start,
-    BulkLoad: bulk_load,
-    BulkStore: bulk_store,
-    ReadStage: read_stage,
+    TmaLoad: bulk_load,
+    TmaStore: bulk_store,
+    ReadBuffer: read_stage,
 }

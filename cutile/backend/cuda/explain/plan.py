@@ -7,12 +7,12 @@ from typing import Any
 
 from cutile.backend.cuda.explain.products import is_f32_by_fma, products
 from cutile.backend.cuda.explain.remedies import in_words, remedy
-from cutile.backend.cuda.ops.bulk import BulkLoad, BulkStore
-from cutile.backend.cuda.ops.memory import Store, StorePart
+from cutile.backend.cuda.ops.memory import Store, StoreSubtile
 from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline
-from cutile.backend.cuda.ops.roles import FirstTile, NextTile, Registers, Roles, TileIndex
-from cutile.backend.cuda.ops.split import Pieces
+from cutile.backend.cuda.ops.roles import FirstTile, NextTile, Roles, SetMaxRegisters, TileIndex
+from cutile.backend.cuda.ops.split_k import KSplits
 from cutile.backend.cuda.ops.stage import StagedMma, StageTile
+from cutile.backend.cuda.ops.tma import TmaLoad, TmaStore
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import Row
 from cutile.ir.core import Function, Op, Value
@@ -25,7 +25,7 @@ from cutile.passes.fast_math import FACT
 WIDEST = 16
 """Bytes of the widest access of a thread."""
 LOADS = (LoadTile, LoadView, LoadPointer)
-STORES = (Store, StorePart, StoreView, StorePointer)
+STORES = (Store, StoreSubtile, StoreView, StorePointer)
 
 
 def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
@@ -67,7 +67,7 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
     """What is loaded ahead, in how many stages of how many bytes."""
     fills: dict[Value, dict[str, None]] = {}
     for op in ops:
-        if isinstance(op, BulkLoad):
+        if isinstance(op, TmaLoad):
             fills.setdefault(op.pipeline, {})[op.x.name] = None
     for op in ops:
         if isinstance(op, Pipeline) and op.buffers:
@@ -97,7 +97,7 @@ def _warps(function: Function, ops: Sequence[Op]) -> str:
     if roles is None:
         return f"{_counted(int(facts['warps']), 'warp')}, all alike: {threads} threads"
     counts = [
-        next((f", {op.count} registers" for op in block.walk() if isinstance(op, Registers)), "")
+        next((f", {op.count} registers" for op in block.walk() if isinstance(op, SetMaxRegisters)), "")
         for block in (roles.load, roles.compute)
     ]
     alone = any(isinstance(op, FirstTile) and op.alone > 1 for op in ops)
@@ -122,7 +122,7 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
     else:
         parts = ["one thread block for each tile"]
     cluster = int(facts.get("cluster", 1))
-    pieces = next((op for op in ops if isinstance(op, Pieces)), None)
+    pieces = next((op for op in ops if isinstance(op, KSplits)), None)
     if pieces is not None:
         where = "shared memory of a cluster" if cluster > 1 else "a workspace"
         parts.append(f"split-K: up to {pieces.most} thread blocks to a tile, whose sums meet in {where}")
@@ -139,7 +139,7 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
 def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
     """Tensors that the copy engine loads, where nothing stands of them among the pipelines."""
     if not any(isinstance(op, Pipeline) for op in ops):
-        names = dict.fromkeys(op.x.name for op in ops if isinstance(op, BulkLoad))
+        names = dict.fromkeys(op.x.name for op in ops if isinstance(op, TmaLoad))
         if names:
             yield f"{', '.join(names)} by TMA"
 
@@ -148,7 +148,7 @@ def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
     """What the copy engine stores."""
     found: dict[str, tuple[int, bool]] = {}
     for op in ops:
-        if isinstance(op, BulkStore):
+        if isinstance(op, TmaStore):
             span, packed = found.get(op.x.name, (0, False))
             found[op.x.name] = max(span, int(op.attributes.get("span", 0))), packed or op.packed
     for name, (span, packed) in found.items():
@@ -226,5 +226,5 @@ def _refused(function: Function) -> Iterator[str]:
         )
     why = str(facts.get("divided", "")).removeprefix("no: ")
     several = any(reason.endswith("products, not one") for _, reason in refused)  # which says of split-K, too
-    if why and not several and "division" not in facts and not any(isinstance(op, Pieces) for op in function.walk()):
+    if why and not several and "division" not in facts and not any(isinstance(op, KSplits) for op in function.walk()):
         yield f"split-K: {why}"

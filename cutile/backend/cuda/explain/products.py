@@ -9,9 +9,7 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.layout_assignment import is_tile
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma
-from cutile.backend.cuda.ops.dot import Dot
-from cutile.backend.cuda.ops.group import GroupMma
-from cutile.backend.cuda.ops.outer import OuterMma
+from cutile.backend.cuda.ops.mma import Dot, SimtMma, Wgmma
 from cutile.backend.cuda.panels import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.backend.cuda.target import Architecture
@@ -44,7 +42,7 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
     return f"mma.sync m16n8k{STEP_BYTES * 8 // of[0].bits} {names} -> {sums}{was}"
 
 
-def _grouped(op: GroupMma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+def _grouped(op: Wgmma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
     columns = layout.cover[0 if op.exchanged else 1]
     notes = ["operands exchanged, for few rows"] if op.exchanged else []
     if op.promoted:
@@ -59,7 +57,7 @@ def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str
     return _wgmma(op.left_dtype, op.right_dtype, op.acc_dtype, layout.cover[1]), notes
 
 
-def _outer(op: OuterMma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+def _outer(op: SimtMma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
     return FMA, ()
 
 
@@ -80,9 +78,9 @@ def _plain(op: Mma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[s
 
 
 _INSTRUCTIONS: dict[type[Op], Callable[[Any, Layout, Architecture], tuple[str, Sequence[str]]]] = {
-    GroupMma: _grouped,
+    Wgmma: _grouped,
     Dot: _dot,
-    OuterMma: _outer,
+    SimtMma: _outer,
     StagedMma: _staged,
     Mma: _plain,
 }
@@ -111,7 +109,7 @@ def products(function: Function, arch: Architecture) -> list[str]:
 def is_f32_by_fma(function: Function) -> bool:
     """Whether a product of f32 goes by fused multiply-adds, where tf32 would take the tensor cores."""
     return any(
-        isinstance(op, OuterMma)
+        isinstance(op, SimtMma)
         or (isinstance(op, StagedMma) and op.dtype is f32 and not op.rounds)
         or (isinstance(op, Mma) and op.a.tile.dtype is f32)
         for op in function.walk()

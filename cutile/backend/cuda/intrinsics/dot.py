@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, group_number, tied
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, asm, const, i32c, ir
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, address, stage_of
+from cutile.backend.cuda.intrinsics.wgmma import Instruction, begin_group, commit, descriptor, group_number, tied
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Panels, Place
 from cutile.backend.cuda.wgmma_instructions import FORMS

@@ -109,24 +109,24 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
 
 
 @cache
-def join() -> Any:
+def cluster_wait() -> Any:
     """`f()`: wait until all blocks of the cluster have set up their barriers, and see them."""
 
     def generate(b: Any, _: list[Any]) -> None:
         asm(b, VOID, [], "barrier.cluster.wait.acquire;", "~{memory}", effect=True, convergent=True)
 
-    return intrinsic("join", None, [], generate)
+    return intrinsic("cluster_wait", None, [], generate)
 
 
 @cache
-def leave() -> Any:
+def cluster_sync() -> Any:
     """`f()`: wait until no block of the cluster writes to this one's shared memory any more."""
 
     def generate(b: Any, _: list[Any]) -> None:
         text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
-    return intrinsic("leave", None, [], generate)
+    return intrinsic("cluster_sync", None, [], generate)
 
 
 def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) -> Any:
@@ -169,7 +169,7 @@ def wait(stages: int, offset: int, limited: bool = False) -> Any:
 
 
 @cache
-def take_over(offset: int, limited: bool = False) -> Any:
+def order_wait(offset: int, limited: bool = False) -> Any:
     """`f(number, step)`: wait until the other of two groups has handed over.
 
     Each group has a barrier of its own, at `offset` and behind it, on which the warps of the other one arrive for each
@@ -187,11 +187,11 @@ def take_over(offset: int, limited: bool = False) -> Any:
         else:
             wait_parity(b, barrier, parity)
 
-    return intrinsic("take_over", None, [INTEGER, INTEGER], generate)
+    return intrinsic("order_wait", None, [INTEGER, INTEGER], generate)
 
 
 @cache
-def hand_over(offset: int) -> Any:
+def order_arrive(offset: int) -> Any:
     """`f()`: each warp of a group arrives on the barrier of the other one."""
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -201,7 +201,7 @@ def hand_over(offset: int) -> Any:
             where = b.add(address(b, offset), b.mul(other, i32c(BARRIER)))
             asm(b, VOID, [where], "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", effect=True)
 
-    return intrinsic("hand_over", None, [], generate)
+    return intrinsic("order_arrive", None, [], generate)
 
 
 def _synchronize_warp(b: Any) -> None:

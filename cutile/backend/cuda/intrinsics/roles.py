@@ -6,23 +6,25 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
-from cutile.backend.cuda.intrinsics.group import group_number
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, address, asm, block, call, i32c, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of, wait_empty
+from cutile.backend.cuda.intrinsics.wgmma import group_number
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_
 
 
 @cache
-def loads(groups: int) -> Any:
+def is_producer(groups: int) -> Any:
     """`f()`: whether this warp is one of those that load, behind `groups` warp groups that compute."""
-    return intrinsic("loads", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups)))
+    return intrinsic(
+        "is_producer", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups))
+    )
 
 
 @cache
-def own_group() -> Any:
+def warpgroup_index() -> Any:
     """`f()`: the number of this thread's warp group."""
-    return intrinsic("own_group", INTEGER, [], lambda b, _: group_number(b))
+    return intrinsic("warpgroup_index", INTEGER, [], lambda b, _: group_number(b))
 
 
 @cache
@@ -32,18 +34,18 @@ def elected(groups: int) -> Any:
 
 
 @cache
-def registers(count: int, grow: bool) -> Any:
+def set_max_registers(count: int, grow: bool) -> Any:
     """`f()`: have `count` registers per thread from here on."""
     text = f"setmaxnreg.{'inc' if grow else 'dec'}.sync.aligned.u32 {count};"
 
     def generate(b: Any, _: list[Any]) -> None:
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
-    return intrinsic("registers", None, [], generate)
+    return intrinsic("set_max_registers", None, [], generate)
 
 
 @cache
-def follow_on() -> Any:
+def grid_dependency_wait() -> Any:
     """`f()`: wait for the kernels that this one was launched behind; the next one may be launched from here on.
 
     All threads do, so that none touches memory before. Where nobody launched this kernel early, it is no wait at all.
@@ -53,7 +55,7 @@ def follow_on() -> Any:
         text = "griddepcontrol.wait; griddepcontrol.launch_dependents;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
-    return intrinsic("follow_on", None, [], generate)
+    return intrinsic("grid_dependency_wait", None, [], generate)
 
 
 @cache
@@ -140,7 +142,7 @@ def receive_tile(stages: int, place: int) -> Any:
 
 
 @cache
-def turns() -> Any:
+def trip_count() -> Any:
     """`f(start, stop, step)`: the turns of a loop."""
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -149,13 +151,13 @@ def turns() -> Any:
         count = b.sdiv(b.add(b.sub(stop, start), b.sub(step, i32c(1))), step)
         return b.select(some, count, i32c(0))
 
-    return intrinsic("turns", INTEGER, [INTEGER] * 3, generate)
+    return intrinsic("trip_count", INTEGER, [INTEGER] * 3, generate)
 
 
 @cache
-def first_turn() -> Any:
+def first_iteration() -> Any:
     """`f(turns)`: those of the tile blocks that the groups before this one have first."""
-    return intrinsic("first_turn", INTEGER, [INTEGER], lambda b, values: b.mul(group_number(b), values[0]))
+    return intrinsic("first_iteration", INTEGER, [INTEGER], lambda b, values: b.mul(group_number(b), values[0]))
 
 
 @cache

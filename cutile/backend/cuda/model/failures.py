@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.ops import BarriersStart, BulkStore, Failed, FailUnless, Roles, Store
+from cutile.backend.cuda.ops import BarriersStart, Failed, FailUnless, Roles, Store, TmaStore
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.view import StoreView
@@ -34,9 +34,9 @@ def check_failures(function: Function) -> int:
     told = _told(function)
     behind = found[found.index(asked[0]) :]
     for op in behind:
-        if isinstance(op, Store | StoreView | BulkStore) and op.index[0] not in told:
+        if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in told:
             raise ProtocolError(f"{op.name} stores where an assertion failed")
-        if isinstance(op, BulkStore) and not op.dropped:
+        if isinstance(op, TmaStore) and not op.dropped:
             raise ProtocolError("the copy engine is given rows before a tensor's begin")
     return len(asserted)
 

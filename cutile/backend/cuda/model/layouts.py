@@ -13,19 +13,19 @@ from collections.abc import Iterator
 
 from cutile.backend.cuda.layout_assignment import ELEMENTWISE, is_tile
 from cutile.backend.cuda.ops import (
-    AddNearby,
-    AddUp,
-    BulkStore,
     ConvertLayout,
-    DealOut,
     Dot,
-    GroupMma,
-    GroupWait,
-    Opaque,
-    OuterMma,
-    Pack,
-    Part,
+    Fixup,
+    OptimizationBarrier,
+    PackPairs,
+    ReducePartials,
+    ScatterPartials,
+    SimtMma,
     Store,
+    Subtile,
+    TmaStore,
+    Wgmma,
+    WgmmaWait,
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
@@ -38,9 +38,9 @@ from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
-_AS_MADE = (AddUp, DealOut, GroupMma, GroupWait, Opaque, OuterMma, Store, ZeroUnless)
+_AS_MADE = (Fixup, ScatterPartials, Wgmma, WgmmaWait, OptimizationBarrier, SimtMma, Store, ZeroUnless)
 """What takes its tile as it leaves it, or as it says where there is nothing left."""
-_FROM_SOURCE = (AddNearby, Broadcast, ConvertLayout, Part, Permute, Reduce, Reshape)
+_FROM_SOURCE = (ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape)
 
 
 def check_layouts(function: Function) -> int:
@@ -122,11 +122,11 @@ def _taken(op: Op) -> Iterator[tuple[Value, str]]:
     said = op.attributes
     if isinstance(op, _FROM_SOURCE) and "source" in said:
         yield op.operands[0], said["source"]
-    elif isinstance(op, _AS_MADE) or (isinstance(op, BulkStore) and not op.packed):
-        tile = op.value if isinstance(op, Store | BulkStore) else op.operands[0]
+    elif isinstance(op, _AS_MADE) or (isinstance(op, TmaStore) and not op.packed):
+        tile = op.value if isinstance(op, Store | TmaStore) else op.operands[0]
         if "layout" in said:
             yield tile, said["layout"]
-    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, Pack):
+    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs):
         for value in op.operands:
             if is_tile(value):
                 yield value, said["layout"]

@@ -17,40 +17,40 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.happens_before import Order
 from cutile.backend.cuda.ops import (
-    AddNearby,
-    AddUp,
     Barrier,
     BarriersStart,
-    BulkLoad,
-    BulkStore,
-    DealOut,
     Dot,
     DotWait,
     Elected,
+    FirstIteration,
     FirstTile,
-    FirstTurn,
-    GroupMma,
-    GroupNumber,
-    GroupWait,
-    HandOver,
+    Fixup,
+    KSplits,
     NextTile,
-    OuterMma,
-    Pack,
-    Pieces,
+    OrderBarrierArrive,
+    OrderBarrierWait,
+    PackPairs,
     Pipeline,
     PipelineAcquire,
     PipelineRelease,
     PipelineWait,
-    ReadStage,
+    ReadBuffer,
     ReceiveTile,
+    ReducePartials,
     Roles,
+    ScatterPartials,
     SendTile,
-    Share,
-    TakeOver,
+    SimtMma,
     TileIndex,
     TileStep,
-    Turns,
+    TmaLoad,
+    TmaStore,
+    TripCount,
     Uniform,
+    WarpgroupIndex,
+    Wgmma,
+    WgmmaWait,
+    WorkUnit,
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
@@ -211,15 +211,15 @@ class _Walk:
             self._known[op.result] = op.alone if self._piece is None else self._blocks * self._pieces
         elif isinstance(op, Elected):
             self._known[op.result] = True
-        elif isinstance(op, Turns):
+        elif isinstance(op, TripCount):
             self._known[op.result] = len(self._range(op))
-        elif isinstance(op, FirstTurn):
+        elif isinstance(op, FirstIteration):
             self._known[op.result] = self._group * self._number(op.turns)
         elif isinstance(op, NumTileBlocks):
             self._known[op.result] = self._blocks if op.axis == 0 else 1
         elif type(op) in _FOLDED and all(value in self._known for value in op.operands):
             self._known[op.result] = _FOLDED[type(op)](*map(self._number, op.operands))
-        elif isinstance(op, GroupNumber):
+        elif isinstance(op, WarpgroupIndex):
             self._known[op.result] = self._group
         elif isinstance(op, Min | Max) and self._stays_unknown(op):
             pass  # a loop from here on has its iterations too
@@ -232,15 +232,15 @@ class _Walk:
             if op.result in self._asked:
                 self._assume_range(op.x, op.y)
             self._known[op.result] = _FOLDED[type(op)](self._number(op.x), self._number(op.y))
-        elif isinstance(op, Pieces):
+        elif isinstance(op, KSplits):
             self._known[op.result] = self._pieces
-        elif isinstance(op, Share):
+        elif isinstance(op, WorkUnit):
             pieces = self._number(op.pieces)
             tile, piece = divmod(self._number(op.unit), pieces)
             whole = self._range(op)
             first, last = (whole.start + len(whole) * each // pieces * whole.step for each in (piece, piece + 1))
             self._known.update(zip(op.results, (tile, piece, first, last), strict=True))
-        elif isinstance(op, AddUp):
+        elif isinstance(op, Fixup):
             self._known[op.results[1]] = self._number(op.piece) == self._number(op.pieces) - 1
         elif isinstance(op, If):
             taken = op.then if self._number(op.condition) else op.orelse
@@ -264,42 +264,42 @@ class _Walk:
             yield Event("finish", 0, pipeline=op.pipeline)
         elif isinstance(op, PipelineAcquire):
             yield Event("acquire", self._number(op.counter), op.nbytes, pipeline=op.pipeline)
-        elif isinstance(op, BulkLoad):
+        elif isinstance(op, TmaLoad):
             (buffer,) = buffer_types([op.buffer])
             nbytes = Panels(*buffer.panels).nbytes
             yield Event("load", self._number(op.counter), nbytes, pipeline=op.pipeline)
         elif isinstance(op, PipelineWait):
             yield Event("wait", self._number(op.counter), pipeline=op.pipeline)
-        elif isinstance(op, GroupMma):
+        elif isinstance(op, Wgmma):
             yield self._begin((op.right, op.counter))
-        elif isinstance(op, OuterMma):
+        elif isinstance(op, SimtMma):
             yield self._begin((op.right, op.counter))
             yield Event("finish", 0)
         elif isinstance(op, Dot):
             left = [] if op.left_counter is None else [(op.left, op.left_counter)]
             yield self._begin((op.right, op.counter), *left)
-        elif isinstance(op, ReadStage):
+        elif isinstance(op, ReadBuffer):
             pipeline = self._pipeline_of.get(op.buffer, op.buffer)
             yield Event("read", self._number(op.counter), pipeline=pipeline)
         elif isinstance(op, WriteOperand):
             yield Event("write", 0, reads=((op.buffer, 0),))
-        elif isinstance(op, DotWait | GroupWait):
+        elif isinstance(op, DotWait | WgmmaWait):
             yield Event("finish", op.pending)
         elif isinstance(op, PipelineRelease) and self._number(op.condition):
             yield Event("release", self._number(op.counter), pipeline=op.pipeline)
-        elif isinstance(op, TakeOver):
+        elif isinstance(op, OrderBarrierWait):
             yield Event("take over", self._number(op.number) // self._number(op.step))
-        elif isinstance(op, HandOver):
+        elif isinstance(op, OrderBarrierArrive):
             yield Event("hand over", 0)
-        elif isinstance(op, Pack):
+        elif isinstance(op, PackPairs):
             yield Event("keep", 0)
-        elif isinstance(op, DealOut):
+        elif isinstance(op, ScatterPartials):
             yield Event("deal out", 0, base=id(op.place))
-        elif isinstance(op, AddNearby):
+        elif isinstance(op, ReducePartials):
             yield Event("add up", 0, base=id(op.place[0]))
         elif isinstance(op, Barrier):
             yield Event("meet", 0)
-        elif isinstance(op, BulkStore):
+        elif isinstance(op, TmaStore):
             yield from _stored(op, self._layouts[op.attributes["layout"]])
 
     def _begin(self, *reads: tuple[Value, Value]) -> Event:
@@ -317,7 +317,7 @@ class _Walk:
         if start not in self._known and stop not in self._known:
             self._known[start] = 0
 
-    def _range(self, op: For | Turns | Share) -> range:
+    def _range(self, op: For | TripCount | WorkUnit) -> range:
         self._assume_range(op.start, op.stop)
         self._known.setdefault(op.start, self._turns)  # what else asks for it has to be told the same
         return range(*(self._number(each) for each in (op.start, op.stop, op.step)))
@@ -350,7 +350,7 @@ class _Walk:
                 self._known[value] = number
 
 
-def _stored(op: BulkStore, layout: Layout) -> Iterator[Event]:
+def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
     """The pieces of a tile that are stored."""
     facts = op.attributes
     for number in range(layout.registers * 2 // facts["span"]):
@@ -404,14 +404,14 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
         _check_reserved(op, started)
     pipeline_of = {buffer: op.result for op in pipelines for buffer in op.buffers}
     for op in function.walk():
-        if isinstance(op, BulkLoad) and pipeline_of[op.buffer] is not op.pipeline:
+        if isinstance(op, TmaLoad) and pipeline_of[op.buffer] is not op.pipeline:
             raise ProtocolError(f"{op.name} fills {op.buffer}, which is no buffer of the pipeline it arrives on")
     kinds = [op.result.type for op in pipelines if isinstance(op.result.type, PipelineType)]
     cluster = max(kind.cluster for kind in kinds)
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
     blocks = tiles * cluster if along == {0} else tiles
-    nearby = any(isinstance(op, DealOut) for op in function.walk())
+    nearby = any(isinstance(op, ScatterPartials) for op in function.walk())
     layouts = layouts_of(function)
     piece = pieces - 1 if nearby and pieces > 1 else None
     walk = partial(_Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, asked=_asked(function))
@@ -420,7 +420,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
         [each for each in walk(group).events(roles.compute) if each.what not in OF_RESULTS]
         for group in range(roles.groups)
     ]
-    orders = [op.barriers.type for op in function.walk() if isinstance(op, TakeOver)]
+    orders = [op.barriers.type for op in function.walk() if isinstance(op, OrderBarrierWait)]
     alone = bool(orders)
     by_warps = {op.pipeline for op in function.walk() if isinstance(op, PipelineRelease) and op.warps}
     handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)

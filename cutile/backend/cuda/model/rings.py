@@ -16,7 +16,7 @@ from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocols
 from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.model.written import check_written
-from cutile.backend.cuda.ops import DealOut, Pieces, Roles
+from cutile.backend.cuda.ops import KSplits, Roles, ScatterPartials
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 
@@ -222,8 +222,8 @@ def check_function(function: Function) -> int:
     stages = max(each.slots for each in pipelines)
     several = [(2, stages + 1, 2), (1, 2 * stages + 1, 3), (1, 1, 2)]
     whole = [(1, 0, 1), (2, 1, 1), (1, 2 * stages + 1, 1), (2, stages + 1, 1), (3, 2, 1)]
-    divided = any(isinstance(op, Pieces) for op in function.walk())
-    if any(isinstance(op, DealOut) for op in function.walk()):
+    divided = any(isinstance(op, KSplits) for op in function.walk())
+    if any(isinstance(op, ScatterPartials) for op in function.walk()):
         pieces = int(function.facts["persistent"])
         several = [(1, turns * pieces, pieces) for turns in (1, stages + 1, 2 * stages + 1)]
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))

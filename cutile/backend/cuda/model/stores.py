@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutile.backend.cuda.model.protocol import Event, ProtocolError, first_group
-from cutile.backend.cuda.ops import BulkStore, DealOut
+from cutile.backend.cuda.ops import ScatterPartials, TmaStore
 from cutile.ir.core import Function
 
 
@@ -21,14 +21,14 @@ def check_stores(function: Function) -> None:
     Raises:
         ProtocolError: a place is written too early, or not all of a result.
     """
-    if not any(isinstance(op, BulkStore) for op in function.walk()):
+    if not any(isinstance(op, TmaStore) for op in function.walk()):
         return
-    put_off = any(isinstance(op, BulkStore) and op.packed for op in function.walk())
+    put_off = any(isinstance(op, TmaStore) and op.packed for op in function.walk())
     for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
         events = first_group(function, tiles, turns)
         _check_places(events)
         _check_pieces(events, tiles, put_off)
-    if any(isinstance(op, DealOut) for op in function.walk()):
+    if any(isinstance(op, ScatterPartials) for op in function.walk()):
         pieces = int(function.facts["persistent"])
         for piece in (0, pieces - 1):
             events = first_group(function, 1, 2 * pieces, pieces, piece)

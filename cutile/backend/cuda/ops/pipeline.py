@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.dtypes import DTypeLike
+from cutile.errors import IRError
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import SCALAR_INT, Constraint, Effect, Op, Value, attribute, operand, operands
-from cutile.ir.types import ResourceType, Type
+from cutile.ir.types import ResourceType, TileType, Type
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
 class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
     """Wait until all blocks of the cluster have set up their barriers."""
 
-    intrinsic = Intrinsic("pipeline.join")
+    intrinsic = Intrinsic("pipeline.cluster_wait")
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -167,7 +168,7 @@ class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
 class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
     """Wait for the cluster's other blocks, which may still write to this one's shared memory."""
 
-    intrinsic = Intrinsic("pipeline.leave")
+    intrinsic = Intrinsic("pipeline.cluster_sync")
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -217,14 +218,14 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
         return ()
 
 
-class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
+class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
     """Wait until the warpgroup before has begun all products of its tile block, where groups have their own.
 
     Only then may this one wait for operands: which phase of a stage is the next is not to be known any earlier.
     `number` is the tile block's, `step` that from one of the group's to the next.
     """
 
-    intrinsic = Intrinsic("pipeline.take_over")
+    intrinsic = Intrinsic("pipeline.order_wait")
     number: Value = operand(SCALAR_INT)
     step: Value = operand(SCALAR_INT)
     barriers: Value = operand(BARRIERS)
@@ -234,17 +235,34 @@ class TakeOver(Op, name="cuda.take_over", effect=Effect.WRITE):
         return ()
 
 
-class HandOver(Op, name="cuda.hand_over", effect=Effect.WRITE):
-    """All products of this warpgroup's tile block have begun: the next group may begin (see `TakeOver`).
+class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRITE):
+    """All products of this warpgroup's tile block have begun: the next group may begin (see `OrderBarrierWait`).
 
     Each of its warps says so: one that has not taken over yet would else miss the other group's next handing over.
     """
 
-    intrinsic = Intrinsic("pipeline.hand_over")
+    intrinsic = Intrinsic("pipeline.order_arrive")
     barriers: Value = operand(BARRIERS)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
+
+
+class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
+    """The tile in a stage of a buffer, in registers. `axis` is the one that is contiguous there.
+
+    Each thread reads what it has of the tile, so that each warp releases the stage for itself.
+    """
+
+    buffer: Value = operand(A_BUFFER)
+    counter: Value = operand(SCALAR_INT)
+    axis: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        kind = self.buffer.type
+        if not isinstance(kind, BufferType):
+            raise IRError(f"read_stage: expected a buffer, got {kind}")
+        return (TileType(kind.dtype, kind.shape),)
 
 
 def buffer_types(values: Sequence[Value]) -> tuple[BufferType, ...]:

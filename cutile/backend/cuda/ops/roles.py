@@ -21,22 +21,22 @@ class Roles(Op, name="cuda.roles"):
         return ()
 
 
-class FollowOn(Op, name="cuda.follow_on", effect=Effect.WRITE):
+class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRITE):
     """Wait until the kernels ahead in the stream have ended, and let the one behind set itself up from here on.
 
     What stands before it may run while another kernel still writes to what this one reads.
     """
 
-    intrinsic = Intrinsic("roles.follow_on")
+    intrinsic = Intrinsic("roles.grid_dependency_wait")
 
     def infer(self) -> tuple[Type, ...]:
         return ()
 
 
-class Registers(Op, name="cuda.registers", effect=Effect.WRITE):
+class SetMaxRegisters(Op, name="cuda.set_max_registers", effect=Effect.WRITE):
     """Give up registers, or take more, to have `count` per thread."""
 
-    intrinsic = Intrinsic("roles.registers", stem="set_max_registers")
+    intrinsic = Intrinsic("roles.set_max_registers")
     count: int = attribute()
     grow: bool = attribute()
 
@@ -54,10 +54,10 @@ class Elected(Op, name="cuda.elected"):
         return (TileType(bool_),)
 
 
-class GroupNumber(Op, name="cuda.group_number"):
+class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
     """The number of this warp group, of those that compute."""
 
-    intrinsic = Intrinsic("roles.own_group")
+    intrinsic = Intrinsic("roles.warpgroup_index")
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -167,10 +167,10 @@ class TileIndex(Op, name="cuda.tile_index"):
         return (TileType(i32),)
 
 
-class Turns(Op, name="cuda.turns"):
+class TripCount(Op, name="cuda.trip_count"):
     """How many turns the loop of products has: none where `stop` is not beyond `start`."""
 
-    intrinsic = Intrinsic("roles.turns")
+    intrinsic = Intrinsic("roles.trip_count")
     start: Value = operand(SCALAR_INT)
     stop: Value = operand(SCALAR_INT)
     step: Value = operand(SCALAR_INT)
@@ -179,10 +179,10 @@ class Turns(Op, name="cuda.turns"):
         return (TileType(i32),)
 
 
-class FirstTurn(Op, name="cuda.first_turn"):
+class FirstIteration(Op, name="cuda.first_iteration"):
     """The first turn of the thread's group, where groups have tile blocks of `turns` turns each of their own."""
 
-    intrinsic = Intrinsic("roles.first_turn")
+    intrinsic = Intrinsic("roles.first_iteration")
     turns: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:

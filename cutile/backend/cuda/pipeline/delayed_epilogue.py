@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.lowering_context import Draft
-from cutile.backend.cuda.ops import Blank, Opaque, Pack, Part
+from cutile.backend.cuda.ops import OptimizationBarrier, PackPairs, Subtile, Undef
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
 from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
@@ -84,7 +84,7 @@ class DelayedStore:
     def nothing(self) -> list[Value]:
         """What stands for a result before there is one."""
         draft = self._draft
-        words = draft.add(Blank(dtype=i32, shape=self._packed.shape), layout=draft.layout_name(self._packed)).result
+        words = draft.add(Undef(dtype=i32, shape=self._packed.shape), layout=draft.layout_name(self._packed)).result
         values = [words, *(draft.builder.constant(0) for _ in range(2))]
         for value, name in zip(values, ("result", "row", "column"), strict=True):
             value.name = name
@@ -101,7 +101,7 @@ class DelayedStore:
         with builder.block() as then:
             # Else the compiler rounds all sums ahead of the branch, and not each piece while another is on its way.
             layout = draft.layout_name(self._accumulator)
-            draft.lowered[self._sums] = draft.add(Opaque(x=sums), layout=layout).result
+            draft.lowered[self._sums] = draft.add(OptimizationBarrier(x=sums), layout=layout).result
             draft.operations(operations)
             builder.location = None
             builder.yield_(*self.nothing())
@@ -114,7 +114,7 @@ class DelayedStore:
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
         """Have a result wait, which belongs to a tile index."""
-        words = self._draft.add(Pack(x=value), layout=self._draft.layout_name(self._packed)).result
+        words = self._draft.add(PackPairs(x=value), layout=self._draft.layout_name(self._packed)).result
         self._tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:
@@ -125,7 +125,7 @@ class DelayedStore:
         layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // 64)
         names = {"source": draft.layout_name(self._packed), "layout": draft.layout_name(layout)}
         tall = self._packed.registers // pieces * 4 // self._span  # a warp's 16 rows are stored at a time
-        some = draft.add(Part(x=words, part=piece, parts=pieces), **names).result
+        some = draft.add(Subtile(x=words, part=piece, parts=pieces), **names).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
         self._store_words(some, (row, builder.value(Add(x=scaled, y=builder.constant(piece)))), tall * piece)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.layout_assignment import vector_width
 from cutile.backend.cuda.lower import Lowering
-from cutile.backend.cuda.ops import BulkStore, ConvertLayout, Opaque, Part, Store, StorePart
+from cutile.backend.cuda.ops import ConvertLayout, OptimizationBarrier, Store, StoreSubtile, Subtile
 from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
@@ -68,18 +69,18 @@ class Epilogue:
 
     # Parts.
 
-    def part(self, op: Part) -> None:
+    def part(self, op: Subtile) -> None:
         """Some columns of the sums."""
         draft, accumulator = self._draft, self._plan.dot.accumulator
         layout = draft.layout_name(draft.placement[op.result])
         x = draft.converted(draft.lowered[op.x], draft.placement[op.x], accumulator)
-        part = Part(x=x, part=op.part, parts=op.parts)
+        part = Subtile(x=x, part=op.part, parts=op.parts)
         columns = draft.add(part, source=draft.layout_name(accumulator), layout=layout).result
         if self._plan.narrow:  # else the compiler begins with pieces whose turn has not come
-            columns = draft.add(Opaque(x=columns), layout=layout).result
+            columns = draft.add(OptimizationBarrier(x=columns), layout=layout).result
         draft.lowered[op.result] = columns
 
-    def store_part(self, op: StorePart) -> None:
+    def store_part(self, op: StoreSubtile) -> None:
         """Some columns of the tile, as a tile of their own."""
         draft, builder = self._draft, self._draft.builder
         *rows, columns = draft.allowed_index(draft.own_index(op.x.mut))
@@ -137,7 +138,7 @@ class Epilogue:
         buffers, through = (
             (plan.stages[0], pipelines.buffers[0][0]) if in_stages else (store.buffers, pipelines.staging)
         )
-        bulk = BulkStore(
+        bulk = ops.TmaStore(
             x=draft.lowered[store.op.x],
             value=value,
             through=through,

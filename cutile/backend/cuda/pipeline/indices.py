@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
-from cutile.backend.cuda.ops import StorePart, TileIndex
+from cutile.backend.cuda.ops import StoreSubtile, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.dtypes import i32
 from cutile.ir.control import If
@@ -33,7 +33,7 @@ class Indices:
         self._draft = draft
         self._tiles = plan.tiles
         self._asked = {op.axis: op for op in reversed(list(source.walk())) if isinstance(op, TileBlockId)}
-        stored = [op.x.mut.rank for op in source.walk() if isinstance(op, StoreMut | StorePart | LoadMut)]
+        stored = [op.x.mut.rank for op in source.walk() if isinstance(op, StoreMut | StoreSubtile | LoadMut)]
         said = [3] * bool(plan.guards)  # with the whole index
         beside = [plan.tiles.along] * (plan.tiles.cluster > 1)  # the last of a cluster may be beyond the grid
         self._axes = sorted({*self._asked, *range(max(stored + said, default=0)), *beside})

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.ops import (
-    Blank,
-    GroupMma,
-    GroupNumber,
-    GroupWait,
-    HandOver,
-    Opaque,
-    OuterMma,
+    OptimizationBarrier,
+    OrderBarrierArrive,
     PipelineRelease,
     PipelineWait,
+    SimtMma,
+    Undef,
+    WarpgroupIndex,
+    Wgmma,
+    WgmmaWait,
     ZeroUnless,
 )
 from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
@@ -106,10 +106,10 @@ class Mainloop:
         layout = draft.layout_name(accumulator)
         if blank:
             acc = loop.carried[0].tile
-            sums = draft.add(Blank(dtype=acc.dtype, shape=acc.shape), layout=layout).result
+            sums = draft.add(Undef(dtype=acc.dtype, shape=acc.shape), layout=layout).result
         else:
             start = draft.converted(draft.lowered[loop.carried[0]], draft.placement[loop.results[0]], accumulator)
-            sums = draft.add(Opaque(x=start), layout=layout).result
+            sums = draft.add(OptimizationBarrier(x=start), layout=layout).result
         sums.name = loop.results[0].name
         return sums
 
@@ -133,7 +133,7 @@ class Mainloop:
                 self._delayed.write_under(iteration, start, step)
             found = indices.found(later, late, self._tiles.number)
             builder.location = dot.op.location
-            waited = draft.add(GroupWait(acc=product, pending=1, groups=groups), layout=layout).result
+            waited = draft.add(WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
             self._release_before(counter, later)
             builder.yield_(waited, self._pipelines.after(counter), *found)
         builder.location = self._loop.location
@@ -141,8 +141,8 @@ class Mainloop:
         done = draft.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._set_counter(done.results[1])
         if self._plan.pingpong:
-            builder.add(HandOver(self._pipelines.further))
-        settled = draft.add(GroupWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
+            builder.add(OrderBarrierArrive(self._pipelines.further))
+        settled = draft.add(WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         indices.settle(indices.found(ran, done.results[2:], self._tiles.number))
         self._release_before(self._counter, ran)
@@ -151,7 +151,7 @@ class Mainloop:
     def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
         dot, (left, right) = self._dot, self._pipelines.buffers[0]
         a, b = dot.op.a, dot.op.b
-        product = GroupMma(
+        product = Wgmma(
             acc=acc,
             left=left,
             right=right,
@@ -184,7 +184,7 @@ class Mainloop:
         many = builder.value(Mul(x=step, y=builder.constant(interval)))
         fewer, begin = interval // self._plan.warpgroups, start
         if self._plan.warpgroups > 1 and fewer:
-            iterations = builder.value(Mul(x=builder.value(GroupNumber()), y=builder.constant(fewer)))
+            iterations = builder.value(Mul(x=builder.value(WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
         before = self._counter
@@ -213,7 +213,7 @@ class Mainloop:
             builder.location = dot.op.location
             builder.add(PipelineWait(self._pipeline, counter, limited=self._plan.limited))
             left, right = self._pipelines.buffers[0]
-            product = draft.add(OuterMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
+            product = draft.add(SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
             always = builder.constant(True, bool_)
             builder.add(PipelineRelease(self._pipeline, counter, always, warps=True))
             builder.yield_(product.result, self._pipelines.after(counter))

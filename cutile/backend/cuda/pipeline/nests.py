@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import reads
-from cutile.backend.cuda.ops import Opaque
+from cutile.backend.cuda.ops import OptimizationBarrier
 from cutile.backend.cuda.pipeline.operand import loads_of
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -132,7 +132,7 @@ class Nests:
         chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self._plan.dots.values())
         if not chained:
             return value
-        return draft.add(Opaque(x=value), layout=draft.layout_name(draft.placement[op.carried[at]])).result
+        return draft.add(OptimizationBarrier(x=value), layout=draft.layout_name(draft.placement[op.carried[at]])).result
 
     def _while(self, op: While, used: Sequence[int]) -> None:
         draft, builder, pipelines = self._draft, self._draft.builder, self._pipelines

@@ -15,10 +15,10 @@ from cutile.backend.cuda.ops import (
     Barrier,
     Dot,
     DotWait,
-    GroupWait,
     PipelineRelease,
     PipelineWait,
-    ReadStage,
+    ReadBuffer,
+    WgmmaWait,
     WriteOperand,
 )
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
@@ -101,7 +101,7 @@ class Products:
             operand = use.unread.pop(value)
             self._wait(use)
             axis = operand.lead + operand.axis
-            tile = ReadStage(self._pipelines.buffer_of(operand), use.counter, axis=axis)
+            tile = ReadBuffer(self._pipelines.buffer_of(operand), use.counter, axis=axis)
             draft.lowered[value] = draft.add(tile, layout=draft.layout_name(draft.placement[value])).result
             draft.lowered[value].name = value.name
             use.left -= 1
@@ -284,7 +284,7 @@ class Products:
         under_way, self._under_way = self._under_way, []
         first = under_way[0]
         layout = draft.layout_name(self._layouts[first.result])
-        waited = draft.add(GroupWait(acc=first.value, pending=dots, groups=1), layout=layout).result
+        waited = draft.add(WgmmaWait(acc=first.value, pending=dots, groups=1), layout=layout).result
         draft.lowered[first.result] = waited
         self._release_before(counters, used, later)
 

@@ -12,7 +12,7 @@ from typing import Any
 from cutile.backend.cuda.layout_assignment import is_tile
 from cutile.backend.cuda.lowering_context import Draft
 from cutile.backend.cuda.op_facts import reads
-from cutile.backend.cuda.ops import AddNearby, AddUp, Barrier, DealOut, Pieces, Share
+from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -103,7 +103,7 @@ class DividedLoop:
         self._bounds = [draft.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
         start, stop, step = self._bounds
         limits: dict[str, int] = {"most": split.pieces, "least": LEAST_NEARBY if split.parts else LEAST_TURNS}
-        pieces = Pieces(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=split.parts > 0)
+        pieces = KSplits(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=split.parts > 0)
         self._pieces = draft.builder.value(pieces, "pieces")
         return draft.builder.value(Mul(x=tiles, y=self._pieces))
 
@@ -112,7 +112,7 @@ class DividedLoop:
         assert self._pieces is not None
         unit.name = "unit"
         start, stop, step = self._bounds
-        share = self._draft.builder.add(Share(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
+        share = self._draft.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
         for value, name in zip(share.results, ("tile", "piece", "first", "last"), strict=True):
             value.name = name
         tile, piece, first, last = share.results
@@ -136,7 +136,7 @@ class DividedLoop:
         if self._split.parts:
             return self._added_by_first(sums, share)
         draft.builder.location = self._loop.location
-        add = AddUp(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
+        add = Fixup(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
         added, self._mine = draft.add(add, layout=draft.layout_name(plan.dot.accumulator)).results
         return added
 
@@ -171,10 +171,10 @@ class DividedLoop:
     def _deal_out(self, sums: Value) -> None:
         plan, draft, pipelines = self._plan, self._draft, self._pipelines
         sizes = {"parts": self._split.parts, "blocks": self._split.pieces}
-        deal = DealOut(sums, pipelines.staging, pipelines.further, **sizes, limited=plan.limited)
+        deal = ScatterPartials(sums, pipelines.staging, pipelines.further, **sizes, limited=plan.limited)
         draft.add(deal, layout=draft.layout_name(plan.dot.accumulator))
 
-    def sums_of_part(self, op: AddNearby) -> Value:
+    def sums_of_part(self, op: ReducePartials) -> Value:
         """A part of the sums of all thread blocks of the cluster."""
         draft, accumulator = self._draft, self._plan.dot.accumulator
         sums = draft.converted(draft.lowered[op.x], draft.placement[op.x], accumulator)
@@ -182,7 +182,7 @@ class DividedLoop:
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
         draft, accumulator, parts = self._draft, self._plan.dot.accumulator, self._split.parts
-        add = AddNearby(sums, part, (self._pipelines.staging,), parts=parts, blocks=self._split.pieces)
+        add = ReducePartials(sums, part, (self._pipelines.staging,), parts=parts, blocks=self._split.pieces)
         target = draft.layout_name(part_layout(accumulator, parts))
         return draft.add(add, source=draft.layout_name(accumulator), layout=target).result
 

@@ -42,7 +42,7 @@ What does not work column by column is done whole, by the thread block of the fi
 from __future__ import annotations
 
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.ops import AddNearby
+from cutile.backend.cuda.ops import ReducePartials
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, parts_of, registers_of
 from cutile.backend.cuda.pipeline.subtiles import in_parts
@@ -132,6 +132,6 @@ def beside(function: Function, loop: For) -> Function:
 def loop_of_parts(function: Function) -> For | None:
     """The loop that `beside` put there."""
     last = function.body.operations[-1]
-    if isinstance(last, For) and any(isinstance(op, AddNearby) for op in last.body.operations):
+    if isinstance(last, For) and any(isinstance(op, ReducePartials) for op in last.body.operations):
         return last
     return None

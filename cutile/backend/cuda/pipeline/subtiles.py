@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from cutile.backend.cuda.layout_assignment import ELEMENTWISE
-from cutile.backend.cuda.ops import AddNearby, Part, StorePart
+from cutile.backend.cuda.ops import ReducePartials, StoreSubtile, Subtile
 from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
@@ -64,7 +64,7 @@ def cut(function: Function, loop: For, width: int, *, ahead: bool = False) -> Fu
 
 def in_parts(function: Function, loop: For, count: int) -> For | None:
     """A loop over `count` parts of the columns that does what follows the loop of products for one of them, whose sums
-    are found by `AddNearby`; None where that does not work column by column.
+    are found by `ReducePartials`; None where that does not work column by column.
 
     Numbers that follow the loop of products are not in it: they are to be known before. Where it begins and ends, and
     what thread blocks hold the sums, whoever lowers it decides.
@@ -144,7 +144,7 @@ class _Cut:
             value = self._piece(op.value, len(op.value.tile.shape) - 1)
             self._builder.location = op.location
             number = () if self._found is None else (self._found,)
-            self._builder.add(StorePart(x=op.x, value=value, number=number, part=self._number, parts=self._count))
+            self._builder.add(StoreSubtile(x=op.x, value=value, number=number, part=self._number, parts=self._count))
 
     def _shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
         return tuple(extent // self._count if a == axis else extent for a, extent in enumerate(shape))
@@ -163,8 +163,8 @@ class _Cut:
         shape = self._shape(value.tile.shape, axis)
         if value is self._sums:
             if self._found is None:
-                return builder.value(Part(x=value, part=self._number, parts=self._count))
-            return builder.value(AddNearby(value, self._found, (), parts=self._count, blocks=0))
+                return builder.value(Subtile(x=value, part=self._number, parts=self._count))
+            return builder.value(ReducePartials(value, self._found, (), parts=self._count, blocks=0))
         if op is None or op.regions or len(op.results) != 1:
             raise _CannotCut
         location = op.location

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cutile.backend.cuda.lowering_context import Draft
-from cutile.backend.cuda.ops import FirstTile, FirstTurn, TileStep, Turns
+from cutile.backend.cuda.ops import FirstIteration, FirstTile, TileStep, TripCount
 from cutile.backend.cuda.pipeline.cluster import block_axes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -66,7 +66,7 @@ class TileLoop:
         along = {"cluster": self._plan.tiles.cluster, "alone": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (FirstTile, TileStep))
         others = self._iterations() if groups > 1 else None
-        counters = [builder.constant(0) if others is None else builder.value(FirstTurn(turns=others))]
+        counters = [builder.constant(0) if others is None else builder.value(FirstIteration(turns=others))]
         counters += [builder.constant(0) for _ in pipelines.values[1:]]
         if self._plan.tiles.order.taken:
             self._while_there_are(tile, counters)
@@ -131,7 +131,7 @@ class TileLoop:
                 draft.operation(op)
         draft.builder.location = None
         start, stop, step = (draft.lowered[value] for value in (loop.start, loop.stop, loop.step))
-        return draft.builder.value(Turns(start=start, stop=stop, step=step))
+        return draft.builder.value(TripCount(start=start, stop=stop, step=step))
 
     def _before(self, loop: For) -> Sequence[Op]:
         operations = self._source.body.operations

@@ -23,21 +23,21 @@ from cutile.backend.cuda.lower import Lowering
 from cutile.backend.cuda.multistage_rules import Ring
 from cutile.backend.cuda.op_facts import inside, reads
 from cutile.backend.cuda.ops import (
-    AddNearby,
     AddTile,
-    BulkDrain,
-    BulkLoad,
-    BulkPrefetch,
     ClusterEnd,
     ClusterStart,
     Elected,
-    FollowOn,
-    Part,
+    GridDependencyWait,
+    OrderBarrierWait,
     PipelineAcquire,
-    Registers,
+    ReducePartials,
     Roles,
-    StorePart,
-    TakeOver,
+    SetMaxRegisters,
+    StoreSubtile,
+    Subtile,
+    TmaLoad,
+    TmaPrefetch,
+    TmaStoreWait,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import GROUP
@@ -106,7 +106,7 @@ class WarpSpecialised(Lowering):
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
             self._prefetch_maps()
             self._pipelines.reserve()
-            builder.add(FollowOn())
+            builder.add(GridDependencyWait())
             if plan.clustered:
                 builder.add(ClusterStart())
             with builder.block() as produce:
@@ -147,13 +147,13 @@ class WarpSpecialised(Lowering):
         wanted = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
         wanted += [(store.op.x, store.map) for store in plan.stores.values()]
         for tensor, form in dict.fromkeys(wanted):
-            self.builder.add(BulkPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
+            self.builder.add(TmaPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
 
     def _produce(self) -> None:
         plan, builder = self._plan, self.builder
         shrunk, _ = plan.registers
         if shrunk:
-            builder.add(Registers(count=shrunk, grow=False))
+            builder.add(SetMaxRegisters(count=shrunk, grow=False))
         elected = builder.value(Elected(groups=plan.warpgroups))
         with builder.block() as then:
             self._producing = True
@@ -174,18 +174,18 @@ class WarpSpecialised(Lowering):
         plan, delayed = self._plan, self._epilogue.delayed
         _, grown = plan.registers
         if grown:
-            self.builder.add(Registers(count=grown, grow=True))
+            self.builder.add(SetMaxRegisters(count=grown, grow=True))
         carried = delayed.nothing() if delayed else ()
         self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, self._products)
         self._tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
-            self.builder.add(BulkDrain())
+            self.builder.add(TmaStoreWait())
 
     def _consume_tile(self) -> None:
         """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
         plan, tiles, late = self._plan, self._tiles, self._indices.late
         if plan.pingpong:
-            self.builder.add(TakeOver(tiles.number, tiles.step, self._pipelines.further, limited=plan.limited))
+            self.builder.add(OrderBarrierWait(tiles.number, tiles.step, self._pipelines.further, limited=plan.limited))
         if late is None:
             self._indices.add(tiles.number)
         elsewhere = {*(late or ()), *self._hoisted}
@@ -297,11 +297,11 @@ class WarpSpecialised(Lowering):
             self._nests.add(op)
         elif isinstance(op, Mma):
             self._products.begin(self._plan.dots[op])
-        elif isinstance(op, Part):
+        elif isinstance(op, Subtile):
             self._epilogue.part(op)
-        elif isinstance(op, StorePart):
+        elif isinstance(op, StoreSubtile):
             self._epilogue.store_part(op)
-        elif isinstance(op, AddNearby) and self._split is not None:
+        elif isinstance(op, ReducePartials) and self._split is not None:
             self.lowered[op.result] = self._split.sums_of_part(op)
         else:
             self._products.settle(reads(op))
@@ -373,9 +373,7 @@ class WarpSpecialised(Lowering):
         where = (self.lowered[load.x], buffer, pipeline, counter, index)
         (reserved,) = buffer_types([buffer])
         shape = () if load.shape == reserved.shape else load.shape
-        self.builder.add(
-            BulkLoad(*where, map=name, axis=axis, cluster=operand.shared, steps=operand.steps, shape=shape)
-        )
+        self.builder.add(TmaLoad(*where, map=name, axis=axis, cluster=operand.shared, steps=operand.steps, shape=shape))
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
@@ -393,6 +391,6 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
     """The layouts of sums, and of their parts."""
-    parts = [op for op in function.walk() if isinstance(op, Part | AddNearby)]
+    parts = [op for op in function.walk() if isinstance(op, Subtile | ReducePartials)]
     sums = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
     return [*sums, *plan.anchors, *((op, part_layout(plan.dot.accumulator, op.parts)) for op in parts)]

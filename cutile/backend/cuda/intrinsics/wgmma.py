@@ -197,7 +197,7 @@ def wait(acc: DTypeLike, n: int, pending: int) -> Any:
 
 
 @cache
-def blank(dtype: DTypeLike, n: int) -> Any:
+def undef(dtype: DTypeLike, n: int) -> Any:
     """`f()`: registers with anything in them, without an instruction that sets them."""
 
     def generate(b: Any, _: list[Any]) -> Any:
@@ -206,7 +206,7 @@ def blank(dtype: DTypeLike, n: int) -> Any:
         made = asm(b, kind, [], "", ",".join([f"={letter}"] * n), effect=True)
         return pack(b, [b.extract_value(made, i) for i in range(n)], n)
 
-    return intrinsic("blank", frag(dtype, n), [], generate)
+    return intrinsic("undef", frag(dtype, n), [], generate)
 
 
 @cache
@@ -225,18 +225,18 @@ def zero_unless(dtype: DTypeLike, n: int) -> Any:
 
 
 @cache
-def opaque(dtype: DTypeLike, n: int) -> Any:
+def optimization_barrier(dtype: DTypeLike, n: int) -> Any:
     """`f(tile)`: the tile, in registers of its own."""
     kind = frag(dtype, n)
 
     def generate(b: Any, values: list[Any]) -> Any:
         return pack(b, tied(b, "", unpack(b, values[0], n)), n)
 
-    return intrinsic("opaque", kind, [kind], generate)
+    return intrinsic("optimization_barrier", kind, [kind], generate)
 
 
 @cache
-def part(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> Any:
+def subtile(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> Any:
     """`f(x)`: of a tile of `source` the `number`th columns of `target`'s shape: a choice among registers."""
     where = {offset: register for register, offset in enumerate(source.offsets)}
     moved = number * target.shape[1]
@@ -246,4 +246,4 @@ def part(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> Any:
         elements = unpack(b, values[0], source.registers)
         return pack(b, [elements[register] for register in chosen], target.registers)
 
-    return intrinsic("part", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)
+    return intrinsic("subtile", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.group import Instruction, begin_group, commit, descriptor, stage_at
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
+from cutile.backend.cuda.intrinsics.wgmma import Instruction, begin_group, commit, descriptor, stage_at
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
 from cutile.backend.cuda.pipeline.a_from_registers import LANE_ROWS, WARP_ROWS, WORD

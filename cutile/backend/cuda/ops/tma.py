@@ -9,10 +9,10 @@ from cutile.ir.core import ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op, Value, 
 from cutile.ir.types import TileType, Type
 
 
-class BulkPrefetch(Op, name="cuda.bulk_prefetch", effect=Effect.WRITE):
+class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
     """Bring the descriptor of a tensor into the copy engine's cache, ahead of the first copy."""
 
-    intrinsic = Intrinsic("bulk.prefetch", call=("map",))
+    intrinsic = Intrinsic("tma.prefetch", call=("map",))
     x: Value = operand(ANY_TENSOR)
     map: str = attribute()
 
@@ -20,7 +20,7 @@ class BulkPrefetch(Op, name="cuda.bulk_prefetch", effect=Effect.WRITE):
         return ()
 
 
-class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
+class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
     """Begin to load the tile at a tile index into a stage of a buffer; zeros past the edges. It arrives on `full`.
 
     The tile lies there as panels one after the other, each as wide as the swizzle along the contiguous `axis`, and
@@ -45,7 +45,7 @@ class BulkLoad(Op, name="cuda.bulk_load", effect=Effect.WRITE):
         return ()
 
 
-class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
+class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
 
     Each warp writes its own rows, `span` columns at a time, into `buffers` places of `through` in turn, and has the
@@ -72,20 +72,20 @@ class BulkStore(Op, name="cuda.bulk_store", effect=Effect.WRITE):
         return ()
 
 
-class BulkDrain(Op, name="cuda.bulk_drain", effect=Effect.WRITE):
+class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
     """Wait until the copy engine has read all that is to be stored: shared memory outlives that."""
 
-    intrinsic = Intrinsic("bulk.drain")
+    intrinsic = Intrinsic("tma.store_wait")
 
     def infer(self) -> tuple[Type, ...]:
         return ()
 
 
-class Pack(Op, name="cuda.pack", effect=Effect.WRITE):
+class PackPairs(Op, name="cuda.pack_pairs", effect=Effect.WRITE):
     """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off
     (`pipeline/delayed_epilogue.py`)."""
 
-    intrinsic = Intrinsic("bulk.pack_pairs", facts=("dtype", "count"), stem="pack")
+    intrinsic = Intrinsic("tma.pack_pairs", facts=("dtype", "count"), stem="pack")
     x: Value = operand(ANY_TILE)
 
     def infer(self) -> tuple[Type, ...]:

@@ -61,7 +61,7 @@ def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[An
 
 
 @cache
-def pieces(most: int, least: int, whole: bool = False) -> Any:
+def splits(most: int, least: int, whole: bool = False) -> Any:
     """`f(tiles, start, stop, step)`: into how many pieces each of so many tiles' turns are divided: 1 to `most`.
 
     There are no more pieces than thread blocks, and each has `least` turns or more. With `whole` there are 1 or `most`,
@@ -88,11 +88,11 @@ def pieces(most: int, least: int, whole: bool = False) -> Any:
 
         return _chosen(b, b.and_(b.and_(enough, few), counted), divided, [i32c(1)])[0]
 
-    return intrinsic("pieces", INTEGER, [INTEGER] * 4, generate)
+    return intrinsic("splits", INTEGER, [INTEGER] * 4, generate)
 
 
 @cache
-def share() -> Any:
+def work_unit() -> Any:
     """`f(unit, start, stop, step, pieces)`: a unit's tile, which piece of it, and the bounds of the piece's turns."""
     kind = together((INTEGER,) * 4)
 
@@ -108,11 +108,11 @@ def share() -> Any:
         some = b.icmp_unsigned(">", count, i32c(1))
         return bundle(b, _chosen(b, some, divided, [unit, i32c(0), start, stop]), kind)
 
-    return intrinsic("share", kind, [INTEGER] * 5, generate)
+    return intrinsic("work_unit", kind, [INTEGER] * 5, generate)
 
 
 @cache
-def add_up(dtype: DTypeLike, layout: Layout) -> Any:
+def fixup(dtype: DTypeLike, layout: Layout) -> Any:
     """`f(sums, workspace, tile, piece, pieces)`: all pieces' sums, and whether this thread block has them.
 
     Of one piece, these are the sums. Else they are written to the workspace, and the thread block that counts last adds
@@ -225,4 +225,4 @@ def add_up(dtype: DTypeLike, layout: Layout) -> Any:
             keeps.add_incoming(const(I1, flag), origin)
         return bundle(b, [pack(b, out, n), keeps], kind)
 
-    return intrinsic("add_up", kind, [frag(dtype, n), POINTER, *[INTEGER] * 3], generate)
+    return intrinsic("fixup", kind, [frag(dtype, n), POINTER, *[INTEGER] * 3], generate)

@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.group import tied
 from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, address, asm, const, i32c, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, full_barrier, stage_of
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
+from cutile.backend.cuda.intrinsics.wgmma import tied
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
 from cutile.dtypes import DTypeLike, i32
@@ -297,10 +297,10 @@ def _synchronize_warp(b: Any) -> None:
 
 
 @cache
-def drain() -> Any:
+def store_wait() -> Any:
     """`f()`: wait until the copy engine has read all that this thread had stored."""
 
     def generate(b: Any, _: list[Any]) -> None:
         asm(b, VOID, [], "cp.async.bulk.wait_group.read 0;", "~{memory}", effect=True)
 
-    return intrinsic("drain", None, [], generate)
+    return intrinsic("store_wait", None, [], generate)

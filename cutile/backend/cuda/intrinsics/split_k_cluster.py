@@ -49,7 +49,7 @@ class _Places:
 
 
 @cache
-def deal_out(
+def scatter(
     dtype: DTypeLike, sums: Layout, parts: int, blocks: int, *, place: int, offset: int, limited: bool = False
 ) -> Any:
     """`f(sums)`: send each of `blocks` thread blocks of the cluster the parts that it adds up, and wait for one's own.
@@ -101,11 +101,11 @@ def deal_out(
         else:
             wait_parity(b, barrier, i32c(0), scope=ACQUIRE)
 
-    return intrinsic("deal_out", None, [frag(dtype, n)], generate)
+    return intrinsic("scatter", None, [frag(dtype, n)], generate)
 
 
 @cache
-def add(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int) -> Any:
+def reduce(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int) -> Any:
     """`f(part)`: part number `part` of `parts` of the sums, which `blocks` thread blocks have sent, added up in the
     order of these."""
     places = _Places(dtype, sums, parts, blocks)
@@ -131,4 +131,4 @@ def add(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int) -> 
             total += some
         return pack(b, total, places.count)
 
-    return intrinsic("add_nearby", frag(dtype, places.count), [INTEGER], generate)
+    return intrinsic("reduce_partials", frag(dtype, places.count), [INTEGER], generate)

@@ -1,0 +1,183 @@
+"""Products by warpgroups (`wgmma`) or by fused multiply-adds, and the registers of their accumulators."""
+
+from __future__ import annotations
+
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.backend.cuda.ops.pipeline import A_BUFFER
+from cutile.dtypes import DTypeLike
+from cutile.ir.control import SCALAR_BOOL
+from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
+from cutile.ir.types import TileType, Type
+
+
+class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
+    """Begin to add the product of a stage's operands to `acc`, by warpgroups (`wgmma`).
+
+    The result may be read after a `WgmmaWait` alone, and the stage be released likewise. With `promoted`, so many
+    columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
+    whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
+    `acc`, so that its rows are the columns of the instructions.
+    `crosswise`: the left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`).
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    left: Value = operand(A_BUFFER)
+    right: Value = operand(A_BUFFER)
+    counter: Value = operand(SCALAR_INT)
+    added: tuple[Value, ...] = operands(SCALAR_BOOL)
+    left_dtype: DTypeLike = attribute()
+    right_dtype: DTypeLike = attribute()
+    depth: int = attribute()
+    promoted: int = attribute(0)
+    crosswise: bool = attribute(False)
+    exchanged: bool = attribute(False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class WgmmaWait(Op, name="cuda.wgmma_wait", effect=Effect.WRITE):
+    """Wait until at most `pending` products are under way; with 0, the result may be read.
+
+    `groups`: what a product is begun in.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    pending: int = attribute()
+    groups: int = attribute(1)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class Undef(Op, name="cuda.undef", effect=Effect.WRITE):
+    """A tile of registers with anything in them: sums that the first product replaces."""
+
+    intrinsic = Intrinsic("wgmma.undef", facts=("dtype", "count"))
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.dtype, self.shape),)
+
+
+class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
+    """The same tile where `condition` holds; zeros where it does not."""
+
+    intrinsic = Intrinsic("wgmma.zero_unless", facts=("dtype", "count"))
+    x: Value = operand(ANY_TILE)
+    condition: Value = operand(SCALAR_BOOL)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WRITE):
+    """The same tile, whose elements the compiler does not know: an accumulator that is not to be made anew."""
+
+    intrinsic = Intrinsic("wgmma.optimization_barrier", facts=("dtype", "count"))
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class Subtile(Op, name="cuda.subtile"):
+    """The columns of a product's sums that are part `part` of `parts`: a choice among each thread's registers."""
+
+    intrinsic = Intrinsic(
+        "wgmma.subtile", facts=("dtype", "source", "layout", "part"), stem="subtile_{part}", omit=("parts",)
+    )
+    x: Value = operand(ANY_TILE)
+    part: int = attribute()
+    parts: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (self.x.tile.with_shape((rows, columns // self.parts)),)
+
+
+class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
+    """Begin to multiply, and to add to sums where there are any.
+
+    `rest` is the left operand and the sums: a buffer and the counter of its stage, or a tile in registers; then the
+    sums, unless the product is `fresh`. The result may be read after a `DotWait` alone, and stages and registers that
+    it reads be given up likewise.
+
+    `left_k_major` and `right_k_major` say of operands in shared memory whether the axis that is contiguous there is the
+    product's K. Two products that read one buffer need not agree on it.
+    """
+
+    right: Value = operand(A_BUFFER)
+    counter: Value = operand(SCALAR_INT)
+    rest: tuple[Value, ...] = operands()
+    left_dtype: DTypeLike = attribute()
+    right_dtype: DTypeLike = attribute()
+    acc_dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+    depth: int = attribute()
+    from_registers: bool = attribute(default=False)
+    fresh: bool = attribute(default=False)
+    left_k_major: bool = attribute(default=True)
+    right_k_major: bool = attribute(default=True)
+
+    @property
+    def left(self) -> Value:
+        """A buffer, or a tile."""
+        return self.rest[0]
+
+    @property
+    def left_counter(self) -> Value | None:
+        """Of the left operand's stage; None where it comes from registers."""
+        return None if self.from_registers else self.rest[1]
+
+    @property
+    def acc(self) -> Value | None:
+        """The sums; None where there are none yet."""
+        return None if self.fresh else self.rest[-1]
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.acc_dtype, self.shape),)
+
+
+class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
+    """Write a tile, as 32-bit words of two elements, to a buffer.
+
+    Each warpgroup writes its rows; products that begin behind a barrier of all may read the buffer.
+    """
+
+    words: Value = operand(NUMBER_TILE)
+    buffer: Value = operand(A_BUFFER)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
+    """Wait until at most `pending` products that were begun later are under way; what comes out may be read.
+
+    `left` are the registers that the product reads: until here they stay what they are.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    left: tuple[Value, ...] = operands(NUMBER_TILE)
+    pending: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class SimtMma(Op, name="cuda.simt_mma", effect=Effect.READ):
+    """Add the product of a stage's operands to `acc`, by fused multiply-adds of f32.
+
+    When it is over, a warp has read all that it needs of the stage.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    left: Value = operand(A_BUFFER)
+    right: Value = operand(A_BUFFER)
+    counter: Value = operand(SCALAR_INT)
+    depth: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
