@@ -118,7 +118,9 @@ class ResultMethods:
         """The result's `transpose(axes)`."""
         return _single(self, "transpose").map(lambda result: result.transpose(axes, *more))
 
-    def partition(self: _Yields[_HasPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
+    def partition(
+        self: _Yields[_HasPartition[R]], shape: int | str | tuple[int | str, ...] | list[int | str]
+    ) -> DeviceOp[R]:
         """The result's `partition(shape)`."""
         return _single(self, "partition").map(lambda result: result.partition(shape))
 

@@ -27,6 +27,7 @@ from cuda_async.lease import Lease, PlainUse, Use, end, enter
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp, UnrunOperationWarning, whole
 from cuda_async.policy import SchedulingPolicy, default_stream, next_stream
+from cuda_async.prerequisite import do_prerequisites
 from cuda_async.run import Run, abandon, take_over
 from cuda_async.site import site_of
 from cuda_async.straight import Launched, enqueue, short_way
@@ -107,19 +108,21 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     def sync(self) -> T:
         """Wait on this thread, without an event loop. Raises what the operation raised."""
         refuse_nested("sync()")
-        run = self._submitted()
+        run = self._submitted(waited=True)
         return self._result if run is None else run.wait()
 
-    def _submitted(self) -> Run[T] | None:
-        """The run, which is enqueued now if it was not; None where all is done."""
+    def _submitted(self, *, waited: bool = False) -> Run[T] | None:
+        """The run, which is enqueued now if it was not; None where all is done. `waited`: the caller may wait."""
         if self._started:
             return self._find_run()
         refuse_nested("await or start()")
-        return self._submit()
+        return self._submit(waited=waited)
 
-    def _submit(self) -> Run[T]:
-        run = self._make_run()
+    def _submit(self, *, waited: bool = False) -> Run[T]:
+        op, run = self._op, self._make_run()
         try:
+            if waited and op is not None:
+                do_prerequisites(op, self._stream.device)
             run.submit()
         except BaseException as error:
             run.leave(error)

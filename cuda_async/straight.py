@@ -17,6 +17,7 @@ from cuda_async.lease import Lease, current_holder, end
 from cuda_async.nesting import refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.policy import default_stream
+from cuda_async.prerequisite import do_prerequisites
 from cuda_async.run import WAIT_SLICE_S, Run, abandon, take_over
 from cuda_async.site import site_of
 from cuda_async.stream import Stream, expect_stream
@@ -102,6 +103,7 @@ def _sync_by_run(op: DeviceOp[T], stream: Stream) -> T:
     refuse_nested("sync_on()")
     run = Run(op, stream)
     try:
+        do_prerequisites(op, stream.device)
         run.submit()
         return run.wait()
     except BaseException as error:

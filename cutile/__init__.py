@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cutile import language
+from cutile.autotune import autotune
 from cutile.backend.interface import CompileOptions
 from cutile.compile.spills import SpillWarning
 from cutile.dtypes import (
@@ -133,6 +134,7 @@ __all__ = (
     "UninitialisedReadError",
     "UnsupportedTargetError",
     "api",
+    "autotune",
     "bf16",
     "bool_",
     "entry",

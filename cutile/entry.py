@@ -21,6 +21,7 @@ from cutile.launch.grouping import leaves_of
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
+from cutile.launch.searching import Space
 
 _NO_GENERICS: Mapping[str, Any] = {}
 
@@ -42,6 +43,7 @@ class Kernel:
         self._function: Any = function
         self._declared = declared
         self._options = declared.default
+        self._space: Space | None = None
         self._launchable = self._renew()
         functools.update_wrapper(self, function)
         # What help() shows of an object that is no function: so its own signature has to stand there, too.
@@ -71,13 +73,30 @@ class Kernel:
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:  # the property
             launchable = self._renew()
         if len(arguments) == launchable.arity and not named:
-            return KernelOp(launchable, arguments, _NO_GENERICS, self._options)
+            op = KernelOp(launchable, arguments, _NO_GENERICS, self._options)
+            return op if self._space is None else op.search(self._space)
         try:
             launchable, given, generics = self._taken(launchable, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(leaves_of((*arguments, *named.values())))
             raise
-        return KernelOp(launchable, given, generics, self._options)
+        op = KernelOp(launchable, given, generics, self._options)
+        return op if self._space is None or generics else op.search(self._space)
+
+    def searched(self, space: Space) -> Kernel:
+        """Have launches that give no generics search this space; what `@ct.autotune` does. Returns the kernel."""
+        self._space = space
+        return self
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """What searches of its launches have chosen, so far as this process has asked: `cutile.tune.Choice`.
+
+        Each has the configuration, what it was chosen for, its time and, where this process has searched, the table
+        of all that were tried (`tuned`).
+        """
+        family = self.launchable.family()
+        return tuple(choice for launchable in family for choice in launchable.memo.get("choices", {}).values())
 
     def _taken(
         self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -150,6 +169,7 @@ class Kernel:
     def become(self, other: Kernel) -> None:
         """Be what `other` is from the next launch on, as a module's kernel that was defined anew."""
         self._function, self._declared, self._options = other._function, other._declared, other._options
+        self._space = other._space
         self._renew()
 
     def __getitem__(self, grid: object) -> NoReturn:

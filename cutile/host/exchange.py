@@ -24,8 +24,7 @@ from cuda_async.stream import Stream
 from cutile.errors import ArgumentTypeError
 from cutile.host.dlpack import CPU, CUDA, EXTENSION, Description, make_capsule
 from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign
-from cutile.host.partition import BorrowedPartition
-from cutile.host.shapes import ShapeLike
+from cutile.host.partition import BorrowedPartition, TileLike
 from cutile.host.tensor import Tensor
 from cutile.launch.arguments import register_reader
 from cutile.launch.views import View
@@ -83,7 +82,7 @@ def from_foreign(tensor: Any) -> Tensor:
     return Tensor(foreign_view(tensor, "from_foreign"))
 
 
-def partition(tensor: Any, shape: ShapeLike) -> BorrowedPartition:
+def partition(tensor: Any, shape: TileLike) -> BorrowedPartition:
     """A tensor, ours or another library's, cut into tiles for a `Mut` parameter; it stays usable: `t.mut.partition`.
 
     Args:

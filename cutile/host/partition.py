@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, cast
 
 from cuda_async import OwnershipError, Storage, Use
 from cuda_async.lease import refuse_conflicts
 from cuda_async.site import Site, format_site, kept_by_notebook, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike
-from cutile.errors import ArgumentError, LaunchError
+from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, MissingGenericsError
 from cutile.host.compat import OldPartitionMethods
 from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.language import OWNED
+from cutile.launch.open_tiles import OpenTiledView, shown
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
 
-__all__ = ("BorrowedPartition", "MappedLaunchPartition", "MutBorrow", "Partition", "as_tile")
+__all__ = (
+    "BorrowedPartition", "MappedLaunchPartition", "MutBorrow", "Partition", "TileLike", "as_any_tile", "as_tile",
+    "is_open",
+)  # fmt: skip
+
+TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
+"""The extents of a tile; a name stands for one that each launch's generics tell."""
 
 _AXES = 3  # of a launch grid
 
@@ -52,25 +59,60 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
     return tile
 
 
+def is_open(shape: object) -> bool:
+    """Whether a tile has names for extents, as `("BM", 64)`."""
+    items: Sequence[Any] = (shape,) if isinstance(shape, str) else cast("Sequence[Any]", shape)
+    return isinstance(items, tuple | list) and any(isinstance(each, str) for each in items)
+
+
+def as_any_tile(shape: TileLike, extents: tuple[int, ...]) -> tuple[int | str, ...]:
+    """Check a tile, which may have names for extents.
+
+    Raises:
+        ArgumentTypeError: a name is no identifier.
+        ArgumentError: as `as_tile`.
+    """
+    if not is_open(shape):
+        return as_tile(cast("ShapeLike", shape), extents)
+    items = cast("Sequence[SupportsIndex | str]", (shape,) if isinstance(shape, str) else shape)
+    for name in items:
+        if isinstance(name, str) and not name.isidentifier():
+            raise ArgumentTypeError(
+                f"partition shape: {name!r} is no name; an extent is an int, or a name that .generics(...) gives a "
+                'value, such as "BM"'
+            )
+    tile = as_tile(tuple(1 if isinstance(each, str) else each for each in items), extents)
+    return tuple(name if isinstance(name, str) else extent for name, extent in zip(items, tile, strict=True))
+
+
 class _TiledTensor(language.Partition):
     """What both forms have."""
 
     __slots__ = ("_site", "_tensor", "_tiled")
 
-    def __init__(self, tensor: Tensor, tiled: TiledView) -> None:
+    def __init__(self, tensor: Tensor, tiled: TiledView | OpenTiledView) -> None:
         self._tensor = tensor
         self._tiled = tiled
         self._site: Site = user_site()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents of one tile; what a kernel sees as the shape of its `Mut` parameter."""
-        return self._tiled.tile
+        """The extents of one tile; what a kernel sees as the shape of its `Mut` parameter.
+
+        Raises:
+            MissingGenericsError: they have names, whose values each launch is told.
+        """
+        tiled = self._tiled
+        if isinstance(tiled, OpenTiledView):
+            raise MissingGenericsError(
+                f"the tiles of this partition are {shown(tiled.tile)}: each launch's .generics(...) says what that is"
+            )
+        return tiled.tile
 
     @property
     def partition_shape(self) -> tuple[int, ...]:
-        """The extents of one tile."""
-        return self._tiled.tile
+        """`shape`."""
+        return self.shape
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
@@ -105,7 +147,7 @@ class _TiledTensor(language.Partition):
             >>> api.zeros((1000, 777), f32).partition((128, 256)).sync().grid()
             (8, 4, 1)
         """
-        extents, tile = self._tiled.view.shape, self._tiled.tile
+        extents, tile = self._tiled.view.shape, self.shape
         counts = [-(-extent // size) for extent, size in zip(extents, tile, strict=True)]
         x, y, z = (*counts, 1, 1)[:_AXES]
         return x, y, z
@@ -130,7 +172,11 @@ class _TiledTensor(language.Partition):
             >>> seven(y.mut.partition((2,)).prefix()).grid((2,)).sync().y.tensor.to_numpy().sync()
             array([7., 7., 7., 7., 0., 0.], dtype=float32)
         """
-        self._tiled = TiledView(self._tiled.view, self._tiled.tile, exact=False)
+        tiled = self._tiled
+        if isinstance(tiled, OpenTiledView):
+            self._tiled = OpenTiledView(tiled.view, tiled.tile, exact=False)
+        else:
+            self._tiled = TiledView(tiled.view, tiled.tile, exact=False)
         return self
 
     def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> MappedLaunchPartition:
@@ -163,7 +209,7 @@ class _TiledTensor(language.Partition):
             words = f"{type(self).__name__!r} object has no attribute {name!r}{remedy}"
             raise AttributeError(words, name=name, obj=self)
 
-    def __kernel_output__(self) -> TiledView:
+    def __kernel_output__(self) -> TiledView | OpenTiledView:
         """The elements, to be read and written by a kernel."""
         return self._tiled
 
@@ -177,8 +223,10 @@ class _TiledTensor(language.Partition):
     def _repr_html_(self) -> str:
         view, tile = self._tiled.view, self._tiled.tile
         facts = [("dtype", view.dtype.name), ("tensor", f"{view.shape}"), ("tile", f"{tile}")]
+        if isinstance(self._tiled, OpenTiledView):
+            return card(type(self).__name__, [*facts, ("device", f"{view.storage.device}")], "")
         facts += [("grid", f"{self.grid()}"), ("device", f"{view.storage.device}")]
-        return card(type(self).__name__, facts, drawing(view.shape, tile))
+        return card(type(self).__name__, facts, drawing(view.shape, self.shape))
 
 
 class Partition(OldPartitionMethods, _TiledTensor):
@@ -200,7 +248,7 @@ class Partition(OldPartitionMethods, _TiledTensor):
 
     __slots__ = ("_ended",)
 
-    def __init__(self, tensor: Tensor, tiled: TiledView) -> None:
+    def __init__(self, tensor: Tensor, tiled: TiledView | OpenTiledView) -> None:
         super().__init__(tensor, tiled)
         self._ended: Site | None = None
 
@@ -238,7 +286,7 @@ class Partition(OldPartitionMethods, _TiledTensor):
         """Cease to hold the tensor; what `tensor.reclaim()` does."""
         self.unpartition()
 
-    def __kernel_output__(self) -> TiledView:
+    def __kernel_output__(self) -> TiledView | OpenTiledView:
         """The elements, to be read and written by a kernel. Raises OwnershipError after `unpartition()`."""
         self._check()
         tensor = self._tensor
@@ -300,8 +348,11 @@ class MutBorrow:
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
 
-    def partition(self, shape: ShapeLike) -> BorrowedPartition:
+    def partition(self, shape: TileLike) -> BorrowedPartition:
         """Cut the tensor into tiles of `shape`, to be written by a kernel; the tensor stays usable.
+
+        Args:
+            shape: extents of a tile, or names for some: see `Tensor.partition`.
 
         Raises:
             ArgumentError: `shape` is no shape of 1 to 3 axes.
@@ -316,7 +367,7 @@ class MutBorrow:
         self.__kernel_destination__()
         return BorrowedPartition(self._tensor, self._tensor._cut(shape))  # pyright: ignore[reportPrivateUsage]
 
-    def partition_prefix(self, shape: ShapeLike) -> BorrowedPartition:
+    def partition_prefix(self, shape: TileLike) -> BorrowedPartition:
         """`partition(shape).prefix()`: a launch may cover the first tiles along each axis alone."""
         return self.partition(shape).prefix()
 
@@ -391,7 +442,7 @@ class MappedLaunchPartition:
     def __kernel_output__(self) -> TiledView:
         """The elements, to be read and written by a kernel."""
         tiled = self._partition.__kernel_output__()
-        return TiledView(tiled.view, tiled.tile, self.map_shape, self.blocks)
+        return TiledView(tiled.view, self._partition.shape, self.map_shape, self.blocks)
 
     def __kernel_give_back__(self) -> None:
         """An operation that got this did not run."""

@@ -15,7 +15,7 @@ from cuda_async import OwnershipError
 from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site, kept_by_notebook, user_site
 from cutile.host.checks import DTypeSpec
-from cutile.host.partition import Partition, as_tile
+from cutile.host.partition import Partition, TileLike, as_any_tile
 from cutile.host.shapes import ShapeLike, whole_shape
 from cutile.host.tensor import Tensor
 from cutile.host.views import reinterpreted, reshaped
@@ -169,7 +169,7 @@ class SharedTensor(Tensor):
         self.drop()
         return self._tensor
 
-    def try_partition(self, shape: ShapeLike) -> Partition:
+    def try_partition(self, shape: TileLike) -> Partition:
         """The tensor, partitioned, if this is its only owner, which it then no longer is; see `Tensor.partition`.
 
         Raises:
@@ -181,12 +181,12 @@ class SharedTensor(Tensor):
             >>> api.zeros((8,)).sync().shared().try_partition((4,)).grid()
             (2, 1, 1)
         """
-        tile = as_tile(shape, self._tensor.shape)
+        tile = as_any_tile(shape, self._tensor.shape)
         self._single("try_partition")
         self.drop()
         return self._tensor.partition(tile)
 
-    def partition(self, shape: ShapeLike) -> Partition:
+    def partition(self, shape: TileLike) -> Partition:
         """`try_partition`."""
         return self.try_partition(shape)
 

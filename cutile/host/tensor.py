@@ -28,7 +28,7 @@ from cutile.host.compat import OldTensorMethods
 from cutile.host.display import Shown
 from cutile.host.hints import NotItsValues
 from cutile.host.memory import DevicePointer
-from cutile.host.partition import MutBorrow, Partition, as_tile
+from cutile.host.partition import MutBorrow, Partition, TileLike, as_any_tile, as_tile, is_open
 from cutile.host.shapes import (
     ShapeLike,
     Span,
@@ -40,6 +40,7 @@ from cutile.host.shapes import (
 )
 from cutile.host.transfer import ToHost, duplicate
 from cutile.host.views import piece, refuse_common_elements, reinterpreted, reshaped
+from cutile.launch.open_tiles import OpenTiledView
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
             holder.dissolve()
         self._hold = None
 
-    def partition(self, shape: ShapeLike) -> Partition:  # type: ignore[override]  # a kernel's tensor pads
+    def partition(self, shape: TileLike) -> Partition:  # type: ignore[override]  # a kernel's tensor pads
         """Cut the tensor into tiles of `shape`, to be written by a kernel, one tile per tile block.
 
         The partition stands in the tensor's place until `unpartition()`, which returns this very object. To keep
@@ -245,7 +246,8 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
 
         Args:
             shape: extents of a tile, one for each axis of the tensor, 1 to 3 of them. They need not divide the
-                tensor's: stores clip at the edge.
+                tensor's: stores clip at the edge. A name in place of an extent, as in `("BM", 64)`, is told by each
+                launch: `.generics(BM=128)`, or a search.
 
         Raises:
             ArgumentError: `shape` is no such shape.
@@ -259,13 +261,15 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
             (2, 4, 1)
             >>> part.unpartition() is y
             True
+            >>> y.partition(("BM", "BN"))
+            Partition(f32, tensor_shape=(4, 8), partition_shape=('BM', 'BN'), device=cpu)
         """
         self._writable("partition")
         part = Partition(self, self._cut(shape))
         self._give(part)
         return part
 
-    def partition_prefix(self, shape: ShapeLike) -> Partition:
+    def partition_prefix(self, shape: TileLike) -> Partition:
         """`partition(shape).prefix()`: a launch may cover the first tiles along each axis alone.
 
         Example:
@@ -275,11 +279,14 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         """
         return self.partition(shape).prefix()
 
-    def _cut(self, shape: ShapeLike) -> TiledView:
+    def _cut(self, shape: TileLike) -> TiledView | OpenTiledView:
         """The elements in tiles of `shape`, kept for the next time: most tensors are always cut the same way."""
         tiled = self._tiled
         if tiled is None or tiled.tile != shape:
-            tiled = self._tiled = TiledView(self._view, as_tile(shape, self._view.shape))
+            if is_open(shape):
+                return OpenTiledView(self._view, as_any_tile(shape, self._view.shape))
+            tile = as_tile(cast("ShapeLike", shape), self._view.shape)
+            tiled = self._tiled = TiledView(self._view, tile)
         return tiled
 
     @property
@@ -555,7 +562,7 @@ class TensorView(Tensor):
         """The same bytes as another dtype; see `Tensor.reinterpret`."""
         return TensorView(reinterpreted(self._usable("reinterpret"), dtype, shape), self)
 
-    def partition(self, shape: ShapeLike) -> Partition:
+    def partition(self, shape: TileLike) -> Partition:
         """Refused: a view is read-only.
 
         Raises:

@@ -15,6 +15,7 @@ from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.frontend.parameters import Parameter
+from cutile.launch.open_tiles import OpenTiledView
 from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
 
 Number = bool | int | float
@@ -35,11 +36,11 @@ class Pointer(int):
     facts: PointerFacts | None
 
 
-Checked = View | TiledView | Pointer | Number | None
+Checked = View | TiledView | OpenTiledView | Pointer | Number | None
 """What an argument turned out to be; None for one that is not known yet."""
 
 MAX_PARTITION_RANK = 3
-_VIEWS = (View, TiledView)  # a union is slower to ask for
+_VIEWS = (View, TiledView, OpenTiledView)  # a union is slower to ask for
 
 
 _op_types: dict[type, bool] = {}
@@ -85,12 +86,12 @@ def _check_tensor(kernel: str, parameter: Parameter, argument: Any) -> View:
     return view
 
 
-def _check_partition(kernel: str, parameter: Parameter, argument: Any) -> TiledView:
+def _check_partition(kernel: str, parameter: Parameter, argument: Any) -> TiledView | OpenTiledView:
     look = getattr(argument, "__kernel_output__", None)
     if look is None:
         raise _no_partition(kernel, parameter, argument)
     try:
-        tiled: TiledView = look()
+        tiled: TiledView | OpenTiledView = look()
     except OwnershipError as error:
         raise _no_longer(kernel, parameter, error) from None
     if len(tiled.tile) > MAX_PARTITION_RANK:
@@ -112,6 +113,8 @@ def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
 
 def words_of_argument(checked: Checked) -> str:
     """An argument as text, without addresses: what counts for how long a launch takes."""
+    if isinstance(checked, OpenTiledView):
+        return f"{checked.shape} {checked.view.layout} in tiles of {checked.tile}"
     if isinstance(checked, _VIEWS):
         return f"{checked.facts.shape} {checked.facts.layout}"
     if checked is None:
@@ -119,7 +122,7 @@ def words_of_argument(checked: Checked) -> str:
     return "a pointer" if isinstance(checked, Pointer) else repr(checked)
 
 
-def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int, ...]) -> ArgumentTypeError:
+def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int | str, ...]) -> ArgumentTypeError:
     name = parameter.title
     if parameter.mapped:
         return ArgumentTypeError(

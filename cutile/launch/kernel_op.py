@@ -19,6 +19,7 @@ from cuda_async import (
 )
 from cuda_async.lease import Lease, current_holder, lend, settle, words_of
 from cuda_async.op import BUILT
+from cuda_async.prerequisite import Prerequisite
 from cuda_async.site import site_of
 from cuda_async.stream import expect_stream
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
@@ -34,15 +35,26 @@ from cutile.launch.fastpath import ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing
+from cutile.launch.open_tiles import open_names, tiled
+from cutile.launch.searched import SearchedOp
+from cutile.launch.searching import Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 """The line of the source at the end of a line of IR."""
 
+
+def without_places(ir: str) -> str:
+    """The text of IR without the lines of its source."""
+    return _PLACE.sub("", ir)
+
+
+_NO_EXTENTS: Mapping[str, Any] = {}
+
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
 
-class KernelOp(DeviceOp[Any]):
+class KernelOp(SearchedOp, DeviceOp[Any]):
     """A launch that has not run. Yields a named tuple of all its arguments, the same objects that were passed.
 
     Made by calling a kernel; configured by the methods below, each of which returns the op itself.
@@ -53,6 +65,7 @@ class KernelOp(DeviceOp[Any]):
         "_backend",
         "_checked",
         "_checks",
+        "_extents",
         "_generics",
         "_given_grid",
         "_grid",
@@ -60,6 +73,7 @@ class KernelOp(DeviceOp[Any]):
         "_lazy",
         "_options",
         "_plan",
+        "_space",
         "_uses",
     )  # fmt: skip
 
@@ -89,6 +103,8 @@ class KernelOp(DeviceOp[Any]):
         self._grid: Grid | None = None
         self._plan: Plan | None = None
         self._lazy: tuple[DeviceOp[Any], ...] = ()
+        self._space: Space | None = None
+        self._extents = _NO_EXTENTS
         self._checked: list[Checked]
         self._uses: Sequence[ViewUse]
         try:
@@ -163,6 +179,10 @@ class KernelOp(DeviceOp[Any]):
     def generics(self, values: Sequence[Any] | None = None, /, **named: Any) -> KernelOp:
         """Set generics: all of them by a flat list in declared order, types by name or object; or some by name.
 
+        A list of dictionaries, or of such lists, is a search: the launch runs with the fastest of these. A dictionary
+        has generics by name, extents that partitions name (`z.partition(("BM", "BN"))`), and `"options"`, compile
+        options. Trials run on copies of what the kernel writes; see docs/autotuning.md.
+
         Raises:
             GenericsError: the number or kind of values is wrong, or they contradict the partitions.
 
@@ -181,6 +201,10 @@ class KernelOp(DeviceOp[Any]):
                 raise GenericsError(f"{self.label()}: .generics takes a list of all values, or some by name; got both")
             if not named and values is None:
                 raise GenericsError(f"{self.label()}: .generics() has no values; write .generics([64]), or by name")
+            if values is not None and is_search(values, self._launchable.kernel.signature.generics):
+                return self.search(space_of(self._launchable, values))
+            self._space = None
+            named = self._take_extents(named)
             listed = self._launchable.kernel.generics(values, named)
             for name, value in self._generics.items():
                 if listed.get(name, value) != value:
@@ -267,17 +291,23 @@ class KernelOp(DeviceOp[Any]):
 
         Generics that nothing tells yet may be given by `.generics([...])`; a run without them is refused.
         """
-        if self._lazy:
+        if self._lazy or self._space is not None:
             return
         with suppress(MissingGenericsError):
             if self._given_grid is None and not self._launchable.tells_grid(self._checked):
-                self._plan = self._launchable.plan(
-                    self._checked, self._generics, self._options
-                )  # .grid(...) may still come
+                self._cut()  # .grid(...) may still come
+                self._plan = self._launchable.plan(self._checked, self._generics, self._options)
             else:
                 self._specialize()
 
+    def _cut(self) -> None:
+        """Cut the partitions whose tiles have names; the kernel's generics of the same names count as well."""
+        launchable = self._launchable
+        extents = {**self._generics, **self._extents}
+        self._checked = tiled(launchable.name, launchable.kernel.signature.names, self._checked, extents)
+
     def _specialize(self) -> tuple[Plan, Grid]:
+        self._cut()
         launchable, checked = self._launchable, self._checked
         plan = self._plan = launchable.plan(checked, self._generics, self._options)
         grid = self._grid = launchable.grid(checked, self._given_grid)
@@ -287,17 +317,27 @@ class KernelOp(DeviceOp[Any]):
         plan, grid = self._plan, self._grid
         return self._specialize() if plan is None or grid is None else (plan, grid)
 
+    def _again(self, arguments: tuple[Any, ...], generics: Mapping[str, Any], options: CompileOptions) -> KernelOp:
+        """Another launch of the kernel, by the same backend and over the same grid."""
+        op = KernelOp(self._launchable, arguments, generics, options)
+        op._backend = self._backend
+        return op if self._given_grid is None else op.grid(self._given_grid)
+
     # -- running ------------------------------------------------------------------------------
 
     def straight(self, *, waited: bool) -> Callable[[Stream], Any] | None:
         """What enqueues the launch on a stream, unless arguments have to run first or it is interpreted."""
         backend = self._backend
+        if self._space is not None and (self._lazy or self._decide() is not None):
+            return None
         return None if self._lazy or (backend is not None and backend == INTERPRET) else self._enqueue
 
     def execute(self, context: ExecutionContext) -> Any:
         """Run lazy arguments from left to right, compile if need be, enqueue the launch."""
         if self._lazy:
             self._run_lazy(context)
+        if self._space is not None:
+            self._decided()
         if self._backend == INTERPRET:
             return self._interpret(context)
         return self._enqueue(context.stream)
@@ -329,12 +369,18 @@ class KernelOp(DeviceOp[Any]):
 
     def _run_lazy(self, context: ExecutionContext) -> None:
         """Put what the lazy arguments yield in their places; it is checked and lent now."""
-        launchable, arguments, checked = self._launchable, list(self._arguments), self._checked
-        for position, argument in enumerate(self._arguments):
-            if is_op(argument):
-                arguments[position] = context.execute(argument)
-                checked[position] = launchable.check(position, arguments[position])
+        self._put([context.execute(each) if is_op(each) else each for each in self._arguments])
+
+    def _put(self, arguments: list[Any]) -> None:
+        """Take these for the arguments: those that were ops have run."""
+        launchable, checked = self._launchable, self._checked
+        for position, (before, argument) in enumerate(zip(self._arguments, arguments, strict=True)):
+            if before is not argument:
+                checked[position] = launchable.check(position, argument)
         self._arguments = tuple(arguments)
+        if self._extents:
+            names = open_names(checked)
+            launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
         known, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
         late = [use for use in self._uses if use[0] not in known]
         if late:
@@ -354,6 +400,9 @@ class KernelOp(DeviceOp[Any]):
 
     def _find_preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         yield from super().preparations(device)
+        if self._space is not None and (self._lazy or self._decide() is not None):
+            yield Prerequisite(lambda: self._find(device))
+            return
         plan = self._plan
         if plan is not None and self._backend != INTERPRET:
             target = target_of(device, self._backend)
@@ -379,7 +428,7 @@ class KernelOp(DeviceOp[Any]):
         request = self.request(device)
         if request is None:
             return "\n".join(self._launchable.kernel.source.lines.values())
-        return _PLACE.sub("", self.render("ir"))
+        return without_places(self.render("ir"))
 
     def words(self) -> str:
         """Its arguments' layouts, extents and numbers, its grid and options, as text."""
@@ -411,8 +460,13 @@ class KernelOp(DeviceOp[Any]):
         """
         with self._giving_back():
             expect_stream(stream)
-            if self._plan is None:
+            if self._lazy:
                 raise LaunchError(f"{self.label()}: to bind it, pass tensors rather than ops that have not run")
+            if self._space is not None:
+                self._find(stream.device)
+            if self._plan is None:
+                self._specialize()  # which says what is missing
+            assert self._plan is not None
             grid = self._launchable.grid(self._checked, self._given_grid)
             if self._backend == INTERPRET:
                 raise LaunchError(f"{self.label()}: an interpreted launch cannot be bound; run it with .sync()")
@@ -462,12 +516,14 @@ class KernelOp(DeviceOp[Any]):
             >>> "warps = " in op.render("lowered", "sm_90a")
             True
         """
-        if self._plan is None:
+        if self._lazy:
             names = self._launchable.kernel.signature.names
             lazy = next(name for name, each in zip(names, self._arguments, strict=True) if is_op(each))
             raise LaunchError(
                 f"{self.label()}: argument {lazy!r} is an op that has not run, so its type is unknown: to look at the "
                 "kernel, pass what .sync() of it yields, or api.meta(shape, dtype), which has no elements"
             )
+        self._decided()
+        plan, _ = self._known()
         device = self._uses[0][1].device if self._uses else default_device()
-        return Listing(self._plan.render(target_of(device, self._backend, arch), stage))
+        return Listing(plan.render(target_of(device, self._backend, arch), stage))

@@ -15,6 +15,7 @@ from cutile.launch.fastpath import ViewUse, recognizer
 from cutile.launch.grid import launch_grid
 from cutile.launch.grouping import Taken, putting_together
 from cutile.launch.named_extents import refuse_disagreement
+from cutile.launch.open_tiles import tiled
 from cutile.launch.target import chosen_backend, target_of
 from cutile.launch.views import Grid, PointingView, TiledView, View
 
@@ -78,6 +79,10 @@ class Launchable:
             launchable = Launchable(self.kernel.arrange(taken.key, taken.signature), self._result)
             launchable = self._arranged.setdefault(taken.key, launchable)
         return launchable, tuple(taken.parts)
+
+    def family(self) -> tuple[Launchable, ...]:
+        """This, and what launches each structure of groups that arguments have had."""
+        return self, *self._arranged.values()
 
     def check(self, position: int, argument: Any) -> Checked:
         """What the argument at `position` is to the launch. Raises as `check_argument` does."""
@@ -143,6 +148,7 @@ class Launchable:
             )
         try:
             checked = [self.check(position, argument) for position, argument in enumerate(arguments)]
+            checked = tiled(self.name, self.kernel.signature.names, checked, generics)
             uses = self.uses(checked)
             device = uses[0][1].device if uses else default_device()
             return self.plan(checked, generics, options).render(target_of(device, chosen_backend(), arch), stage)

@@ -9,9 +9,13 @@
     )
     found.best                       # Config(BK=64, BM=128, BN=256)
 
+A launch that finds its own needs none of this: `gemm(z.partition(("BM", "BN")), x, y).generics([{...}, {...}])`.
+
 See docs/autotuning.md.
 """
 
+from cutile.tune.agreement import DisagreementWarning
+from cutile.tune.choices import Choice
 from cutile.tune.log import TrialLog
 from cutile.tune.oracle import DeviceOracle, InvalidError, Oracle, WrongResultError
 from cutile.tune.record import Provenance, Record, ToolchainDriftWarning, load_verified
@@ -22,8 +26,10 @@ from cutile.tune.tuner import Autotuner
 
 __all__ = (
     "Autotuner",
+    "Choice",
     "Config",
     "DeviceOracle",
+    "DisagreementWarning",
     "GridSearch",
     "Invalid",
     "InvalidError",

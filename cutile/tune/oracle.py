@@ -12,6 +12,7 @@ from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_be
 from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request
 from cutile.errors import ArgumentTypeError
+from cutile.tune.memory import Backup, written_by
 from cutile.tune.record import Provenance, kernels_of
 from cutile.tune.space import Config
 from cutile.tune.trial import Invalid, Stage
@@ -69,6 +70,8 @@ class DeviceOracle:
         judge: looks at what the operation yields, after one run and before it is timed; false, or an AssertionError,
             refuses it.
         poison: spoils the outputs before that run; what it returns is run, if it is an operation.
+        backup: keeps what operations write, as it was before the first of them ran, and puts it back before each
+            configuration is tried.
     """
 
     candidate: Candidate
@@ -77,6 +80,7 @@ class DeviceOracle:
     bench: BenchOptions = DEFAULT_BENCH
     judge: Judge | None = None
     poison: Poison | None = None
+    backup: Backup | None = None
     _seen: dict[Config, Provenance] = field(default_factory=dict[Config, Provenance], init=False)
 
     def _build(self, config: Config) -> DeviceOp[Any]:
@@ -145,16 +149,31 @@ class DeviceOracle:
 
     def _try_once(self, config: Config) -> None:
         """Run and check. When it returns nothing holds the arguments: partitions end with those who have them."""
+        self._keep(config)
+        if self.backup is not None:
+            self._at("run", self.backup.restore)
         self._at("run", self._spoil)  # before the operation is built, which holds its outputs
         op = self._at("build", lambda: self._build(config))
         for prepare in op.preparations(self.stream.device):
             self._at("compile", prepare)
         self._at("run", lambda: self._check(op))
 
+    def _keep(self, config: Config) -> None:
+        """Keep what the operation of a configuration will write, as far as it can be seen before it runs."""
+        backup = self.backup
+        if backup is not None:
+            op = self._at("build", lambda: self._build(config))
+            regions = written_by(op)
+            op.discard()
+            self._at("run", lambda: backup.keep(regions))
+
     def _spoil(self) -> None:
         made = None if self.poison is None else self.poison()
         if isinstance(made, DeviceOp):
-            cast("DeviceOp[Any]", made).sync_on(self.stream)
+            op = cast("DeviceOp[Any]", made)
+            if self.backup is not None:
+                self.backup.keep(written_by(op))
+            op.sync_on(self.stream)
 
     def _check(self, op: DeviceOp[Any]) -> None:
         judge, found = self.judge, op.sync_on(self.stream)
@@ -169,5 +188,7 @@ class DeviceOracle:
 
     def pair(self, first: Config, second: Config) -> Paired:
         """Two of them in turn, A B A B; see `Oracle`."""
+        self._keep(first)  # what the log had of them was not run in this process
+        self._keep(second)
         one, other = (lambda: self._build(first)), (lambda: self._build(second))
         return self._at("run", lambda: do_bench_paired(one, other, self.bench, stream=self.stream))

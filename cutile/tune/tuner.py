@@ -19,6 +19,7 @@ from cutile.compile.ahead import Builders
 from cutile.compile.trust import make_private
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
+from cutile.tune.memory import Backup
 from cutile.tune.oracle import Candidate, DeviceOracle, Judge, Oracle, Poison
 from cutile.tune.progress import NotebookTable, Progress, default_progress
 from cutile.tune.record import Record
@@ -154,6 +155,9 @@ class Autotuner:
         What fails for a configuration, wherever it does, makes that one invalid, and the search goes on. Of the two
         best the winner is found by a run-off, A B A B.
 
+        What the operations write is copied before the first of them runs, and put back before each configuration is
+        tried and at the end: the caller's tensors are as they were. (What functions given to `then` write is not seen.)
+
         Args:
             candidate: makes the operation of a configuration; called anew for each run, outside of what is timed.
             stream: where it runs; a new stream by default.
@@ -164,8 +168,16 @@ class Autotuner:
         """
         where = default_device().new_stream() if stream is None else stream
         with where.device, Builders(self._workers, self._limit_s) as builders:
-            oracle = DeviceOracle(candidate, where, builders, self._bench, self._judge, self._poison)
-            return self.run_with(oracle, ahead=AHEAD * max(builders.workers, 1))
+            backup = Backup(self.name, where)
+            oracle = DeviceOracle(candidate, where, builders, self._bench, self._judge, self._poison, backup)
+            try:
+                found = self.run_with(oracle, ahead=AHEAD * max(builders.workers, 1))
+            except BaseException:
+                with suppress(Exception):  # a device that is lost takes nothing back; what ended the search says so
+                    backup.restore()
+                raise
+            backup.restore()
+            return found
 
     async def run_async(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
         """`run` on a thread of its own, so that the event loop goes on. Cancelling it does not end the search."""

@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | _BACKEND_FACE
     | {"language", "frontend.parameters", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
+    "autotune": frozenset({"errors", "bench", "entry", "launch.searching", "launch.launchable", "tune"}),
     "installation": frozenset({"cuda_async"}),
     "command": _LEAF
     | {
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Imported by nobody, and the only part that imports torch: what stands above all others may use them all.
     "torch": _LEAF
     | {"backend.interface", "compile.constants", "compile.declared", "launch", "entry", "host", "cuda_async"},
-    "tune": frozenset({"errors", "config", "backend.registry", "compile", "launch", "bench", "cuda_async"}),
+    "tune": frozenset({"errors", "config", "dtypes", "backend.registry", "compile", "launch", "bench", "cuda_async"}),
 }
 
 SIBLINGS = {  # folder -> parts of it that must not know one another

@@ -1,0 +1,80 @@
+"""`@autotune`: a kernel that finds its own configuration; and the search that `.generics([{...}, {...}])` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cutile.entry import Kernel
+from cutile.errors import ArgumentTypeError, GenericsError
+from cutile.launch.launchable import Launchable
+from cutile.launch.searching import Key, LaunchSearch, Space, is_search, register_search
+
+if TYPE_CHECKING:
+    from cutile.bench import BenchOptions
+
+__all__ = ("autotune",)
+
+
+def autotune(
+    configs: Sequence[Mapping[str, Any] | Sequence[Any]],
+    *,
+    key: Key | None = None,
+    compare: bool = True,
+    bench: BenchOptions | None = None,
+) -> Callable[[Kernel], Kernel]:
+    """Have a kernel's launches run with the fastest of some configurations, unless they give generics themselves.
+
+    The first launch for a key searches: all configurations are compiled, run on copies of what the kernel writes,
+    compared, and measured; the winner then runs once on the arguments. What was found is kept on disk, so that another
+    process measures nothing. `kernel.choices` says what was found.
+
+    Args:
+        configs: dictionaries with generics by name, extents that partitions name (`z.partition(("BM", "BN"))`), and
+            `"options"`, a `CompileOptions`; or lists of all generics in declared order.
+        key: what a choice is for, beside the device and the arguments' dtypes and layouts: names of parameters and
+            extents, such as `("n", "x.shape[0]")`, or a function of the arguments. By default the extents of all
+            tensors, rounded up to powers of two.
+        compare: whether configurations whose results differ by more than roundings are refused, with a warning that
+            names them. False where results may differ, as random numbers do.
+        bench: how long each measurement takes.
+
+    Raises:
+        ArgumentTypeError: what it decorates is no kernel, or there is no list of configurations.
+
+    Example:
+        >>> from cutile import Const, Mut, Tensor, api
+        >>> @ct.autotune([{"B": 64}, {"B": 1024}])
+        ... @ct.entry
+        ... def double(y: Mut, x: Tensor):
+        ...     y.store(2 * ct.load_tile_like(x, y))
+        >>> x = api.ones((4096,)).sync()
+        >>> y = double(api.zeros((4096,)).partition("B"), x).first().unpartition().sync()
+        >>> float(y.to_numpy().sync().sum()), len(double.choices)
+        (8192.0, 1)
+    """
+    if not is_search(list(configs), ()):
+        raise ArgumentTypeError(
+            f'autotune: expected a list of configurations, such as [{{"BK": 32}}, {{"BK": 64}}], got {configs!r}'
+        )
+    space = Space(tuple(configs), key, compare, bench)
+
+    def decorate(kernel: Kernel) -> Kernel:
+        if not isinstance(kernel, Kernel):
+            raise ArgumentTypeError(
+                f"autotune: expected a kernel, got {kernel!r}; it stands above @ct.entry, which makes one"
+            )
+        return kernel.searched(space)
+
+    return decorate
+
+
+def _search(launchable: Launchable, space: Space, names: tuple[str, ...]) -> LaunchSearch:
+    from cutile.tune.launches import KernelSearch  # few programs search, and each import delays every first launch
+
+    if not space.configs:
+        raise GenericsError(f"{launchable.name}: there is no configuration to try")
+    return KernelSearch(launchable, space, names)
+
+
+register_search(_search)

@@ -1,0 +1,124 @@
+"""What searches of launches have found, kept by kernel, device, dtypes, layouts and key: in memory and on disk.
+
+    <cache folder>/tune/choices/<2 digits>/<digest>.json
+        {"cutile.tune.choice": 1, "kernel": "gemm", "config": {"BK": 64}, "median_ms": 0.41, "tried": 8, "key": ...}
+
+The digest covers the kernel's IR, its arguments' dtypes and layouts, the key, the configurations, the device and the
+toolchain. A file that cannot be read counts as missing; one that cannot be written is done without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from cutile import config as settings
+from cutile.compile.trust import make_private
+from cutile.launch.searching import Configuration
+from cutile.tune.tuned import Tuned
+
+__all__ = ("Choice", "digest_of", "load", "save")
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The configuration that a search has found to be the fastest.
+
+    Attributes:
+        kernel: the kernel's name.
+        configuration: the winner.
+        key: what it was found for: the device, and each argument's dtype, layout and extents.
+        median_ms: milliseconds of the winner; None where there was nothing to measure.
+        tried: how many configurations were tried.
+        tuned: the whole search, if this process did it.
+    """
+
+    kernel: str
+    configuration: Configuration
+    key: str
+    median_ms: float | None
+    tried: int
+    tuned: Tuned | None = None
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{name}={value}" for name, value in self.configuration.label.items())
+        time = "" if self.median_ms is None else f", {self.median_ms:.4g} ms"
+        origin = "kept on disk" if self.tuned is None else f"the fastest of {self.tried}"
+        return f"<{self.kernel} with {words}{time}, {origin}, for {self.key}>"
+
+
+def digest_of(parts: Sequence[str]) -> str:
+    """A digest of what identifies a choice."""
+    digest = hashlib.sha256()
+    for part in (str(FORMAT), *parts):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))  # no two lists of parts run together into the same bytes
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _folder() -> Path | None:
+    found = settings.load()
+    if not found.disk_cache:
+        return None
+    return found.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+
+
+def _path(digest: str) -> Path | None:
+    folder = _folder()
+    return None if folder is None else folder / "tune" / "choices" / digest[:2] / f"{digest}.json"
+
+
+def load(digest: str, kernel: str, key: str, configurations: Sequence[Configuration]) -> Choice | None:
+    """What an earlier process found, if it is one of these configurations."""
+    path = _path(digest)
+    if path is None:
+        return None
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found["cutile.tune.choice"] != FORMAT:
+            return None
+        label = _as_json(found["config"])
+        winner = next(each for each in configurations if _as_json(each.label) == label)
+        return Choice(kernel, winner, key, found["median_ms"], int(found["tried"]))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        return None
+
+
+def save(digest: str, choice: Choice) -> None:
+    """Keep a choice for other processes. It appears whole or not at all."""
+    path = _path(digest)
+    if path is None:
+        return
+    record = {
+        "cutile.tune.choice": FORMAT,
+        "kernel": choice.kernel,
+        "config": dict(choice.configuration.label),
+        "median_ms": choice.median_ms,
+        "tried": choice.tried,
+        "key": choice.key,
+    }
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    with suppress(OSError):  # the next process searches again
+        make_private(path.parent)
+        try:
+            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _as_json(label: Any) -> str:
+    return json.dumps(dict(label), sort_keys=True)

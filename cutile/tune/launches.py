@@ -1,0 +1,447 @@
+"""The search of a launch: `op.generics([{...}, {...}])`. Trials run on copies; the caller's memory sees the winner.
+
+known       look the choice up, in memory and on disk, by kernel, device, dtypes, layouts and key
+run         compile all configurations; run each once on copies and compare what they compute;
+            measure those that agree; keep the winner
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from cuda_async import Device, DeviceOp, Storage
+from cuda_async.locks import new_lock
+from cutile.backend.registry import backend
+from cutile.bench import BenchOptions
+from cutile.compile.ahead import Builders
+from cutile.compile.driver import front
+from cutile.compile.kernels import Plan
+from cutile.compile.key import own_digest
+from cutile.errors import ArgumentError, CutileError, GenericsError, TuningError
+from cutile.launch.arguments import Pointer
+from cutile.launch.kernel_op import without_places
+from cutile.launch.launchable import Launchable
+from cutile.launch.open_tiles import OpenTiledView, tiled
+from cutile.launch.searching import Configuration, Key, LaunchFacts, Space, configurations
+from cutile.launch.target import INTERPRET, target_of
+from cutile.launch.variables import place_of
+from cutile.launch.views import PointingView, TiledView, View
+from cutile.tune.agreement import Agreement, DisagreementWarning, Output
+from cutile.tune.choices import Choice, digest_of, load, save
+from cutile.tune.log import TrialLog
+from cutile.tune.memory import Backup, Region, Scratch
+from cutile.tune.oracle import DeviceOracle, InvalidError
+from cutile.tune.progress import NotebookTable, default_progress
+from cutile.tune.search import Search
+from cutile.tune.space import Config, GridSearch
+from cutile.tune.trial import Invalid, Trial
+from cutile.tune.tuned import Tuned
+
+__all__ = ("KernelSearch",)
+
+BENCH = BenchOptions(warmup_ms=5.0, rep_ms=30.0)
+"""How long a measurement takes by default: the run-off of the two best decides, so that the medians may be rough."""
+
+_lock = new_lock()  # searches take turns: two at once would time each other
+
+
+class KernelSearch:
+    """The search of a kernel's launches over one space; see `LaunchSearch`.
+
+    Args:
+        launchable: the kernel.
+        space: what is searched.
+        names: the names in the tiles of partitions.
+
+    Raises:
+        GenericsError: a configuration does not fit the kernel, or the key names no parameter.
+    """
+
+    def __init__(self, launchable: Launchable, space: Space, names: Sequence[str]) -> None:
+        self._space = space
+        self._configurations = configurations(launchable, space, names)
+        self._labels = repr([dict(each.label) for each in self._configurations])
+        self._configs = dict(_named(self._configurations))
+        self._key = _key_function(launchable, space.key)
+        self._on_disk: dict[object, str] = {}  # digests, by what is looked up in memory
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def known(self, launch: LaunchFacts) -> Configuration | None:
+        """The fastest configuration as far as it is known; see `LaunchSearch`.
+
+        Of a launch that is interpreted the first one: there is no speed to be measured.
+        """
+        if launch.backend == INTERPRET or len(self._configurations) == 1:
+            return self._configurations[0]
+        key = self._identity(launch)
+        table: dict[object, Choice] = launch.launchable.memo.setdefault("choices", {})
+        choice = table.get(key)
+        if choice is None and key not in self._on_disk:
+            digest = self._on_disk[key] = self._digest(launch)
+            choice = load(digest, launch.name, self._words(launch), self._configurations)
+            if choice is not None:
+                table[key] = choice
+        return None if choice is None else choice.configuration
+
+    def unknown(self, launch: LaunchFacts) -> TuningError:
+        """The error of a launch that needs the answer where nobody can wait for a search."""
+        name, first = launch.name, self._configurations[0]
+        fixed = ", ".join(f"{each}={value!r}" for each, value in first.label.items() if each != "options")
+        return TuningError(
+            f"{name}: which of {len(self._configurations)} configurations is the fastest for {self._words(launch)} is "
+            "not known, and a search waits for the device, which cannot be done inside then(), in a graph, or by "
+            f"explain and render. Run one such launch before, by itself: {name}(...).generics([...]).sync(), which "
+            f"keeps what it finds; or name a configuration: .generics({fixed})"
+        )
+
+    def _identity(self, launch: LaunchFacts) -> object:
+        """What choices are looked up by: cheap, since every launch does it."""
+        layouts = tuple(
+            each.view.layout if isinstance(each, OpenTiledView) else each.layout
+            for each in launch.checked
+            if isinstance(each, View | TiledView | OpenTiledView)
+        )
+        generics = tuple(launch.generics.items())
+        return self, launch.device, launch.backend, launch.options, generics, layouts, self._key(launch)
+
+    def _words(self, launch: LaunchFacts) -> str:
+        """The key as words: `x f32 (1024, 512), y f32 (512, 512) on cpu`."""
+        found: list[str] = []
+        for name, each in zip(launch.launchable.kernel.signature.names, launch.checked, strict=True):
+            if isinstance(each, View | TiledView | OpenTiledView):
+                view = each if isinstance(each, View) else each.view
+                found.append(f"{name} {view.dtype.name} {each.shape}")
+        return f"{', '.join(found) or 'these arguments'} on {launch.device}"
+
+    def _digest(self, launch: LaunchFacts) -> str:
+        """What identifies a choice on disk. Layout classes print what they are, and nothing of this process."""
+        target = target_of(launch.device, launch.backend)
+        layouts = [
+            repr(each.view.layout if isinstance(each, OpenTiledView) else each.layout)
+            for each in launch.checked
+            if isinstance(each, View | TiledView | OpenTiledView)
+        ]
+        made_by = backend(target.backend).version()
+        parts = [
+            launch.name,
+            self._code(launch),
+            self._labels,
+            repr(launch.options),
+            repr(self._key(launch)),
+        ]
+        parts += [repr(sorted((name, str(value)) for name, value in launch.generics.items())), *layouts]
+        return digest_of([*parts, launch.device.name, repr(target), own_digest(), made_by])
+
+    def _code(self, launch: LaunchFacts) -> str:
+        """The IR of the first configuration that has one: captured values and helpers are in it."""
+        target = target_of(launch.device, launch.backend)
+        for configuration in self._configurations:
+            try:
+                return without_places(_plan(launch, configuration).render(target, "ir"))
+            except CutileError:
+                continue  # the search says why
+        return "\n".join(launch.launchable.kernel.source.lines.values())
+
+    # -- searching ----------------------------------------------------------------------------
+
+    def run(self, launch: LaunchFacts, device: Device) -> None:
+        """Search, and keep the winner; see `LaunchSearch`.
+
+        Raises:
+            TuningError: no configuration can be used, most do not agree, or copies of what is written do not fit.
+        """
+        with _lock, device:
+            if self.known(launch) is not None:
+                return  # another thread has searched meanwhile
+            key = self._identity(launch)
+            tuned = self._search(launch, device)
+            best = self._configs[tuned.best]
+            choice = Choice(launch.name, best, self._words(launch), tuned.median_ms, len(tuned.trials), tuned)
+            launch.launchable.memo["choices"][key] = choice
+            save(self._on_disk.get(key) or self._digest(launch), choice)
+
+    def _search(self, launch: LaunchFacts, device: Device) -> Tuned:
+        name, bench = launch.name, self._space.bench or BENCH
+        stream = device.new_stream()
+        scratch = Scratch(name, _written(launch), stream)
+        with Builders() as builders, _variables_kept(launch, self._configurations, device) as restore:
+
+            def candidate(config: Config) -> DeviceOp[Any]:
+                return _trial(launch, self._configs[config], scratch)
+
+            def refresh() -> None:
+                scratch.refresh()
+                restore()
+
+            oracle = _Oracle(candidate, stream, builders, bench, poison=refresh)
+            refused = self._compare(launch, oracle, scratch)
+            usable = [config for config in self._configs if config not in refused]
+            if not usable:
+                raise TuningError(_why_nothing(name, refused))
+            progress = default_progress(name)
+            search = Search(
+                name, oracle, GridSearch(usable), TrialLog(None, name, ()), total=len(usable), progress=progress
+            )
+            search.run()
+            winner, finalists, runoff, remarks = search.finish()
+        trials = [search.trials.get(config) or Trial(config, refused[config]) for config in self._configs]
+        tuned = Tuned(
+            name, winner.config, tuple(trials), runoff, tuple(each.config for each in finalists), None, False,
+            tuple(remarks),
+        )  # fmt: skip
+        if isinstance(progress, NotebookTable):
+            progress.done(tuned.title)
+        return tuned
+
+    def _compare(self, launch: LaunchFacts, oracle: _Oracle, scratch: Scratch) -> dict[Config, Invalid]:
+        """Compile all, run each once, and refuse what fails and what computes something else than most.
+
+        Raises:
+            TuningError: no result is that of more configurations than any other.
+
+        Warns:
+            DisagreementWarning: names the configurations that differ.
+        """
+        agreement = Agreement(_outputs(launch, scratch) if self._space.compare else [])
+        refused: dict[Config, Invalid] = {}
+        configs = list(self._configs)
+        for config, outcome in zip(configs, oracle.prepare(configs), strict=True):
+            try:
+                if outcome is not None:
+                    raise InvalidError(outcome)
+                oracle.run_once(config)
+                agreement.add(config, scratch.fetch() if self._space.compare else [])
+            except InvalidError as error:
+                refused[config] = error.outcome
+        oracle.prepared = True
+        differing = agreement.differing()
+        if not differing:
+            return refused
+        listed = "; ".join(f"{config.id} ({words})" for config, words in differing.items())
+        name, others = launch.name, ", ".join(config.id for config in agreement.agreeing)
+        if not agreement.decided:
+            raise TuningError(
+                f"{name}: the configurations compute different results, and no result is that of most: {listed}; "
+                f"otherwise with {others}. Judge them with cutile.tune.Autotuner(...).check, leave out those that are "
+                "wrong, or, where results may differ, search with @ct.autotune(configs, compare=False)"
+            )
+        warnings.warn(
+            f"{name}: {len(differing)} of {len(configs)} configurations compute another result than the others, and "
+            f"are not used: {listed}; otherwise with {others}",
+            DisagreementWarning,
+            stacklevel=2,
+        )
+        return refused | {config: Invalid(f"another result: {words}", "check") for config, words in differing.items()}
+
+
+class _Oracle(DeviceOracle):
+    """The device, for configurations that were compiled, run and compared before they are measured."""
+
+    prepared = False
+
+    def look(self, config: Config) -> str:
+        """The configuration alone: nothing is resumed."""
+        return config.id
+
+    def prepare(self, configs: Sequence[Config]) -> list[Invalid | None]:
+        """Compile all, the first time."""
+        return [None] * len(configs) if self.prepared else super().prepare(configs)
+
+    def run_once(self, config: Config) -> None:
+        """Run it on fresh copies. Raises InvalidError where it fails."""
+        self._try_once(config)
+
+
+# -- a launch in trials -----------------------------------------------------------------------
+
+
+class _Argument:
+    """In an argument's place in a trial: the same elements, or a copy of those that are written."""
+
+    __slots__ = ("_view",)
+
+    def __init__(self, view: View | TiledView) -> None:
+        self._view = view
+
+    def __kernel_input__(self) -> View | TiledView:
+        return self._view
+
+    def __kernel_output__(self) -> View | TiledView:
+        return self._view
+
+
+def _names_checked(launch: LaunchFacts) -> Iterator[tuple[str, Any]]:
+    return zip(launch.launchable.kernel.signature.names, launch.checked, strict=True)
+
+
+def _written(launch: LaunchFacts) -> list[Region]:
+    """The bytes that a launch writes.
+
+    Raises:
+        TuningError: it may write what an address leads to, which cannot be copied.
+    """
+    found: list[Region] = []
+    for name, each in _names_checked(launch):
+        if isinstance(each, Pointer) or (isinstance(each, PointingView) and each.others_written):
+            raise TuningError(
+                f"{launch.name}: a search tries configurations on copies, and what the address in {name!r} leads "
+                "to cannot be copied for it; measure them with cutile.tune.Autotuner, which runs what you give it"
+            )
+        if isinstance(each, TiledView | OpenTiledView):
+            found.append(Region(name, each.storage, *each.byte_range))
+    return found
+
+
+def _outputs(launch: LaunchFacts, scratch: Scratch) -> list[Output]:
+    written = [(name, each) for name, each in _names_checked(launch) if isinstance(each, TiledView | OpenTiledView)]
+    found: list[Output] = []
+    for (name, each), _ in zip(written, scratch.copies, strict=True):
+        view = each.view
+        before = (view.offset - view.start) // (view.dtype.bits // 8)
+        found.append(Output(name, view.dtype, view.shape, view.strides, before))
+    return found
+
+
+def _extents(launch: LaunchFacts, configuration: Configuration) -> Mapping[str, Any]:
+    return {**launch.generics, **configuration.generics, **configuration.extents}
+
+
+def _plan(launch: LaunchFacts, configuration: Configuration) -> Plan:
+    """What a configuration specializes the kernel to. Raises CutileError where it does not fit."""
+    launchable, names = launch.launchable, launch.launchable.kernel.signature.names
+    checked = tiled(launchable.name, names, list(launch.checked), _extents(launch, configuration))
+    options = launch.options if configuration.options is None else configuration.options
+    return launchable.plan(list(checked), {**launch.generics, **configuration.generics}, options)
+
+
+def _trial(launch: LaunchFacts, configuration: Configuration, scratch: Scratch) -> DeviceOp[Any]:
+    """The launch with a configuration, on copies."""
+    launchable, names = launch.launchable, launch.launchable.kernel.signature.names
+    checked = tiled(launchable.name, names, list(launch.checked), _extents(launch, configuration))
+    copies = iter(scratch.copies)
+    arguments: list[Any] = []
+    for given, each in zip(launch.arguments, checked, strict=True):
+        if isinstance(each, TiledView):
+            view = _moved(each.view, next(copies))
+            arguments.append(_Argument(TiledView(view, each.tile, each.map, each.blocks, each.exact)))
+        else:
+            arguments.append(_Argument(each) if isinstance(each, View) else given)
+    options = launch.options if configuration.options is None else configuration.options
+    return launch.again(tuple(arguments), {**launch.generics, **configuration.generics}, options)
+
+
+def _moved(view: View, copy: Region) -> View:
+    """The same elements in a copy of their bytes."""
+    return View(copy.storage, copy.start + view.offset - view.start, view.dtype, view.shape, view.strides)
+
+
+@contextmanager
+def _variables_kept(
+    launch: LaunchFacts, found: Sequence[Configuration], device: Device
+) -> Generator[Callable[[], None]]:
+    """The device's variables that the kernel uses: put back by the function, and at the end."""
+    target = target_of(device, launch.backend)
+    stream = device.new_stream()
+    places: dict[int, Storage] = {}
+    for configuration in found:
+        try:
+            variables = front(_plan(launch, configuration).request(target)).variables
+        except CutileError:
+            continue  # it is refused when it is tried, with the reason
+        for each in variables:
+            storage = place_of(each, stream)
+            places[id(storage)] = storage
+        break  # they are the function's, whatever its generics
+    backup = Backup(launch.name, stream)
+    backup.keep(Region("a variable", storage, 0, storage.nbytes) for storage in places.values())
+    try:
+        yield backup.restore if places else lambda: None
+    finally:
+        backup.restore()
+
+
+# -- names and keys ---------------------------------------------------------------------------
+
+
+def _named(found: Sequence[Configuration]) -> Iterator[tuple[Config, Configuration]]:
+    """Each configuration under the name that tables and logs have for it."""
+    for number, each in enumerate(found):
+        try:
+            yield Config(each.label), each
+        except ArgumentError:  # a generic is called as something that a `Config` needs for itself
+            yield Config(number=number), each
+
+
+def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFacts], object]:
+    """What makes the key of a launch.
+
+    Raises:
+        GenericsError: a text of the key is no expression of the kernel's parameters.
+    """
+    if key is None:
+        return _rounded_extents
+    if callable(key):
+        return lambda launch: _settled(key(*launch.arguments), launchable.name)
+    names = launchable.kernel.signature.names
+    parts: list[tuple[int, int | None]] = []
+    for text in [key] if isinstance(key, str) else key:
+        found = _PART.fullmatch(str(text))
+        if found is None or found["name"] not in names:
+            raise GenericsError(
+                f"{launchable.name}: key={key!r}: expected names of its parameters ({', '.join(names)}), or their "
+                f'extents, such as "{names[0] if names else "x"}.shape[0]"; or a function of the arguments'
+            )
+        parts.append((names.index(found["name"]), int(found["axis"]) if found["axis"] else None))
+    return lambda launch: tuple(_part(launch, position, axis) for position, axis in parts)
+
+
+_PART = re.compile(r"(?P<name>\w+)(\.shape(\[(?P<axis>-?\d+)\])?)?")
+"""What a key may name: `n`, `x`, `x.shape`, `x.shape[0]`."""
+
+
+def _part(launch: LaunchFacts, position: int, axis: int | None) -> object:
+    value: Any = launch.checked[position]
+    shape: tuple[int, ...] | None = getattr(value, "shape", None)
+    if axis is None:
+        return value if shape is None else shape
+    name = launch.launchable.kernel.signature.names[position]
+    if shape is None or not -len(shape) <= axis < len(shape):
+        raise GenericsError(f"{launch.name}: key: argument {name!r} has no axis {axis}")
+    return shape[axis]
+
+
+def _rounded_extents(launch: LaunchFacts) -> object:
+    """The extents of tensors, rounded up to powers of two."""
+    return tuple(
+        tuple(1 << (extent - 1).bit_length() for extent in each.shape)
+        for each in launch.checked
+        if isinstance(each, View | TiledView | OpenTiledView)
+    )
+
+
+def _settled(value: Any, name: str) -> object:
+    """A key that a function made. Raises GenericsError where it cannot be compared and kept."""
+    plain = value
+    while isinstance(plain, tuple | list) and plain:
+        plain = cast("Sequence[Any]", plain)[0]
+    if plain is not None and not isinstance(plain, int | float | str | bool | tuple | list):
+        raise GenericsError(
+            f"{name}: key: expected a function that returns numbers, strings or tuples of such, got {value!r}"
+        )
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+
+
+def _why_nothing(name: str, refused: Mapping[Config, Invalid]) -> str:
+    lines, said = [f"{name}: no configuration can be used"], ""
+    for config, outcome in list(refused.items())[:5]:
+        why = f"({outcome.stage}): {outcome.reason}"
+        lines.append(f"  {config.id} {'for the same reason' if said == why else why}")
+        said = why
+    if len(refused) > 5:
+        lines.append(f"  and {len(refused) - 5} more")
+    return "\n".join(lines)
