@@ -18,6 +18,8 @@ settings.register_profile("ci", parent=_COMMON, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+# Programs that tests start import what others have compiled to bytecode: a third of a second each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Compilers make hundreds of thousands of objects that live for long. Collecting after every 2,000 of them, as Python
 # does by itself, is a twentieth of a run, and a third of what parsing the sources takes.
 gc.set_threshold(50_000, 20, 20)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from cuda_async import Device, LaunchError
 from cutile import api, bf16, f16, f32, f64, i32
 from cutile.errors import ArgumentError, ArgumentTypeError
-
-stats = cast("Any", scipy.stats)  # no stubs
 
 COUNT = 200_000
 ALPHA = 1e-4  # seeds are fixed, so this is a choice of what to call suspicious and no rate of failure
@@ -27,6 +25,12 @@ def normal(seed: int, dtype: Any, count: int = COUNT) -> Any:
     return api.randn(2.0, 3.0, (count,), seed, dtype).to_numpy().sync()
 
 
+@pytest.fixture(scope="module")
+def stats() -> Any:
+    """scipy.stats, which has no stubs and takes a second to import: not at collection."""
+    return importlib.import_module("scipy.stats")
+
+
 def check_independence(x: Any, y: Any) -> None:
     """No correlation between neighbours, numbers further apart, or two seeds: each r is within 4.5 sigma of 0."""
     limit = 4.5 / np.sqrt(len(x))
@@ -36,7 +40,7 @@ def check_independence(x: Any, y: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [f32, f64])
-def test_uniform_numbers(device: Device, dtype: Any) -> None:
+def test_uniform_numbers(device: Device, dtype: Any, stats: Any) -> None:
     x, y = uniform(1, dtype).astype(np.float64), uniform(2, dtype).astype(np.float64)
     assert x.min() >= 0
     assert x.max() < 1
@@ -49,7 +53,7 @@ def test_uniform_numbers(device: Device, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [f32, f64])
-def test_normal_numbers(device: Device, dtype: Any) -> None:
+def test_normal_numbers(device: Device, dtype: Any, stats: Any) -> None:
     x, y = normal(1, dtype).astype(np.float64), normal(2, dtype).astype(np.float64)
     assert abs(x.mean() - 2) < 4.5 * 3 / np.sqrt(COUNT)
     assert abs(x.var() - 9) < 4.5 * 9 * np.sqrt(2 / COUNT)
