@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cuda_async import Device, DeviceOp, default_device
 from cuda_async.prerequisite import Prerequisite
 from cutile.backend.interface import CompileOptions
+from cutile.compile.kernels import Plan
 from cutile.launch.arguments import Checked, is_op
 from cutile.launch.fastpath import ViewUse
 from cutile.launch.launchable import Launchable
@@ -37,6 +38,7 @@ class SearchedOp:
         _generics: Mapping[str, Any]
         _lazy: tuple[DeviceOp[Any], ...]
         _options: CompileOptions
+        _plan: Plan | None
         _space: Space | None
         _uses: Sequence[ViewUse]
 
@@ -54,7 +56,7 @@ class SearchedOp:
             GenericsError: a configuration does not fit the kernel; says which.
         """
         with self._giving_back():
-            self._space = space
+            self._space, self._plan = space, None
             if not self._lazy:
                 self._opened(space)
             Prerequisite.exists = True

@@ -292,6 +292,14 @@ def test_autotune_gives_a_kernel_a_search_of_its_own() -> None:
     assert len(tuned.choices) == 2
 
 
+def test_a_kernel_that_ran_before_is_searched_all_the_same() -> None:
+    y = api.zeros((4096,), f32).sync()
+    add_two(y.mut.partition((1024,))).sync()  # with its defaults, which are a plan of their own
+    add_two(y.mut.partition((1024,))).generics([{"N": 1}, {"N": 4}]).sync()
+    assert len(add_two.choices) == 1
+    assert (values(y) == 4).all()
+
+
 def test_a_tile_may_have_names_without_a_search() -> None:
     x = api.ones((30, 20), f32).sync()
     z = gemm(api.zeros((30, 20), f32).partition(("M", 16)), x, x.transpose().dup().sync()).generics(M=8, BK=4)
