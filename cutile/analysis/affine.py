@@ -187,10 +187,10 @@ class Facts:
         # a minimum has an upper bound where either has one, and a lower bound where both have
         low = choose(lows) if len(lows) == 2 or (function == "max" and lows) else None
         high = choose(highs) if len(highs) == 2 or (function == "min" and highs) else None
-        made = Affine.of(Atom(f"{function}({x.text}, {y.text})", low, high))
+        picked = Affine.of(Atom(f"{function}({x.text}, {y.text})", low, high))
         for each in (x, y):
-            self.add(made - each if function == "min" else each - made)
-        return made
+            self.add(picked - each if function == "min" else each - picked)
+        return picked
 
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}

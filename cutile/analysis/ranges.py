@@ -101,13 +101,13 @@ class Ranges:
             return self.facts.symbol(extent_atom(tensor.name, axis))
         op = self._made_by[tensor]
         number = op.extents[axis] if isinstance(op, TensorView) else None
-        found = self.of(number).launch_known if isinstance(number, Value) else None
-        if found is None:
+        sum_ = self.of(number).launch_known if isinstance(number, Value) else None
+        if sum_ is None:
             view = self._views.setdefault(tensor, len(self._views))
             return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MOST_EXTENT))
-        if len(found.terms) != 1 or found != Affine.of(found.terms[0][0]):
-            return found
-        atom = found.terms[0][0]  # whoever makes a view promises extents that a tensor may have
+        if len(sum_.terms) != 1 or sum_ != Affine.of(sum_.terms[0][0]):
+            return sum_
+        atom = sum_.terms[0][0]  # whoever makes a view promises extents that a tensor may have
         return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MOST_EXTENT, MOST_EXTENT)))
 
     def tiles(self, tensor: Value, axis: int, step: int) -> Affine:

@@ -76,12 +76,13 @@ class DeviceArm:
             prepare()
         return op.graph_on(self.stream)
 
-    def _operation(self, made: Any) -> DeviceOp[Any]:
-        if isinstance(made, DeviceOp):
-            return cast("DeviceOp[Any]", made)
+    def _operation(self, result: Any) -> DeviceOp[Any]:
+        if isinstance(result, DeviceOp):
+            return cast("DeviceOp[Any]", result)
         raise ArgumentTypeError(
             f"what is timed on {self.stream.device} is an operation; expected a function that returns a DeviceOp, got "
-            f"one that returns {type(made).__name__}. Work that another library does on a GPU is measured by its events"
+            f"one that returns {type(result).__name__}. Work that another library does on a GPU is measured by its "
+            "events"
         )
 
     # -- running ------------------------------------------------------------------------------
@@ -106,10 +107,10 @@ class DeviceArm:
             return self._between_marks(graph, repeats)
 
     def _run_once(self) -> None:
-        made: Any = self._make()
-        self._works_itself = not isinstance(made, DeviceOp) and not self._gpu
+        result: Any = self._make()
+        self._works_itself = not isinstance(result, DeviceOp) and not self._gpu
         if not self._works_itself:
-            self._operation(made).sync_on(self.stream)
+            self._operation(result).sync_on(self.stream)
 
     def _between_marks(self, graph: CudaGraph[Any], repeats: int) -> float:
         _Replays(graph, repeats, self.mark).sync_on(self.stream)

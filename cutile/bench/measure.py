@@ -154,18 +154,18 @@ def measure(
         now: the clock that the options go by, in seconds.
     """
     arm.run(1)  # what the first run loads or compiles is nobody's speed
-    each = arm.run(1)
+    run_s = arm.run(1)
     in_batches = bool(getattr(arm, "batches", False))
     begin = last = now()
     while True:
-        batch = _batch(each) if in_batches else 1
-        each = arm.run(batch) / batch
+        batch = _batch(run_s) if in_batches else 1
+        run_s = arm.run(batch) / batch
         before, last = last, now()
         if last - begin >= options.warmup_ms / 1e3:
             break
     # A run takes longer than what it is timed for, where an operation is made and caches are cleared before it.
-    wanted = round(options.rep_ms / 1e3 / max(last - before, each * batch, 1e-9))
-    batch = _batch(each) if in_batches else 1
+    wanted = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
+    batch = _batch(run_s) if in_batches else 1
     reps = min(max(wanted, options.min_reps), options.max_reps)
     return Measurement(tuple(arm.run(batch) / batch * 1e3 for _ in range(reps)))
 

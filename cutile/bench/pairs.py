@@ -118,31 +118,31 @@ def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float]
         budget: how long it may take.
         now: the clock that the warming goes by.
     """
-    each: list[float] = []
+    runs_s: list[float] = []
     turn_s = budget.measure_s / (2 * budget.pairs)
     for arm in (first, second):  # what the first call loads or compiles is nobody's speed
         arm.run(1)
-        each.append(arm.run(1))
+        runs_s.append(arm.run(1))
     begin = now()
     while True:
         for at, arm in enumerate((first, second)):
-            repeats = _repeats(turn_s, each[at])
-            each[at] = arm.run(repeats) / repeats
+            repeats = _repeats(turn_s, runs_s[at])
+            runs_s[at] = arm.run(repeats) / repeats
         if now() - begin >= budget.warm_s:
             break
-    repeats = _repeats(turn_s, each[0]), _repeats(turn_s, each[1])
-    taken: list[tuple[float, float]] = []
+    repeats = _repeats(turn_s, runs_s[0]), _repeats(turn_s, runs_s[1])
+    pairs: list[tuple[float, float]] = []
     for _ in range(budget.pairs):
         pair: list[float] = []
         for at, arm in enumerate((first, second)):
             if budget.pause_s:
                 time.sleep(budget.pause_s)
             pair.append(arm.run(repeats[at]) / repeats[at])
-        taken.append((pair[0], pair[1]))
+        pairs.append((pair[0], pair[1]))
     return Paired(
-        interval([one for one, _ in taken]).median,
-        interval([other for _, other in taken]).median,
-        interval([other / one for one, other in taken]),
+        interval([one for one, _ in pairs]).median,
+        interval([other for _, other in pairs]).median,
+        interval([other / one for one, other in pairs]),
         repeats,
     )
 
@@ -151,14 +151,14 @@ def alone(arm: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_coun
     """Seconds of one computation of somebody without a peer, and the repeats of a turn."""
     turn_s = budget.measure_s / budget.pairs
     arm.run(1)
-    each = arm.run(1)
+    run_s = arm.run(1)
     begin = now()
     while True:
-        repeats = _repeats(turn_s, each)
-        each = arm.run(repeats) / repeats
+        repeats = _repeats(turn_s, run_s)
+        run_s = arm.run(repeats) / repeats
         if now() - begin >= budget.warm_s:
             break
-    repeats = _repeats(turn_s, each)
+    repeats = _repeats(turn_s, run_s)
     return interval([arm.run(repeats) / repeats for _ in range(budget.pairs)]), repeats
 
 

@@ -117,20 +117,20 @@ def load_kernel(file: Path, name: str) -> Kernel:
         raise ArgumentError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
-    if name not in found:
-        raise ArgumentError(f"{file} has no kernel {name!r}; it has {', '.join(found) or 'none'}")
-    return found[name]
+    kernels = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
+    if name not in kernels:
+        raise ArgumentError(f"{file} has no kernel {name!r}; it has {', '.join(kernels) or 'none'}")
+    return kernels[name]
 
 
 def _pairs(items: Sequence[str], flag: str) -> dict[str, str]:
-    made: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not equals:
             raise ArgumentError(f"{flag} {item}: expected NAME=VALUE")
-        made[name.strip()] = value.strip()
-    return made
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 # A tensor in a few characters: ELEMENTS [EXTENTS] [.T] [/(TILE)], as f16[64,64], f32[64,32]/(16,16), f16[8,4].T
@@ -138,14 +138,14 @@ _FORM = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?P<transposed>\.T)?(?
 EXAMPLE = "x=f16[4096,4096] for a tensor, y=f32[64,32]/(16,16) for a partition, z=f16[64,32].T for a transposed view"
 
 
-def read_facts(signature: Signature, given: Mapping[str, str]) -> list[Fact]:
+def read_facts(signature: Signature, descriptions: Mapping[str, str]) -> list[Fact]:
     """What specialization would know of the arguments that `given` describes.
 
     Raises:
         ArgumentError: a tensor is not described, or not so that it can be understood; says how. Or the kernel takes
             groups of tensors.
     """
-    unknown = given.keys() - set(signature.names)
+    unknown = descriptions.keys() - set(signature.names)
     if unknown:
         raise ArgumentError(f"{signature.name} has no parameter {min(unknown)!r}; it has {', '.join(signature.names)}")
     if signature.grouped:
@@ -153,20 +153,22 @@ def read_facts(signature: Signature, given: Mapping[str, str]) -> list[Fact]:
             f"{signature.name} takes groups of tensors, which --arg cannot describe: call kernel.inspect(...) in "
             "Python, with tensors of api.meta"
         )
-    return [None if each.kind == "scalar" else _tensor(each, given.get(each.name)) for each in signature.parameters]
+    return [
+        None if each.kind == "scalar" else _tensor(each, descriptions.get(each.name)) for each in signature.parameters
+    ]
 
 
 def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
     if text is None:
         raise ArgumentError(f"say what {parameter.name!r} is, with --arg: {EXAMPLE}")
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    form = _FORM.fullmatch(text.strip())
+    if form is None:
         raise ArgumentError(f"--arg {parameter.name}={text}: expected the form of {EXAMPLE}")
     try:
-        dtype = as_dtype(found["dtype"])
+        dtype = as_dtype(form["dtype"])
     except TypeError as error:
         raise ArgumentError(f"--arg {parameter.name}={text}: {error}") from None
-    shape, tile = _numbers(found["shape"]), _numbers(found["tile"] or "")
+    shape, tile = _numbers(form["shape"]), _numbers(form["tile"] or "")
     if (parameter.kind == "mut") != bool(tile):
         wanted = "a partition: add its tile, as in /(16,16)" if parameter.kind == "mut" else "a tensor, without a tile"
         raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {wanted}")
@@ -175,7 +177,7 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
     for extent in reversed(shape):
         strides.insert(0, step)
         step *= extent
-    if found["transposed"]:
+    if form["transposed"]:
         shape, strides = shape[::-1], strides[::-1]
     layout = layout_class(dtype, shape, tuple(strides), 0)
     return TensorFacts(layout.tiled(shape, tile) if tile else layout, shape)

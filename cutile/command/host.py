@@ -32,27 +32,27 @@ def run(options: argparse.Namespace) -> int:
     if options.markdown:
         print(page(), end="")
         return 0
-    known = [entry for group in entries() for entry in (*group.entries, *rest(group))]
+    listed = [entry for group in entries() for entry in (*group.entries, *rest(group))]
     if options.name is None:
         for group in entries():
             print(f"{group.title}\n")
             print(
                 "\n".join(f"    {entry.name + entry.signature}\n        {entry.line}" for entry in group.entries) + "\n"
             )
-        print(f"{len(known)} entries; `python -m cutile host NAME` shows all about one.")
+        print(f"{len(listed)} entries; `python -m cutile host NAME` shows all about one.")
         return 0
-    print("\n\n".join(map(_whole, _named(str(options.name), known))))
+    print("\n\n".join(map(_whole, _named(str(options.name), listed))))
     return 0
 
 
-def _named(name: str, known: list[HostEntry]) -> list[HostEntry]:
+def _named(name: str, listed: list[HostEntry]) -> list[HostEntry]:
     """The entries of a name, as it is written in full, or its last part."""
-    found = [entry for entry in known if entry.name == name] or [entry for entry in known if entry.last == name]
-    if not found:
-        near = difflib.get_close_matches(name, [each for entry in known for each in (entry.name, entry.last)], n=1)
+    matches = [entry for entry in listed if entry.name == name] or [entry for entry in listed if entry.last == name]
+    if not matches:
+        near = difflib.get_close_matches(name, [each for entry in listed for each in (entry.name, entry.last)], n=1)
         remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile host` lists what there is"
         raise ArgumentError(f"the host has no {name!r}; {remedy} What kernels may write is in `python -m cutile ops`.")
-    return found
+    return matches
 
 
 def _whole(entry: HostEntry) -> str:
@@ -119,13 +119,13 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 def _items(text: str) -> str:
     """`name: words` on lines of their own, each with its further lines, as a list."""
-    found: list[str] = []
+    items: list[str] = []
     for line in text.splitlines():
-        if line.startswith(" ") and found:
-            found[-1] += " " + line.strip()
+        if line.startswith(" ") and items:
+            items[-1] += " " + line.strip()
         elif line.strip():
-            found.append(line.strip())
-    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in found)
+            items.append(line.strip())
+    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in items)
 
 
 def _bold(match: re.Match[str]) -> str:
@@ -153,10 +153,10 @@ def _errors() -> Iterator[str]:
     yield "## Errors\n"
     yield "Which failure gives which: [errors.md](errors.md).\n"
     yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
-    known = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
-    known.append((SpillWarning.__name__, errors.__name__, SpillWarning))
-    names = [name for name, _, kind in known if _is_error(name, kind)]
-    for name, place, kind in sorted(known, key=lambda each: each[:2]):
+    members = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
+    members.append((SpillWarning.__name__, errors.__name__, SpillWarning))
+    names = [name for name, _, kind in members if _is_error(name, kind)]
+    for name, place, kind in sorted(members, key=lambda each: each[:2]):
         if _is_error(name, kind):
             of = f" of `{place.partition('.')[0]}`" if names.count(name) > 1 else ""
             bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)

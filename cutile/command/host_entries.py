@@ -283,11 +283,11 @@ def _made(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
     if isinstance(node, ast.FunctionDef):
         return _function(node, module, documentation)
     methods = {each.name: _made(each, module) for each in node.body if isinstance(each, ast.FunctionDef)}
-    made: Any = type(node.name, (), {**methods, "__doc__": documentation, "__module__": module})
+    shown: Any = type(node.name, (), {**methods, "__doc__": documentation, "__module__": module})
     if "__init__" in methods:
         signature = inspect.signature(methods["__init__"])
-        made.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # without self
-    return made
+        shown.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # without self
+    return shown
 
 
 def _function(node: ast.FunctionDef, module: str, documentation: str) -> Any:

@@ -54,12 +54,12 @@ def run(options: argparse.Namespace) -> int:
 def collect() -> dict[str, Any]:
     """Everything there is to say, as plain data."""
     names = {each.distribution for needs in NEEDS.values() for each in needs}
-    found = {each.distribution: each.version for needs in NEEDS.values() for each in needs}
+    versions = {each.distribution: each.version for needs in NEEDS.values() for each in needs}
     return {
         "cutile": Need("cutile", "").version or "used from its checkout",
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: found[name] for name in sorted(names)},
+        "packages": {name: versions[name] for name in sorted(names)},
         "devices": [_device(each) for each in _devices()],
         "cache": str(disk_store(config.load().cache_directory).folder),
         "backends": [asdict(trial(name)) for name in BACKENDS],
@@ -129,9 +129,9 @@ def _text(facts: dict[str, Any]) -> str:
         lines.append(f"  {each['device']:8} {each['name']} ({each['arch']}), {each['processors']} processors{size}")
     lines += ["", *(f"  {name:18} {found or 'not installed'}" for name, found in facts["packages"].items()), ""]
     lines += [f"  compiled kernels are kept in {facts['cache']}", ""]
-    for each in facts["backends"]:
-        first, *rest = each["says"].splitlines()
-        state = "works" if each["works"] else "DOES NOT WORK" if each["installed"] else "not installed"
-        lines.append(f"  {each['backend']:10} {state}: {first}")
+    for row in facts["backends"]:
+        first, *rest = row["says"].splitlines()
+        state = "works" if row["works"] else "DOES NOT WORK" if row["installed"] else "not installed"
+        lines.append(f"  {row['backend']:10} {state}: {first}")
         lines += [f"             {line}" for line in rest]
     return "\n".join(lines)

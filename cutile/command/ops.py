@@ -139,25 +139,25 @@ def anchor(heading: str) -> str:
 def anchors(headings: Iterable[str]) -> list[str]:
     """What links to the headings of a page say, in order: of equal ones, all but the first are numbered."""
     seen: Counter[str] = Counter()
-    found: list[str] = []
+    anchors: list[str] = []
     for plain in map(anchor, headings):
-        found.append(f"{plain}-{seen[plain]}" if seen[plain] else plain)
+        anchors.append(f"{plain}-{seen[plain]}" if seen[plain] else plain)
         seen[plain] += 1
-    return found
+    return anchors
 
 
 def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
-    known = {entry.name: entry for entry in order}
-    place = dict(zip(known, anchors(entry.name + entry.signature for entry in order), strict=True))
+    by_name = {entry.name: entry for entry in order}
+    place = dict(zip(by_name, anchors(entry.name + entry.signature for entry in order), strict=True))
     yield "## The first hour\n"
     yield "Thirty that most kernels are written with; the rest follows, by family.\n"
     yield "| | | |\n| --- | --- | --- |"
-    for wanted, names in FIRST_HOUR.items():
+    for purpose, names in FIRST_HOUR.items():
         for name in names:
-            entry = known[name]
+            entry = by_name[name]
             line = re.split(r"(?<=\.)\s", " ".join(entry.text.split("\n\n")[0].split()))[0].replace("|", "\\|")
-            yield f"| {wanted} | [`{name}`](#{place[name]}) | {line} |"
-            wanted = ""
+            yield f"| {purpose} | [`{name}`](#{place[name]}) | {line} |"
+            purpose = ""
     titles = [FAMILIES[name] for name in FAMILIES if any(entry.family == name for entry in order)]
     yield "\n" + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + ".\n"
 

@@ -183,12 +183,12 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         >>> api.arange(4, f32).to_numpy().sync()
         array([0., 1., 2., 3.], dtype=float32)
     """
-    chosen = number_type(dtype, "arange")
+    number = number_type(dtype, "arange")
     shape = new_shape(length, "arange")
     if len(shape) != 1:
         raise ArgumentError(f"arange: length: expected one number, got {length!r}; reshape what it yields")
-    as_element(shape[0] - 1, chosen, "arange")
-    return Arange(shape, chosen)
+    as_element(shape[0] - 1, number, "arange")
+    return Arange(shape, number)
 
 
 def fill(tensor: W, value: Any) -> DeviceOp[W]:
@@ -269,25 +269,25 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
     return _from_host(vec, dtype, "copy_host_vec_to_device")
 
 
-def _from_host(given: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[Tensor]:
-    if isinstance(given, Tensor):
-        raise ArgumentTypeError(f"{function}: {given!r} is on a device already; dup() copies it")
-    refuse_without_values(given, function)
-    array: Array = np.asarray(given)
+def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[Tensor]:
+    if isinstance(source, Tensor):
+        raise ArgumentTypeError(f"{function}: {source!r} is on a device already; dup() copies it")
+    refuse_without_values(source, function)
+    array: Array = np.asarray(source)
     if array.size == 0:
         raise ArgumentError(
             f"{function}: the array has no elements (shape {array.shape}); a tensor has at least one in every axis"
         )
     try:
-        chosen = as_dtype(array.dtype if dtype is None else dtype)
+        element = as_dtype(array.dtype if dtype is None else dtype)
     except TypeError as error:
         raise ArgumentTypeError(f"{function}: {error}") from None
-    if chosen.kind == "storage":
-        array = _encoded(array, chosen, function)
-    elif array.dtype != chosen.numpy:  # also where only the byte order differs
-        array = array.astype(chosen.numpy)
+    if element.kind == "storage":
+        array = _encoded(array, element, function)
+    elif array.dtype != element.numpy:  # also where only the byte order differs
+        array = array.astype(element.numpy)
     as_shape(array.shape)
-    return FromHost(array, chosen, Tensor)
+    return FromHost(array, element, Tensor)
 
 
 def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:

@@ -36,10 +36,10 @@ def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     Raises:
         ArgumentTypeError: it names another, or none.
     """
-    chosen = element_type(dtype, function)
-    if chosen.format is None:
-        raise ArgumentTypeError(f"{function}: dtype: expected a floating-point type, got {chosen.name}")
-    return chosen
+    element = element_type(dtype, function)
+    if element.format is None:
+        raise ArgumentTypeError(f"{function}: dtype: expected a floating-point type, got {element.name}")
+    return element
 
 
 def number_type(dtype: DTypeSpec, function: str) -> DTypeLike:
@@ -48,13 +48,13 @@ def number_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     Raises:
         ArgumentTypeError: it names another, or none.
     """
-    chosen = element_type(dtype, function)
-    if chosen is f4e2m1fnx2:
+    element = element_type(dtype, function)
+    if element is f4e2m1fnx2:
         raise ArgumentTypeError(
             f"{function}: dtype: f4e2m1fnx2 holds pairs, not numbers; make f4e2m1fn and put them together in a kernel "
             "with ct.pack, or take the bytes: tensor.reinterpret(f4e2m1fnx2, shape)"
         )
-    return chosen
+    return element
 
 
 def new_shape(shape: Any, function: str) -> tuple[int, ...]:

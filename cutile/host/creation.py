@@ -53,30 +53,30 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         ArgumentTypeError: it is no number.
         ArgumentError: the dtype cannot hold it: a fraction in an integer, or out of range.
     """
-    given = np.asarray(value)
-    if given.ndim != 0 or given.dtype.kind not in "biufV":
+    array = np.asarray(value)
+    if array.ndim != 0 or array.dtype.kind not in "biufV":
         raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")
-    if dtype is f4e2m1fnx2 and given != 0:
+    if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
             f"{function}: value: f4e2m1fnx2 holds pairs, and one number is none, but for 0; give the bytes: "
             "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        wanted = given.astype(np.float64)
-        made = element(given, dtype)
-        back = made.astype(np.float64)
+        exact = array.astype(np.float64)
+        stored = element(array, dtype)
+        back = stored.astype(np.float64)
     if dtype.kind == "storage" and dtype.format is not None:
         limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
-        lost = bool(np.isnan(back) != np.isnan(wanted)) or (dtype.format.nan is None and bool(np.isnan(wanted)))
-        if lost or bool(np.abs(wanted) > limit) or (dtype.format.positive and wanted < least):
+        lost = bool(np.isnan(back) != np.isnan(exact)) or (dtype.format.nan is None and bool(np.isnan(exact)))
+        if lost or bool(np.abs(exact) > limit) or (dtype.format.positive and exact < least):
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
     elif dtype.kind != "float":
-        whole = bool(np.isfinite(wanted)) and wanted == np.floor(wanted)
-        if not whole or int(value) != int(made):
+        whole = bool(np.isfinite(exact)) and exact == np.floor(exact)
+        if not whole or int(value) != int(stored):
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
-    elif bool(np.isinf(back)) and not bool(np.isinf(wanted)):
+    elif bool(np.isinf(back)) and not bool(np.isinf(exact)):
         raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}")
-    return made
+    return stored
 
 
 class Create(DeviceOp[Tensor]):
@@ -335,10 +335,10 @@ def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 
 def _with_zero(dtype: DTypeSpec) -> DTypeLike:
-    chosen = number_type(dtype, "eye_rect")
-    if chosen.format is not None and chosen.format.positive:
-        raise ArgumentTypeError(f"eye_rect: dtype: {chosen.name} has no zero")
-    return chosen
+    element = number_type(dtype, "eye_rect")
+    if element.format is not None and element.format.positive:
+        raise ArgumentTypeError(f"eye_rect: dtype: {element.name} has no zero")
+    return element
 
 
 class _Eye(Create):
@@ -365,13 +365,13 @@ class _Eye(Create):
             context.execute(ones_onto(View(view.storage, view.offset, view.dtype, (min(rows, cols),), (cols + 1,))))
 
 
-def _diagonal(array: Array, one: Array) -> Callable[[int, int], None]:
+def _diagonal(array: Array, number: Array) -> Callable[[int, int], None]:
     """A body that writes rows."""
 
     def write(start: int, stop: int) -> None:
         array[start:stop] = 0
         ones = np.arange(start, min(stop, array.shape[1]))
-        array[ones, ones] = one
+        array[ones, ones] = number
 
     return write
 
@@ -401,14 +401,14 @@ def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
             f"convert: src: expected a tensor, got {type(src).__name__}; an op's result is converted in its "
             "then(lambda x: api.convert(x, dtype))"
         )
-    chosen = number_type(dtype, "convert")
+    element = number_type(dtype, "convert")
     view = src.__kernel_input__()
     number_type(view.dtype, "convert: src")
     if runs_host_code(view.storage.device):
-        return _Convert(view, chosen)
+        return _Convert(view, element)
     from cutile.host.kernels import convert_to_new
 
-    return convert_to_new(view, chosen, Tensor)
+    return convert_to_new(view, element, Tensor)
 
 
 class _Convert(DeviceOp[Tensor]):

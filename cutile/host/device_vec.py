@@ -87,18 +87,18 @@ def device_vec(tensors: Sequence[Tensor], *, mut: bool = False) -> DeviceOp[Devi
     """
     if isinstance(tensors, Tensor) or not hasattr(tensors, "__iter__"):
         raise ArgumentTypeError(f"device_vec: expected a list of tensors, got {type(tensors).__name__}; write [tensor]")
-    given = tuple(tensors)
-    if not given:
+    members = tuple(tensors)
+    if not members:
         raise ArgumentError("device_vec: there are no tensors; give at least one")
-    for each in given:
+    for each in members:
         if not isinstance(each, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentTypeError(f"device_vec: expected tensors, got {type(each).__name__}")
-    kinds = {each.dtype for each in given}
+    kinds = {each.dtype for each in members}
     if len(kinds) > 1:
         names = ", ".join(sorted(kind.name for kind in kinds))
         raise ArgumentTypeError(f"device_vec: the tensors have different dtypes ({names}); convert them to one")
-    addresses = np.array([view.address for view in _views(given, mut)], np.int64)
-    return FromHost(addresses, i64, lambda view: DeviceVec(view, given, mut))
+    addresses = np.array([view.address for view in _views(members, mut)], np.int64)
+    return FromHost(addresses, i64, lambda view: DeviceVec(view, members, mut))
 
 
 def _views(tensors: Sequence[Tensor], writes: bool) -> tuple[View, ...]:

@@ -130,10 +130,10 @@ def read_capsule(capsule: Any) -> Description:
     kind = tensor.dtype
     dtype = _BY_CODE.get((kind.code, kind.bits, kind.lanes))
     if dtype is None:
-        known = ", ".join(each.name for each in _BY_CODE.values())
+        names = ", ".join(each.name for each in _BY_CODE.values())
         raise ArgumentTypeError(
             f"from_dlpack: no element type for DLPack type code {kind.code} with {kind.bits} bits and {kind.lanes} "
-            f"lanes; there are {known}"
+            f"lanes; there are {names}"
         )
     rank = int(tensor.ndim)
     shape = tuple(int(tensor.shape[axis]) for axis in range(rank))

@@ -168,7 +168,7 @@ def export(
         raise BufferError(f"__dlpack__: the tensor is on device {here}, not {tuple(dl_device)}; copy it there first")
     if copy:
         raise BufferError("__dlpack__: copies are made by dup(); export what that yields")
-    kept = _Export(view, write=write)
+    owner = _Export(view, write=write)
     if here[0] == CPU:
         if stream is not None:
             raise BufferError(f"__dlpack__: a tensor on the CPU has no stream to order, got stream={stream!r}")
@@ -177,10 +177,10 @@ def export(
         raise BufferError("__dlpack__: stream 0 is ambiguous; 1 is the legacy default stream, 2 the per-thread one")
     elif stream != -1:
         consumer = consumer_stream(view.storage.device, LEGACY_STREAM if stream is None else int(stream))
-        kept.order(consumer, write=write)
+        owner.order(consumer, write=write)
     versioned = max_version is not None and max_version[0] >= 1
     said = Description(view.address, here, view.dtype, view.shape, view.strides, read_only=not write)
-    return make_capsule(said, kept, versioned=versioned)
+    return make_capsule(said, owner, versioned=versioned)
 
 
 def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool) -> dict[str, Any]:

@@ -204,12 +204,12 @@ class NotItsValues:
                 f"{type(self).__name__!r} object has no attribute {name!r}{remedy}", name=name, obj=self
             )
 
-    def _no_values(self, wanted: str) -> NoReturn:
+    def _no_values(self, what: str) -> NoReturn:
         if current_holder() is not None:
             raise NotReadyError(
-                f"{self!r} was read as {wanted} inside a function given to then(), map() or inspect(): it is called at "
+                f"{self!r} was read as {what} inside a function given to then(), map() or inspect(): it is called at "
                 "submission, before the device has computed the values. Read them after sync() or await."
             )
         raise ArgumentTypeError(
-            f"{self!r} does not turn into {wanted} by itself, since that waits for the device: write {READ}"
+            f"{self!r} does not turn into {what} by itself, since that waits for the device: write {READ}"
         )

@@ -68,9 +68,9 @@ def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = No
         True
         >>> op.discard()
     """
-    chosen, extents = element_type(dtype, "meta"), new_shape(shape, "meta")
-    nbytes = chosen.bits // 8
+    element, extents = element_type(dtype, "meta"), new_shape(shape, "meta")
+    nbytes = element.bits // 8
     for extent in extents:
         nbytes *= extent
     storage = MetaStorage(default_device() if device is None else device, nbytes)
-    return Tensor(View(storage, 0, chosen, extents, row_major_strides(extents)))
+    return Tensor(View(storage, 0, element, extents, row_major_strides(extents)))

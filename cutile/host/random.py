@@ -50,13 +50,13 @@ def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> Devic
         >>> bool((a == b).all() and (a >= 0).all() and (a < 1).all())
         True
     """
-    chosen = element_type(dtype, "rand")
-    if chosen not in (f32, f64):
+    element = element_type(dtype, "rand")
+    if element not in (f32, f64):
         raise ArgumentTypeError(
-            f"rand: dtype: expected f32 or f64, got {chosen.name}, in which numbers below 1 would round to 1; "
+            f"rand: dtype: expected f32 or f64, got {element.name}, in which numbers below 1 would round to 1; "
             "convert what it yields if that is meant"
         )
-    return _Uniform(new_shape(shape, "rand"), chosen, _seed(seed, "rand"))
+    return _Uniform(new_shape(shape, "rand"), element, _seed(seed, "rand"))
 
 
 def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
@@ -77,15 +77,15 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
         >>> api.randn(0.0, 1.0, (32, 64, 128), seed=7).sync().shape
         (32, 64, 128)
     """
-    chosen = float_type(dtype, "randn")
+    element = float_type(dtype, "randn")
     extents = new_shape(shape, "randn")
     center, width = finite(mean, "mean", "randn"), finite(std, "std", "randn")
     if width < 0:
         raise ArgumentError(f"randn: std: expected a standard deviation of at least 0, got {std!r}")
-    if chosen in (f32, f64):
-        return _Normal(extents, chosen, _seed(seed, "randn"), center, width)
+    if element in (f32, f64):
+        return _Normal(extents, element, _seed(seed, "randn"), center, width)
     drawn = _Normal(extents, f32, _seed(seed, "randn"), center, width)
-    return drawn.then(lambda tensor: convert(tensor, chosen))
+    return drawn.then(lambda tensor: convert(tensor, element))
 
 
 def randn_f16(mean: float, std: float, shape: Shape, seed: int | None = None) -> DeviceOp[Tensor]:

@@ -140,23 +140,23 @@ def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...]
     >>> reshape_shape((4, -1), (32,), (1,), method="reshape")
     (4, 8)
     """
-    asked = _integers(new, "shape")
+    request = _integers(new, "shape")
     size = math.prod(old)
-    rest, known = asked.count(-1), -math.prod(asked)
+    rest, known = request.count(-1), -math.prod(request)
     left = size // known if rest == 1 and known > 0 and size % known == 0 else -1
-    extents = tuple(left if extent == -1 else extent for extent in asked)
+    extents = tuple(left if extent == -1 else extent for extent in request)
     if -1 not in extents:
         as_shape(extents)
     if math.prod(extents) != size or -1 in extents:
         count = "" if rest else f" with {math.prod(extents)} elements"
         raise ArgumentError(
-            f"{method}: shape {show_shape(asked)}{count} does not fit a tensor of shape {show_shape(old)} "
+            f"{method}: shape {show_shape(request)}{count} does not fit a tensor of shape {show_shape(old)} "
             f"with {size} elements; the number of elements must stay the same"
         )
     if not is_contiguous(old, strides):
         raise ArgumentError(
             f"{method}: the elements of a tensor of shape {show_shape(old)} and strides {show_shape(strides)} do not "
-            f"follow one another in memory, so they cannot take shape {show_shape(asked)} without being moved; "
+            f"follow one another in memory, so they cannot take shape {show_shape(request)} without being moved; "
             "dup() gives a contiguous copy"
         )
     return extents

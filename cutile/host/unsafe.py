@@ -88,11 +88,11 @@ def from_raw_parts(
         ArgumentTypeError, ArgumentError: an argument makes no sense, or the elements do not fit; nothing is taken over.
     """
     extents, steps = _layout(shape, strides, "from_raw_parts")
-    chosen, start = element_type(dtype, "from_raw_parts"), _positive(address, "from_raw_parts")
-    size = chosen.bits // 8
+    element, start = element_type(dtype, "from_raw_parts"), _positive(address, "from_raw_parts")
+    size = element.bits // 8
     reach = sum((extent - 1) * step for extent, step in zip(extents, steps, strict=True))
     if min(steps, default=0) < 0 or (reach + 1) * size > num_bytes:
         raise ArgumentError(
             f"from_raw_parts: elements of shape {extents} and strides {steps} do not lie in {num_bytes} bytes"
         )
-    return Tensor(View(Storage(stream, start, num_bytes, owned=True), 0, chosen, extents, steps))
+    return Tensor(View(Storage(stream, start, num_bytes, owned=True), 0, element, extents, steps))

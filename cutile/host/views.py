@@ -35,13 +35,13 @@ def reinterpreted(view: View, dtype: DTypeSpec, shape: ShapeLike) -> View:
         ArgumentTypeError: there is no such dtype.
         ArgumentError: the number of bytes differs, the elements are not contiguous, or the first one is not aligned.
     """
-    chosen = element_type(dtype, "reinterpret")
+    element = element_type(dtype, "reinterpret")
     extents = new_shape(shape, "reinterpret")
     size = math.prod(view.shape) * (view.dtype.bits // 8)
-    wanted = math.prod(extents) * (chosen.bits // 8)
-    if wanted != size:
+    needed = math.prod(extents) * (element.bits // 8)
+    if needed != size:
         raise ArgumentError(
-            f"reinterpret: {chosen.name} of shape {extents} takes {wanted} bytes, the tensor ({view.dtype.name}, "
+            f"reinterpret: {element.name} of shape {extents} takes {needed} bytes, the tensor ({view.dtype.name}, "
             f"shape {view.shape}) has {size}; the number of bytes must stay the same"
         )
     if not is_contiguous(view.shape, view.strides):
@@ -49,12 +49,12 @@ def reinterpreted(view: View, dtype: DTypeSpec, shape: ShapeLike) -> View:
             f"reinterpret: the elements of a tensor of shape {view.shape} and strides {view.strides} do not follow "
             "one another in memory; dup() gives a contiguous copy"
         )
-    if view.address % (chosen.bits // 8):
+    if view.address % (element.bits // 8):
         raise ArgumentError(
             f"reinterpret: the first element is at {view.address:#x}, which is no multiple of the "
-            f"{chosen.bits // 8} bytes of {chosen.name}; dup() gives an aligned copy"
+            f"{element.bits // 8} bytes of {element.name}; dup() gives an aligned copy"
         )
-    return View(view.storage, view.offset, chosen, extents, row_major_strides(extents))
+    return View(view.storage, view.offset, element, extents, row_major_strides(extents))
 
 
 def piece(view: View, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:

@@ -72,15 +72,15 @@ class Elements(History):
         """Where elements are."""
         return addresses(self.array)[touched]
 
-    def at(self, wanted: Array) -> Array:
+    def at(self, where: Array) -> Array:
         """The elements that hold the bytes at these addresses; -1 for those that lie elsewhere."""
         if self._addresses is None or self._order is None:
             places = addresses(self.array)
             self._order = np.argsort(places, kind="stable")
             self._addresses = places[self._order]
-        position = np.searchsorted(self._addresses, wanted, side="right") - 1
+        position = np.searchsorted(self._addresses, where, side="right") - 1
         nearest = np.maximum(position, 0)
-        inside = (position >= 0) & (wanted < self._addresses[nearest] + self.array.itemsize)
+        inside = (position >= 0) & (where < self._addresses[nearest] + self.array.itemsize)
         return np.where(inside, self._order[nearest], -1)
 
 
@@ -92,9 +92,9 @@ class Loose(History):
         self._numbers: dict[int, int] = {}
         self._addresses: list[int] = []
 
-    def at(self, wanted: Sequence[int]) -> Array:
+    def at(self, addresses: Sequence[int]) -> Array:
         """The numbers of the addresses; new ones get the next."""
-        for address in wanted:
+        for address in addresses:
             if self._numbers.setdefault(address, len(self._addresses)) == len(self._addresses):
                 self._addresses.append(address)
         missing = len(self._addresses) - self.who[False, False].size
@@ -102,7 +102,7 @@ class Loose(History):
             for each in (self.who, self.where):
                 for way in WAYS:
                     each[way] = np.append(each[way], np.zeros(missing + len(self._addresses), np.int32))
-        return np.array([self._numbers[address] for address in wanted], np.int64)
+        return np.array([self._numbers[address] for address in addresses], np.int64)
 
     def name(self, element: int, verb: str) -> str:
         return f"the memory at {self._addresses[element]:#x} is {verb}"

@@ -157,13 +157,13 @@ class LiveCopies:
         cells = tuple(
             self._cell(name, cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
         )
-        made = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
-        made.__kwdefaults__ = function.__kwdefaults__
-        self._made[function] = made
+        copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        self._made[function] = copy
         scope.update({name: value for name, value in function.__globals__.items() if name != "__builtins__"})
         for name in _names(code) & scope.keys():
             scope[name] = self.outside(scope[name])
-        return made
+        return copy
 
     def _cell(self, name: str, cell: types.CellType) -> types.CellType:
         if name in self._generics:

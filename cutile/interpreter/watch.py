@@ -76,7 +76,7 @@ class Watch:
         tensor: str,
         shape: tuple[int, ...],
         index: Sequence[Array],
-        wanted: Array | None,
+        mask: Array | None,
         what: str,
         *,
         every: bool,
@@ -87,14 +87,14 @@ class Watch:
         Raises:
             OutOfBoundsError: none is in the tensor; or, where `every` one should be, one is not.
         """
-        lanes = np.broadcast_shapes(*(each.shape for each in index), () if wanted is None else wanted.shape)
+        lanes = np.broadcast_shapes(*(each.shape for each in index), () if mask is None else mask.shape)
         places = [np.broadcast_to(each, lanes).astype(np.int64) for each in index]
-        asked = np.ones(lanes, np.bool_) if wanted is None else np.broadcast_to(wanted, lanes)
+        active = np.ones(lanes, np.bool_) if mask is None else np.broadcast_to(mask, lanes)
         inside = np.ones(lanes, np.bool_)
         for each, extent in zip(places, shape, strict=True):
             inside &= (each >= 0) & (each < extent)
-        outside = asked & ~inside
-        if not outside.any() or (not every and (asked & inside).any()):
+        outside = active & ~inside
+        if not outside.any() or (not every and (active & inside).any()):
             return
         first = tuple(int(each[outside][0]) for each in places)
         remedy = (
@@ -129,8 +129,8 @@ class Watch:
     def _access(self, op: Op, tensor: Value, walker: Walker) -> None:
         array = walker.values[tensor]
         elements = self._elements.get(tensor.name)
-        known = elements is not None and elements.array is array
-        if elements is None or not known:  # a tensor that the kernel made of an address
+        own = elements is not None and elements.array is array
+        if elements is None or not own:  # a tensor that the kernel made of an address
             elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
         touched = _stored(op, tensor, elements, walker) if writes else _loaded(op, tensor, elements, walker)
@@ -141,7 +141,7 @@ class Watch:
                 op.location,
                 "Compare the index with ct.num_tiles, or interpret(check=False) if reading padding is meant.",
             )
-        if known:
+        if own:
             self._touch(op, elements, touched, (writes, False), reads=not writes)
         else:
             where = elements.addresses_of(touched)
@@ -181,15 +181,15 @@ class Watch:
 
     def _touch_addresses(self, op: Op, where: Array, size: int, way: Way, *, reads: bool) -> None:
         """An access of `size` bytes at each address: those in tensors are elements of these."""
-        for each in self._elements.values():
+        for elements in self._elements.values():
             if not where.size:
                 return
-            step = min(size, each.array.itemsize)
-            parts = [each.at(where + offset) for offset in range(0, size, step)]
+            step = min(size, elements.array.itemsize)
+            parts = [elements.at(where + offset) for offset in range(0, size, step)]
             inside = np.concatenate(parts)
             inside = np.unique(inside[inside >= 0])
             if inside.size:
-                self._touch(op, each, inside, way, reads=reads)
+                self._touch(op, elements, inside, way, reads=reads)
                 where = where[parts[0] < 0]
         if where.size:
             self._touch(op, self._loose, np.unique(self._loose.at(where.tolist())), way, reads=False)
@@ -288,28 +288,28 @@ def check_identity(op: Folding, walker: Walker) -> None:
     pairs = zip(elements, op.identities, strict=True)
     identities = [np.full(each.shape, np.asarray(identity).astype(each.dtype)) for each, identity in pairs]
     for left, right in ((identities, elements), (elements, identities)):
-        for number, (got, wanted) in enumerate(zip(apply(op.body, [*left, *right]), elements, strict=True)):
-            changed = ~_alike(got, wanted)
+        for number, (got, expected) in enumerate(zip(apply(op.body, [*left, *right]), elements, strict=True)):
+            changed = ~_alike(got, expected)
             if changed.any():
                 one = tuple(axis[0] for axis in np.nonzero(changed))
-                _refuse(op, number, identities_first=left is identities, element=wanted[one], found=got[one])
+                _refuse(op, number, identities_first=left is identities, element=expected[one], result=got[one])
 
 
-def _alike(got: Array, wanted: Array) -> Array:
-    if wanted.dtype.kind in "biu":
-        return np.asarray(got == wanted)
-    x, y = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+def _alike(got: Array, expected: Array) -> Array:
+    if expected.dtype.kind in "biu":
+        return np.asarray(got == expected)
+    x, y = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     largest = np.max(np.abs(y), where=np.isfinite(y), initial=0)
     return np.isclose(x, y, rtol=0, atol=_TOLERANCE * largest, equal_nan=True)
 
 
-def _refuse(op: Folding, number: int, *, identities_first: bool, element: Any, found: Any) -> None:
+def _refuse(op: Folding, number: int, *, identities_first: bool, element: Any, result: Any) -> None:
     identity = op.identities[0] if len(op.identities) == 1 else op.identities
     order = "(identity, element)" if identities_first else "(element, identity)"
     which = "" if len(op.identities) == 1 else f" of tile {number}"
     raise IdentityError(
         f"{op.name}: {identity!r} is no identity of the function: of the element {element}{which}, "
-        f"function{order} makes {found}",
+        f"function{order} makes {result}",
         op.location,
         "Give the number that changes nothing: 0 for a sum, 1 for a product, -f32.inf for a maximum.",
     )

@@ -247,19 +247,19 @@ class Op:
     ) -> None:
         super().__init_subclass__(**kwargs)
         fields: dict[str, _Field] = dict(cls.fields)
-        own = {key: each for key, each in vars(cls).items() if isinstance(each, _Field)}
+        own = {key: field_ for key, field_ in vars(cls).items() if isinstance(field_, _Field)}
         fields.update(own)
         # Operands first, as they are passed: a base class may have declared attributes already.
         fields = dict(sorted(fields.items(), key=lambda item: item[1].kind == "attribute"))
         counts = {"operand": 0, "region": 0}
-        for key, each in fields.items():
-            each.name = key
-            if each.kind in counts:
-                each.index = counts[each.kind]
-                counts[each.kind] += 1
-        for each in fields.values():
-            if each.kind == "operands":
-                each.index = counts["operand"]
+        for key, field_ in fields.items():
+            field_.name = key
+            if field_.kind in counts:
+                field_.index = counts[field_.kind]
+                counts[field_.kind] += 1
+        for field_ in fields.values():
+            if field_.kind == "operands":
+                field_.index = counts["operand"]
         cls.fields = fields
         if name:
             cls.name = name
@@ -277,25 +277,25 @@ class Op:
         self.regions: tuple[Block, ...] = ()
         self.results: tuple[Value, ...] = ()
         self.location: Location | None = None
-        given = dict(zip(self.fields, args, strict=False)) | kwargs
-        if len(args) > len(self.fields) or not given.keys() <= self.fields.keys():
-            raise IRError(f"{self.name}: unexpected fields {sorted(given.keys() - self.fields.keys())}")
+        values = dict(zip(self.fields, args, strict=False)) | kwargs
+        if len(args) > len(self.fields) or not values.keys() <= self.fields.keys():
+            raise IRError(f"{self.name}: unexpected fields {sorted(values.keys() - self.fields.keys())}")
         singles: list[Value] = []
         trailing: tuple[Value, ...] = ()
         regions: list[Block] = []
-        for key, each in self.fields.items():
-            if each.kind == "attribute":
-                if each.required and key not in given:
+        for key, field_ in self.fields.items():
+            if field_.kind == "attribute":
+                if field_.required and key not in values:
                     raise IRError(f"{self.name}: attribute {key!r} is missing")
-                self.attributes[key] = given.get(key, each.default)
-            elif each.kind == "operands":
-                trailing = tuple(given.get(key, ()))
-            elif key not in given:
-                raise IRError(f"{self.name}: {each.kind} {key!r} is missing")
-            elif each.kind == "operand":
-                singles.append(given[key])
+                self.attributes[key] = values.get(key, field_.default)
+            elif field_.kind == "operands":
+                trailing = tuple(values.get(key, ()))
+            elif key not in values:
+                raise IRError(f"{self.name}: {field_.kind} {key!r} is missing")
+            elif field_.kind == "operand":
+                singles.append(values[key])
             else:
-                regions.append(given[key])
+                regions.append(values[key])
         self.operands = (*singles, *trailing)
         self.regions = tuple(regions)
 
@@ -313,12 +313,12 @@ class Op:
 
     def operand_fields(self) -> Iterator[tuple[str, Constraint | None, Value]]:
         """Each operand with its field's name and constraint."""
-        for key, each in self.fields.items():
-            if each.kind == "operand":
-                yield key, each.constraint, self.operands[each.index]
-            elif each.kind == "operands":
-                for position, value in enumerate(self.operands[each.index :]):
-                    yield f"{key}[{position}]", each.constraint, value
+        for key, field_ in self.fields.items():
+            if field_.kind == "operand":
+                yield key, field_.constraint, self.operands[field_.index]
+            elif field_.kind == "operands":
+                for position, value in enumerate(self.operands[field_.index :]):
+                    yield f"{key}[{position}]", field_.constraint, value
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
@@ -353,13 +353,13 @@ class Op:
 
     def copy_with(self, operands: Sequence[Value], regions: Sequence[Block], results: Sequence[Value]) -> Op:
         """A copy that differs in operands, regions and results."""
-        made = object.__new__(type(self))
-        made.operands = tuple(operands)
-        made.attributes = dict(self.attributes)
-        made.regions = tuple(regions)
-        made.results = tuple(results)
-        made.location = self.location
-        return made
+        copy = object.__new__(type(self))
+        copy.operands = tuple(operands)
+        copy.attributes = dict(self.attributes)
+        copy.regions = tuple(regions)
+        copy.results = tuple(results)
+        copy.location = self.location
+        return copy
 
     def __repr__(self) -> str:
         return f"<{self.name} {', '.join(map(repr, self.operands))} {self.attributes or ''}>"

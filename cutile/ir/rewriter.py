@@ -51,10 +51,10 @@ class Rewriter:
         return made
 
     def _block(self, block: Block) -> Block:
-        with self.builder.block(*map(self._copy_value, block.arguments)) as made:
+        with self.builder.block(*map(self._copy_value, block.arguments)) as copy:
             for op in block.operations:
                 self._operation(op)
-        return made
+        return copy
 
     def _operation(self, op: Op) -> None:
         if self._drop is not None and self._drop(op):

@@ -100,12 +100,12 @@ class _Parser:
         self._tokens: list[str] = []
         position = 0
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if found is None:
+            token = _TOKEN.match(text, position)
+            if token is None:
                 raise IRError(f"IR text: cannot read {text[position : position + 20]!r}")
-            if found.lastgroup:
-                self._tokens.append(found.group())
-            position = found.end()
+            if token.lastgroup:
+                self._tokens.append(token.group())
+            position = token.end()
         self._tokens.append("")
         self._at = 0
         self._values: dict[str, Value] = {}
@@ -282,14 +282,14 @@ class _Parser:
             self._take(":")
             regions.append(self._block(inner))
             self._take("}")
-        made = object.__new__(self._operations[name])
-        made.operands = tuple(operands)
-        left_out = {key: each.default for key, each in made.fields.items() if each.kind == "attribute"}
-        made.attributes = {key: attributes.get(key, each) for key, each in left_out.items()} | attributes
-        made.regions = tuple(regions)
-        made.results = tuple(self._define(each, type) for each, type in zip(names, types, strict=True))
-        made.location = None
-        return made
+        op = object.__new__(self._operations[name])
+        op.operands = tuple(operands)
+        left_out = {key: each.default for key, each in op.fields.items() if each.kind == "attribute"}
+        op.attributes = {key: attributes.get(key, each) for key, each in left_out.items()} | attributes
+        op.regions = tuple(regions)
+        op.results = tuple(self._define(each, type) for each, type in zip(names, types, strict=True))
+        op.location = None
+        return op
 
 
 def parse(text: str, operations: Mapping[str, type[Op]]) -> Function:

@@ -59,10 +59,10 @@ def bounds(function: Function) -> Function:
         if mode == "none":
             gone.add(id(op))
             continue
-        found = pass_.place(op, context)
-        if found is not None:
+        places = pass_.place(op, context)
+        if places is not None:
             gone.add(id(op))
-            launched += [each for each in found if each not in launched]
+            launched += [each for each in places if each not in launched]
         elif mode == "deny":
             raise KernelTypeError(
                 f"{function.name}: this access is checked in the kernel, which deny_in_kernel_checks refuses: "
@@ -71,10 +71,10 @@ def bounds(function: Function) -> Function:
                 "Index with what the launch knows (block ids, loop variables, extents), state a precondition, or "
                 "assume_bounds of the index.",
             )
-    made = rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) in gone)
+    result = rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) in gone)
     if launched:
-        made.facts["launch_checks"] = tuple(launched)
-    return made
+        result.facts["launch_checks"] = tuple(launched)
+    return result
 
 
 def _checks(block: Block, context: _Context) -> Iterator[tuple[CheckTile | CheckIndex, _Context]]:

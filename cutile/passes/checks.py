@@ -82,11 +82,11 @@ def _counts(loop: For, check: CheckTile | CheckIndex, inside: set[Value], made_b
         return False
     if check.index is loop.induction:
         return True
-    made = made_by.get(check.index)
-    if not isinstance(made, Add | Sub):
+    definition = made_by.get(check.index)
+    if not isinstance(definition, Add | Sub):
         return False
-    return (made.x is loop.induction and made.y not in inside) or (
-        isinstance(made, Add) and made.y is loop.induction and made.x not in inside
+    return (definition.x is loop.induction and definition.y not in inside) or (
+        isinstance(definition, Add) and definition.y is loop.induction and definition.x not in inside
     )
 
 
@@ -104,16 +104,18 @@ def _check_before(
         builder.location = check.location
         one = builder.constant(step, loop.induction.tile.dtype)
         ends = [loop.start, builder.value(Sub(x=loop.stop, y=one))]
-        made = made_by.get(check.index)
-        if made is not None:
+        definition = made_by.get(check.index)
+        if definition is not None:
             ends = [
-                builder.value(made.copy_with([end if x is loop.induction else x for x in made.operands], (), ()))
+                builder.value(
+                    definition.copy_with([end if x is loop.induction else x for x in definition.operands], (), ())
+                )
                 for end in ends
             ]
         for end in ends:
             operands = [end if value is check.index else value for value in check.operands]
             builder.add(check.copy_with(operands, (), ()))
-        if made is not None and ends[0].tile.dtype is i32:  # else a sum may have wrapped round between the two
+        if definition is not None and ends[0].tile.dtype is i32:  # else a sum may have wrapped round between the two
             run = builder.value(Sub(x=ends[1], y=ends[0]) if step > 0 else Sub(x=ends[0], y=ends[1]))
             what = "the way from a loop's first index to its last"
             builder.add(CheckIndex(index=run, count=builder.constant(2**31 - 1), what=what))

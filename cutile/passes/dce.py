@@ -39,46 +39,46 @@ class _Liveness:
         self.live: set[int] = set()
         self.kept: dict[int, set[int]] = {}
 
-    def block(self, block: Block, wanted: Iterable[int]) -> None:
-        """Mark a block of whose yielded values those at `wanted` are needed."""
+    def block(self, block: Block, positions: Iterable[int]) -> None:
+        """Mark a block of whose yielded values those at `positions` are needed."""
         for op in reversed(block.operations):
             if op.terminates:
                 self.live.add(id(op))
-                self.used.update(op.operands[position] for position in wanted)
+                self.used.update(op.operands[position] for position in positions)
             elif op.effect >= Effect.WRITE or any(value in self.used for value in op.results):
                 self.live.add(id(op))
                 self._operation(op)
 
     def _operation(self, op: Op) -> None:
-        kept = {position for position, value in enumerate(op.results) if value in self.used}
+        used = {position for position, value in enumerate(op.results) if value in self.used}
         if isinstance(op, If):
-            self.kept[id(op)] = kept
+            self.kept[id(op)] = used
             self.used.add(op.condition)
-            self.block(op.then, kept)
-            self.block(op.orelse, kept)
+            self.block(op.then, used)
+            self.block(op.orelse, used)
         elif isinstance(op, For | While):
-            self._loop(op, kept)
+            self._loop(op, used)
         else:
             self.used.update(op.operands)
             for nested in reversed(op.regions):
                 self.block(nested, range(len(nested.terminator.operands)))
 
-    def _loop(self, op: For | While, kept: set[int]) -> None:
+    def _loop(self, op: For | While, used: set[int]) -> None:
         """A carried value is needed after the loop, or by a turn: which may need others of the turn before."""
         own = 1 if isinstance(op, For) else 0
         while True:
-            self.block(op.body, kept)
+            self.block(op.body, used)
             if isinstance(op, While):
                 self.block(op.condition, (0,))
             arguments = [op.body.arguments[own:], *([op.condition.arguments] if isinstance(op, While) else [])]
             read = {at for group in arguments for at, value in enumerate(group) if value in self.used}
-            if read <= kept:
+            if read <= used:
                 break
-            kept |= read
-        self.kept[id(op)] = kept
+            used |= read
+        self.kept[id(op)] = used
         if isinstance(op, For):
             self.used.update((op.start, op.stop, op.step))
-        self.used.update(op.carried[position] for position in kept)
+        self.used.update(op.carried[position] for position in used)
 
 
 def _prune(function: Function, liveness: _Liveness) -> Function:
@@ -95,10 +95,10 @@ def _prune(function: Function, liveness: _Liveness) -> Function:
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not op.regions:
             return KEEP
-        kept = next(remaining)
-        if kept is None or len(kept) == len(op.results):
+        positions = next(remaining)
+        if positions is None or len(positions) == len(op.results):
             return KEEP
-        return _without(op, sorted(kept), rewriter)
+        return _without(op, sorted(positions), rewriter)
 
     return rewrite(function, rule)
 
@@ -112,27 +112,29 @@ def _inner_first(block: Block) -> Iterator[Op]:
             yield op
 
 
-def _without(op: Op, kept: list[int], rewriter: Rewriter) -> Replacement:
-    """`op` with the results at `kept` alone."""
+def _without(op: Op, positions: list[int], rewriter: Rewriter) -> Replacement:
+    """`op` with the results at `positions` alone."""
     builder = rewriter.builder
 
     def narrowed(block: Block, own: int, *, yields: bool = True) -> Block:
-        arguments = (*block.arguments[:own], *(block.arguments[own + at] for at in kept)) if block.arguments else ()
-        made = Block(arguments, block.operations)
+        arguments = (
+            (*block.arguments[:own], *(block.arguments[own + at] for at in positions)) if block.arguments else ()
+        )
+        inner = Block(arguments, block.operations)
         if yields:
-            end = made.operations.pop()
-            with builder.within(made):
-                builder.yield_(*(end.operands[position] for position in kept))
-        return made
+            end = inner.operations.pop()
+            with builder.within(inner):
+                builder.yield_(*(end.operands[position] for position in positions))
+        return inner
 
     if isinstance(op, If):
         new: Op = If(condition=op.condition, then=narrowed(op.then, 0), orelse=narrowed(op.orelse, 0))
     elif isinstance(op, For):
-        carried = tuple(op.carried[position] for position in kept)
+        carried = tuple(op.carried[position] for position in positions)
         new = type(op)(start=op.start, stop=op.stop, step=op.step, carried=carried, body=narrowed(op.body, 1))
     else:
         assert isinstance(op, While)
-        carried = tuple(op.carried[position] for position in kept)
+        carried = tuple(op.carried[position] for position in positions)
         new = While(carried=carried, condition=narrowed(op.condition, 0, yields=False), body=narrowed(op.body, 0))
-    results = dict(zip(kept, builder.add(new).results, strict=True))
+    results = dict(zip(positions, builder.add(new).results, strict=True))
     return [results.get(position) or Value(old.type) for position, old in enumerate(op.results)]

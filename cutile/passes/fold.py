@@ -53,9 +53,9 @@ def fold(function: Function) -> Function:
             return KEEP
         if isinstance(op, Broadcast | Reshape) and op.x.type == op.result.type:
             return op.x
-        known = [constants.get(value) for value in op.operands]
-        if all(each is not None for each in known):
-            value = _evaluate(op, [each for each in known if each is not None])
+        numbers = [constants.get(value) for value in op.operands]
+        if all(each is not None for each in numbers):
+            value = _evaluate(op, [each for each in numbers if each is not None])
             if value is not None:
                 tile = op.result.tile
                 constant = Constant(value=value, dtype=tile.dtype, shape=tile.shape)
@@ -66,7 +66,7 @@ def fold(function: Function) -> Function:
                 return made
         neutral = _NEUTRAL.get(type(op))
         if neutral is not None and op.result.tile.dtype.kind in ("int", "uint"):
-            left, right = known
+            left, right = numbers
             if right is not None and right.value == neutral:
                 return op.operands[0]
             if left is not None and left.value == neutral and isinstance(op, Add | Mul):

@@ -33,7 +33,7 @@ def licm(function: Function) -> Function:
 
 def _hoist_from(body: Block, rewriter: Rewriter) -> None:
     inside: set[Value] = set(body.arguments)
-    kept: list[Op] = []
+    rest: list[Op] = []
     for op in body.operations:
         cheap = not isinstance(op, LoadTile | LoadView) and any(
             isinstance(value.type, TileType) and not value.type.is_scalar for value in op.results
@@ -41,6 +41,6 @@ def _hoist_from(body: Block, rewriter: Rewriter) -> None:
         if movable(op) and not cheap and not any(value in inside for value in op.operands):
             rewriter.builder.current.operations.append(op)
         else:
-            kept.append(op)
+            rest.append(op)
             inside.update(op.results)
-    body.operations[:] = kept
+    body.operations[:] = rest

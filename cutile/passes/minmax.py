@@ -28,12 +28,12 @@ def minmax(function: Function) -> Function:
             comparisons[op.result] = op
         if not isinstance(op, Select) or op.x.tile.dtype.kind not in ("int", "uint"):
             return KEEP
-        asked = comparisons.get(op.condition)
-        if asked is None or type(asked) not in _FIRST:
+        comparison = comparisons.get(op.condition)
+        if comparison is None or type(comparison) not in _FIRST:
             return KEEP
-        for picked, kinds in (((asked.x, asked.y), _FIRST), ((asked.y, asked.x), _SECOND)):
+        for picked, kinds in (((comparison.x, comparison.y), _FIRST), ((comparison.y, comparison.x), _SECOND)):
             if (op.x, op.y) == picked:
-                return rewriter.builder.value(kinds[type(asked)](x=op.x, y=op.y))
+                return rewriter.builder.value(kinds[type(comparison)](x=op.x, y=op.y))
         return KEEP
 
     return rewrite(function, rule)

@@ -38,12 +38,12 @@ def run_passes(function: Function, *, check: bool = True) -> Function:
     """
     if check:
         verify(function)
-    for each in PASSES:
-        function = each(function)
+    for pass_ in PASSES:
+        function = pass_(function)
         if check:
             try:
                 verify(function)
             except Exception as error:
-                error.add_note(f"after the pass {each.__name__!r}")
+                error.add_note(f"after the pass {pass_.__name__!r}")
                 raise
     return function

@@ -88,7 +88,7 @@ class _Launches:
         self.key, self.quick = _compile(launchable, self.known)
 
 
-def _compile(launchable: Launchable, known: dict[Any, _Known]) -> tuple[Callable[..., Any], Shortcut]:
+def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Callable[..., Any], Shortcut]:
     """Make the key of a kernel's launches and the short cut: for saxpy
 
         def quick(arguments, more):
@@ -121,34 +121,34 @@ def _compile(launchable: Launchable, known: dict[Any, _Known]) -> tuple[Callable
     that its `start` and `stop` count from the address.
     """
     parameters = list(enumerate(launchable.kernel.signature.parameters))
-    tensors = [(i, each) for i, each in parameters if each.kind in ("tensor", "mut")]
+    tensors = [(i, parameter) for i, parameter in parameters if parameter.kind in ("tensor", "mut")]
     parts = []
-    for i, each in parameters:
-        if each.kind == "scalar":
+    for i, parameter in parameters:
+        if parameter.kind == "scalar":
             parts.append(f"type(a{i})")
             continue
         parts.append(
             f"type(t{i}), t{i}.shape, t{i}.stride(), t{i}.dtype, t{i}.device, t{i}.is_neg(), p{i} & 15"
-            + (f", a{i}.cut" if each.kind == "mut" else "")
+            + (f", a{i}.cut" if parameter.kind == "mut" else "")
         )
     numbers = []
-    for i, each in parameters:
-        if each.kind == "scalar":
+    for i, parameter in parameters:
+        if parameter.kind == "scalar":
             as_it_is = f"type(a{i}) is float and {-EVERY_FLOAT} <= a{i} <= {EVERY_FLOAT}"
-            is_float = getattr(each.dtype, "kind", None) == "float"
+            is_float = getattr(parameter.dtype, "kind", None) == "float"
             numbers.append(f"c{i} = " + (f"a{i} if {as_it_is} else v{i}(a{i})" if is_float else f"v{i}(a{i})"))
-    plain = [f"c{i}" if each.kind == "scalar" else f"p{i}" for i, each in parameters]
-    checked = [f"c{i}" if each.kind == "scalar" else f"Placed(p{i}, v{i})" for i, each in parameters]
+    plain = [f"c{i}" if parameter.kind == "scalar" else f"p{i}" for i, parameter in parameters]
+    checked = [f"c{i}" if parameter.kind == "scalar" else f"Placed(p{i}, v{i})" for i, parameter in parameters]
     shared = [
         f"p{i} + v{i}.stop > p{j} + v{j}.start and p{j} + v{j}.stop > p{i} + v{i}.start"
-        for i, each in tensors
+        for i, parameter in tensors
         for j, other in tensors
-        if each.kind == "mut" and j != i and not (other.kind == "mut" and j < i)
+        if parameter.kind == "mut" and j != i and not (other.kind == "mut" and j < i)
     ]
     names = "".join(f"a{i}, " for i, _ in parameters)
     unpacked = [
         *([f"{names}= arguments"] if parameters else []),
-        *(f"t{i} = a{i}.tensor" if each.kind == "mut" else f"t{i} = a{i}" for i, each in tensors),
+        *(f"t{i} = a{i}.tensor" if parameter.kind == "mut" else f"t{i} = a{i}" for i, parameter in tensors),
         *(f"p{i} = t{i}.data_ptr()" for i, _ in tensors),
     ]
     key = f"(more, {''.join(f'{each}, ' for each in parts)})"
@@ -182,7 +182,7 @@ def _compile(launchable: Launchable, known: dict[Any, _Known]) -> tuple[Callable
         "    return True",
     ]
     scope: dict[str, Any] = {
-        "known": known,
+        "known": launches,
         "Placed": Placed,
         "is_grad_enabled": torch.is_grad_enabled,
         "run_on_host": _run_on_host,
@@ -347,15 +347,15 @@ def _launch_at_length(
         if not plain:
             return _launch_as_op(kernel, tensors, arguments, grid, options, generics, place)
         found = _found_out(launchable, tensors, arguments, grid, options, generics, place)
-        checked, known = found
+        checked, launch = found
         stream = place.stream()
         if place.on_gpu:
-            known.ready.enqueue(checked, known.uses, known.grid, stream)
+            launch.ready.enqueue(checked, launch.uses, launch.grid, stream)
         else:
-            _run_on_host(known.ready, checked, known.uses, known.grid, stream)
+            _run_on_host(launch.ready, checked, launch.uses, launch.grid, stream)
     if len(launches.known) >= MOST_KNOWN:
         launches.known.clear()
-    launches.known[launches.key(arguments, more)] = known
+    launches.known[launches.key(arguments, more)] = launch
 
 
 def _found_out(

@@ -103,31 +103,31 @@ def register(
         return lambda decorated: register(
             schema, decorated, fake=fake, backward=backward, setup_context=setup_context, mutates=mutates
         )
-    for role, each in (("function", function), ("fake", fake)):
-        if not callable(each):
-            raise ArgumentTypeError(f"register: {schema}: {role} must be a function, got {type(each).__name__}")
-        if isinstance(each, Kernel):
+    for role, body in (("function", function), ("fake", fake)):
+        if not callable(body):
+            raise ArgumentTypeError(f"register: {schema}: {role} must be a function, got {type(body).__name__}")
+        if isinstance(body, Kernel):
             raise ArgumentTypeError(
-                f"register: {schema}: {role} must be a function over tensors, got the kernel {each.__name__}; "
+                f"register: {schema}: {role} must be a function over tensors, got the kernel {body.__name__}; "
                 "register one that makes the results and launches it, by cutile.torch.launch"
             )
     if setup_context is not None and backward is None:
         raise ArgumentError(f"register: {schema}: setup_context saves for a backward, and there is none: give both")
     name, whole = _name_and_schema(schema, function, mutates)
     origin = (function.__module__, getattr(function, "__qualname__", ""))
-    found = _registered.get(name)
-    if found is None:
-        found = _define(name, whole, origin, differentiable=backward is not None)
-        _registered[name] = found
-    elif found.schema != whole or found.origin != origin or (found.backward is None) != (backward is None):
+    operator = _registered.get(name)
+    if operator is None:
+        operator = _define(name, whole, origin, differentiable=backward is not None)
+        _registered[name] = operator
+    elif operator.schema != whole or operator.origin != origin or (operator.backward is None) != (backward is None):
         raise ArgumentError(
-            f"register: the operator {name} is there already: {found.schema}, by {'.'.join(found.origin)}; choose "
-            "another name (the same function may be registered again, under the same schema and with a backward as "
-            "before)"
+            f"register: the operator {name} is there already: {operator.schema}, by {'.'.join(operator.origin)}; "
+            "choose another name (the same function may be registered again, under the same schema and with a backward "
+            "as before)"
         )
-    found.function, found.fake = function, fake
-    found.backward, found.setup_context = backward, setup_context
-    return found.overload
+    operator.function, operator.fake = function, fake
+    operator.backward, operator.setup_context = backward, setup_context
+    return operator.overload
 
 
 def _name_and_schema(schema: str, function: Function, mutates: Sequence[str]) -> tuple[str, str]:

@@ -17,14 +17,14 @@ REPORT = "report"
 def tensor_parameters(position: int, value: Value) -> list[Parameter]:
     """The parameters of one tensor: base address, then each extent and each stride that is not known."""
     tensor, name = value.tensor, value.name
-    made = [Parameter(name, "pointer", position, 0, u64)]
+    parameters = [Parameter(name, "pointer", position, 0, u64)]
     for axis, extent in enumerate(tensor.shape):
         if extent is None:
-            made.append(Parameter(f"{name}_extent_{axis}", "extent", position, axis, i32))
+            parameters.append(Parameter(f"{name}_extent_{axis}", "extent", position, axis, i32))
     for axis, stride in enumerate(tensor.strides):
         if stride is None:
-            made.append(Parameter(f"{name}_stride_{axis}", "stride", position, axis, i64))
-    return made
+            parameters.append(Parameter(f"{name}_stride_{axis}", "stride", position, axis, i64))
+    return parameters
 
 
 def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
@@ -32,15 +32,15 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
 
     A `Mut` always has its extents and strides, a tensor too; those known at compile time are left out.
     """
-    made: list[Parameter] = []
+    parameters: list[Parameter] = []
     for position, value in enumerate(function.parameters):
         if isinstance(value.type, TileType):
-            made.append(Parameter(value.name, "scalar", position, 0, value.type.dtype))
+            parameters.append(Parameter(value.name, "scalar", position, 0, value.type.dtype))
         else:
-            made.extend(tensor_parameters(position, value))
-    made.extend(Parameter(name, "grid", -1, axis, i32) for axis, name in enumerate(GRID_NAMES))
+            parameters.extend(tensor_parameters(position, value))
+    parameters.extend(Parameter(name, "grid", -1, axis, i32) for axis, name in enumerate(GRID_NAMES))
     if function.facts.get("workspace"):
-        made.append(Parameter(WORKSPACE, "workspace", -1, 0, u64))
+        parameters.append(Parameter(WORKSPACE, "workspace", -1, 0, u64))
     if function.facts.get("failures"):
-        made.append(Parameter(REPORT, "report", -1, 0, u64))
-    return tuple(made)
+        parameters.append(Parameter(REPORT, "report", -1, 0, u64))
+    return tuple(parameters)

@@ -50,11 +50,11 @@ def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
     lost = b.zext(b.icmp_unsigned("!=", b.and_(size, low), zero), _I64)
     gathered = b.or_(b.and_(size, ir.Constant(_I64, -0x800)), b.shl(lost, ir.Constant(_I64, 11)))
     large = b.icmp_unsigned("!=", b.lshr(size, ir.Constant(_I64, 53)), zero)
-    made = b.uitofp(b.select(large, gathered, size), _F64)
+    number = b.uitofp(b.select(large, gathered, size), _F64)
     if not signed:
-        return made
+        return number
     sign = b.select(negative, ir.Constant(_I64, -(1 << 63)), zero)
-    return b.bitcast(b.or_(b.bitcast(made, _I64), sign), _F64)
+    return b.bitcast(b.or_(b.bitcast(number, _I64), sign), _F64)
 
 
 def decode(b: Any, dtype: DTypeLike, bits: Any) -> Any:
@@ -86,12 +86,12 @@ def _decode_power(b: Any, wide: Any, format: FloatFormat) -> Any:
     return b.bitcast(b.select(b.icmp_unsigned("==", wide, _c(format.nan)), _c(0x7FC00000), made), _F32)
 
 
-def _carry(b: Any, rounding: str, sign: Any, kept: Any, rest: Any, half: Any) -> Any:
-    """1 where a magnitude of which `kept` stays and `rest` goes is rounded up, else 0. `half`: the last place's."""
+def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -> Any:
+    """1 where a magnitude of which `upper` stays and `rest` goes is rounded up, else 0. `half`: the last place's."""
     if rounding == ZERO:
         return _c(0)
     if rounding == NEAREST_EVEN:
-        odd = b.and_(kept, _c(1))
+        odd = b.and_(upper, _c(1))
         tie = b.icmp_unsigned("==", rest, half)
         return b.select(tie, odd, b.zext(b.icmp_unsigned(">", rest, half), _I32))
     away = b.icmp_unsigned("==" if rounding == POSITIVE_INF else "!=", sign, _c(0))
@@ -159,11 +159,11 @@ def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: s
     missing = b.select(small, b.sub(_c(least), exponent), _c(0))
     shift = b.add(_c(_MANTISSA - format.mantissa), missing)
     shift = b.select(b.icmp_unsigned(">", shift, _c(31)), _c(31), shift)
-    kept = b.lshr(mantissa, shift)
-    rest = b.sub(mantissa, b.shl(kept, shift))
+    upper = b.lshr(mantissa, shift)
+    rest = b.sub(mantissa, b.shl(upper, shift))
     half = b.shl(_c(1), b.sub(shift, _c(1)))
     above = b.select(small, _c(0), b.sub(exponent, _c(least)))
-    code = b.add(b.add(b.shl(above, _c(format.mantissa)), kept), _carry(b, rounding, sign, kept, rest, half))
+    code = b.add(b.add(b.shl(above, _c(format.mantissa)), upper), _carry(b, rounding, sign, upper, rest, half))
     largest = _code(format.largest, format)
     over = b.icmp_unsigned(">", code, _c(largest))
     if format.saturates:

@@ -28,13 +28,13 @@ def require_shallow(function: Function, own: int = 0) -> None:
 
 def _deepest(block: Block) -> tuple[int, Location | None]:
     """How many loops lie inside one another, and the innermost one's place."""
-    found: tuple[int, Location | None] = (0, None)
+    deepest: tuple[int, Location | None] = (0, None)
     stack: list[tuple[Block, int]] = [(block, 0)]
     while stack:
         here, depth = stack.pop()
         for op in here.operations:
             inner = depth + isinstance(op, For | While)
-            if inner > found[0]:
-                found = (inner, op.location or found[1])
+            if inner > deepest[0]:
+                deepest = (inner, op.location or deepest[1])
             stack.extend((each, inner) for each in op.regions)
-    return found
+    return deepest

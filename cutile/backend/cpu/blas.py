@@ -59,10 +59,10 @@ FUNCTIONS = ("sgemm", "dgemm")
 
 def _beside_scipy() -> Blas | None:
     """The OpenBLAS that SciPy's wheels carry."""
-    found = importlib.util.find_spec("scipy")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("scipy")
+    if spec is None or spec.origin is None:
         return None
-    package = Path(found.origin).parent
+    package = Path(spec.origin).parent
     folders = (package.parent / "scipy.libs", package / ".dylibs")
     for path in sorted(path for folder in folders for path in folder.glob("*scipy_openblas*")):
         try:

@@ -100,7 +100,7 @@ class _Pipeline(compiler.CompilerBase):
 
     def define_pipelines(self) -> list[Any]:
         passes = machinery.PassManager("cutile")
-        for each in (
+        for pass_ in (
             untyped.TranslateByteCode,
             untyped.FixupArgs,
             untyped.IRProcessing,
@@ -111,7 +111,7 @@ class _Pipeline(compiler.CompilerBase):
             typed.NativeLowering,
             typed.NoPythonBackend,
         ):
-            passes.add_pass(each, each.__name__)
+            passes.add_pass(pass_, pass_.__name__)
         passes.finalize()
         return [passes]
 
@@ -180,11 +180,11 @@ def _entry(module: Any, name: str, noalias: bool) -> str:
     """LLVM IR of the entry point: plain C parameters, pointers that (mostly) alias nothing, no result."""
     kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
     declared = ", ".join(["ptr", "ptr", *kinds])
-    taken = ", ".join(f"{kind}{' noalias' * (noalias and kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
+    parameters = ", ".join(f"{kind}{' noalias' * (noalias and kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
     passed = ", ".join(["ptr %result", "ptr %error", *(f"{kind} %{at}" for at, kind in enumerate(kinds))])
     # The first two are Numba's: where a result would go, and where an exception would.
     return f"""
-        define void @{SYMBOL}({taken}) {{
+        define void @{SYMBOL}({parameters}) {{
         start:
           %result = alloca ptr
           %error = alloca ptr

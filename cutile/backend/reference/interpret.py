@@ -190,9 +190,9 @@ def fold(op: Folding, tiles: Sequence[Array]) -> list[Array]:
         for place in places:
             held = apply(op.body, [*held, *(column[place] for column in columns)])
         return held
-    made = [np.empty_like(column) for column in columns]
+    results = [np.empty_like(column) for column in columns]
     for place in reversed(places) if op.reverse else places:
         held = apply(op.body, [*held, *(column[place] for column in columns)])
-        for result, each in zip(made, held, strict=True):
+        for result, each in zip(results, held, strict=True):
             result[place] = each
-    return [np.moveaxis(result, 0, op.axis) for result in made]
+    return [np.moveaxis(result, 0, op.axis) for result in results]

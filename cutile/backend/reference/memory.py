@@ -126,10 +126,10 @@ def _element(address: int, dtype: DTypeLike) -> Array:
 
 def load_lanes(pointers: Array, mask: Array, pad: Array) -> Array:
     """The elements at the pointers; `pad` where the mask is not set."""
-    found = np.array(pad)
+    lanes = np.array(pad)
     for index, address in _lanes(pointers, mask):
-        found[index] = _element(address, from_numpy(found.dtype))
-    return found
+        lanes[index] = _element(address, from_numpy(lanes.dtype))
+    return lanes
 
 
 def store_lanes(pointers: Array, value: Array, mask: Array) -> None:

@@ -248,13 +248,13 @@ def _has_user_loop(op: Op) -> bool:
     )
 
 
-def _plan_block(block: Block, uses: dict[Value, list[Op]], found: dict[Value, Op]) -> None:
+def _plan_block(block: Block, uses: dict[Value, list[Op]], in_place: dict[Value, Op]) -> None:
     position = {op: at for at, op in enumerate(block.operations)}
     barriers = [at for at, op in enumerate(block.operations) if op.effect >= Effect.WRITE or op.regions]
     reads: dict[Value, int] = {}  # values in place that read memory: where the first read happens
     for at, op in enumerate(block.operations):
         for inner in op.regions:
-            _plan_block(inner, uses, found)
+            _plan_block(inner, uses, in_place)
         if len(op.results) != 1 or op.regions or isinstance(op, Scratch | TensorAt) or op.effect >= Effect.WRITE:
             continue
         value = op.result
@@ -263,14 +263,14 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], found: dict[Value, Op
         if op.effect is Effect.READ:
             begins = at if begins is None else begins
         if isinstance(op, ALWAYS_IN_PLACE):
-            found[value] = op
+            in_place[value] = op
         elif len(users) == 1 and users[0] in position and not _is_guard(value, users[0]):
             to = position[users[0]]
             if users[0].regions and not _only_operand(users[0], value):
                 continue
             if begins is not None and any(begins < barrier < to for barrier in barriers):
                 continue
-            found[value] = op
+            in_place[value] = op
             if begins is not None:
                 reads[value] = begins
 

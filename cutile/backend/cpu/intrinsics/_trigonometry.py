@@ -52,13 +52,13 @@ def _window(exponent: Num) -> tuple[Num, Num]:
     """The 64 bits of 2/pi that matter at an exponent, and the 32 behind them; all as i64."""
     place = exponent - SMALLEST
     step, rest = place >> 5, place & 31
-    chosen: list[Num] = []
+    words: list[Num] = []
     for offset in range(4):
         word = step.constant(WORDS[offset])
         for at in range(1, STEPS):
             word = word.where(step.compare("==", at), WORDS[at + offset])
-        chosen.append(word)
-    a, b, c, d = chosen
+        words.append(word)
+    a, b, c, d = words
     high = ((a << 32) | b).shifted_left(rest) | c.shifted_left(rest).shifted_right(32)
     low = ((c << 32) | d).shifted_left(rest).shifted_right(32) & 0xFFFFFFFF
     return high, low

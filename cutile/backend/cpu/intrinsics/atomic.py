@@ -100,11 +100,11 @@ _cas = define("atomic_cas", _exchange)
 @intrinsic
 def atomic_cas(_context: Any, address: Any, mask: Any, expected: Any, value: Any) -> Any:
     """`atomic_cas(address, mask, expected, value)`: write `value` where the element has the bits of `expected`."""
-    given: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, expected, value)))
-    if given[:2] != (types.uint64, types.boolean) or given[2] != given[3]:
+    kinds: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, expected, value)))
+    if kinds[:2] != (types.uint64, types.boolean) or kinds[2] != kinds[3]:
         return None
 
     def codegen(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return _cas(builder, list(values))
 
-    return given[3](*given), codegen
+    return kinds[3](*kinds), codegen

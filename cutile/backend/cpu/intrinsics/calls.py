@@ -86,8 +86,8 @@ def gemm(
 @intrinsic
 def notify(_context: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """`notify(function, a, b, c, d)`: call the C function at an address."""
-    given: tuple[Any, ...] = tuple(map(types.unliteral, (function, a, b, c, d)))
-    if not all(isinstance(each, types.Integer) for each in given):
+    kinds: tuple[Any, ...] = tuple(map(types.unliteral, (function, a, b, c, d)))
+    if not all(isinstance(each, types.Integer) for each in kinds):
         return None
 
     def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -97,4 +97,4 @@ def notify(_context: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         builder.call(builder.inttoptr(address, kind.as_pointer()), numbers)
         return context.get_dummy_value()
 
-    return types.void(*(types.int64 if each == types.int64 else types.uint64 for each in given)), codegen
+    return types.void(*(types.int64 if each == types.int64 else types.uint64 for each in kinds)), codegen

@@ -21,11 +21,11 @@ def masked(builder: Any, mask: Any, other: Any, make: Any) -> Any:
     """What `make()` appends and gives where the mask is set, else `other`."""
     before = builder.block
     with builder.if_then(mask):
-        found = make()
+        value = make()
         inside = builder.block
     merged = builder.phi(other.type)
     merged.add_incoming(other, before)
-    merged.add_incoming(found, inside)
+    merged.add_incoming(value, inside)
     return merged
 
 
@@ -66,15 +66,15 @@ def _store(builder: Any, values: list[Any], atomic: bool) -> None:
 
 def _storing(atomic: bool) -> Any:
     def typing(_context: Any, address: Any, mask: Any, value: Any) -> Any:
-        given: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, value)))
-        if given[:2] != (types.uint64, types.boolean):
+        kinds: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, value)))
+        if kinds[:2] != (types.uint64, types.boolean):
             return None
 
         def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
             _store(builder, list(values), atomic)
             return context.get_dummy_value()
 
-        return types.void(*given), codegen
+        return types.void(*kinds), codegen
 
     return intrinsic(typing)
 

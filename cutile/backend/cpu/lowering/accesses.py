@@ -48,11 +48,11 @@ class Touch(Node):
     def compute(self, scope: Scope, index: Index) -> Value:
         operands = [operand.at(scope, index) for operand in self._operands]
         scope.builder.location = self._op.location or scope.builder.location
-        made = scope.builder.add(self._op.copy_with(operands, (), ()))
-        if not made.results:
+        access = scope.builder.add(self._op.copy_with(operands, (), ()))
+        if not access.results:
             return operands[1]  # what was stored; nobody asks
-        made.result.name = self.name
-        return made.result
+        access.result.name = self.name
+        return access.result
 
 
 def lower_access(lowering: Lowering, op: Access) -> None:
@@ -99,15 +99,15 @@ def lower_assert(lowering: Lowering, op: Assert) -> None:
 
 def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
     scope, limits = lowering.scope, dict(zip(op.limited, op.limits, strict=True))
-    made: list[TensorAxis] = []
+    axes: list[TensorAxis] = []
     for axis, (index, step) in enumerate(zip(op.starts, op.steps, strict=True)):
         plain = lowering.tile_axis(op.x, axis, (index, step))
         size = plain.size
         if axis in limits:
             limit = scope.as_index(lowering.concrete(limits[axis]))
             size = scope.smaller(size, limit, f"{op.x.name or 'view'}_end_{axis}")
-        made.append(TensorAxis(plain.start, size, plain.stride, False, plain.may_be_negative, whole=True))
-    return made
+        axes.append(TensorAxis(plain.start, size, plain.stride, False, plain.may_be_negative, whole=True))
+    return axes
 
 
 def load_view(lowering: Lowering, op: LoadView, extents: Sequence[Extent]) -> Loaded:

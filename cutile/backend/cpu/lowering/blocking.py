@@ -110,11 +110,11 @@ class Axes:
         if a == b:
             return
         self._parent[b] = a
-        kept, gone = self._facts[a], self._facts.pop(b)
-        kept.opaque = kept.opaque or gone.opaque
-        kept.uneven = kept.uneven or gone.uneven
-        kept.blocks |= gone.blocks
-        kept.stores += [each for each in gone.stores if each not in kept.stores]
+        merged, gone = self._facts[a], self._facts.pop(b)
+        merged.opaque = merged.opaque or gone.opaque
+        merged.uneven = merged.uneven or gone.uneven
+        merged.blocks |= gone.blocks
+        merged.stores += [each for each in gone.stores if each not in merged.stores]
 
     def _same(self, a: Value, b: Value) -> None:
         for axis in range(len(a.tile.shape)):

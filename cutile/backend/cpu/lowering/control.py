@@ -111,10 +111,10 @@ def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | No
         written = [product for earlier in groups[:at] for _, product in earlier]
         if _clashes(group, written):
             for node, product in group:
-                kept = Product(node.dtype, node.extents, node.name)
-                kept.buffer = lowering.allocate(kept)
-                copies.append((kept, product))
-                lowering.pending.append(Root(node.extents, [Target(node, product=kept)], location=_place(op)))
+                saved = Product(node.dtype, node.extents, node.name)
+                saved.buffer = lowering.allocate(saved)
+                copies.append((saved, product))
+                lowering.pending.append(Root(node.extents, [Target(node, product=saved)], location=_place(op)))
         else:
             copies.extend(group)
     # Everything that goes through memory of its own is read first; then the direct moves; then the copies.
@@ -169,15 +169,15 @@ class _Carried:
 
     def enter(self, arguments: Sequence[Value]) -> list[Value]:
         """Bind a nested block's arguments; returns the block arguments that the lowered block needs."""
-        made: list[Value] = []
+        values: list[Value] = []
         for at, argument in enumerate(arguments):
             if at in self.memory:
                 self.lowering.nodes[argument] = _alias(self.memory[at])
             else:
                 value = Value(argument.type, argument.name)
                 self.lowering.nodes[argument] = Scalar(value)
-                made.append(value)
-        return made
+                values.append(value)
+        return values
 
     def leave(self, terminator: Op) -> list[Value]:
         """Write what a body yields into memory; returns the scalars."""
@@ -264,11 +264,11 @@ def _lower_if(lowering: Lowering, op: If) -> None:
     with scope.block() as orelse:
         _nested(lowering, op.orelse, leave)
     scope.builder.location = op.location
-    made = scope.branch(condition, then, orelse)
+    results = scope.branch(condition, then, orelse)
     scope.forget()
     for at, product in memory.items():
         lowering.nodes[op.results[at]] = product
     scalars = [value for at, value in enumerate(op.results) if at not in memory]
-    for value, result in zip(scalars, made, strict=True):
+    for value, result in zip(scalars, results, strict=True):
         result.name = value.name
         lowering.nodes[value] = Scalar(result)

@@ -23,11 +23,11 @@ from cutile.ops.reduce import Folding, Scan
 
 def _body(scope: Scope, body: Block, arguments: Sequence[Value]) -> list[Value]:
     """The body's operations, written here."""
-    known = dict(zip(body.arguments, arguments, strict=True))
+    copies = dict(zip(body.arguments, arguments, strict=True))
     for op in body.operations[:-1]:
         scope.builder.location = op.location or scope.builder.location
-        known[op.result] = scope.add(op.copy_with([known[value] for value in op.operands], (), ()), op.result.name)
-    return [known[value] for value in body.terminator.operands]
+        copies[op.result] = scope.add(op.copy_with([copies[value] for value in op.operands], (), ()), op.result.name)
+    return [copies[value] for value in body.terminator.operands]
 
 
 def _in_memory(lowering: Lowering, node: Node) -> Node:

@@ -452,21 +452,21 @@ class Lowering:
         x = self.node(op.x)
         if x.extents[op.axis].is_unit:
             return Squeezed(x, op.axis)
-        kept = self.extents(op.result)
+        extents = self.extents(op.result)
         looped = [axis for axis, extent in enumerate(x.extents) if not extent.is_unit]
         dtype = op.result.tile.dtype
         kind = f"{op.name}_or_nan" if isinstance(op, ReduceExtreme) and op.nan else op.name
         if looped[-1] == op.axis:
-            product = Product(dtype, kept, op.result.name or op.name)
+            product = Product(dtype, extents, op.result.name or op.name)
             target = Target(x, product=product)
             self.pending.append(Root(x.extents, [target], kind, op.axis, op.location, op))
             return product
         # Not the innermost axis: accumulate whole rows in memory, so that the inner loop runs along the rows.
         wide = accumulator(dtype)
-        product = Product(wide, kept, op.result.name or op.name)
+        product = Product(wide, extents, op.result.name or op.name)
         product.buffer = self.allocate(product)
-        zero = Number(start(kind, dtype), wide, kept)
+        zero = Number(start(kind, dtype), wide, extents)
         step = Accumulated(product, x, kind, op.axis)
-        self.pending.append(Root(kept, [Target(zero, product=product)], location=op.location))
+        self.pending.append(Root(extents, [Target(zero, product=product)], location=op.location))
         self.pending.append(Root(x.extents, [Target(step, product=product)], "", op.axis, op.location))
         return product if wide is dtype else Cast(product, dtype)

@@ -48,13 +48,13 @@ def lower_mma(lowering: Lowering, op: Mma) -> None:
     else:
         total = _pack(lowering, acc, wide)
         lowering.flush()
-    made = Product(wide, lowering.extents(op.result), op.result.name)
-    made.buffer = total.buffer
+    product = Product(wide, lowering.extents(op.result), op.result.name)
+    product.buffer = total.buffer
     lowering.scope.builder.location = op.location
-    _multiply(lowering, a, b, made)
+    _multiply(lowering, a, b, product)
     lowering.scope.forget()
     dtype = op.result.tile.dtype
-    lowering.nodes[op.result] = made if wide is dtype else Cast(made, dtype)
+    lowering.nodes[op.result] = product if wide is dtype else Cast(product, dtype)
 
 
 def _pack(lowering: Lowering, node: Node, dtype: DTypeLike) -> Product:
@@ -163,13 +163,13 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
 
 def lower_product_loop(lowering: Lowering, op: For) -> bool:
     """Lower a loop as one product; False where it is none, with the reason among the plans."""
-    found = match(op, lowering)
-    if isinstance(found, str):
-        if found:
-            lowering.plans.append(f"loop in line {_line(op)}: one product per step, since {found}")
+    plan = match(op, lowering)
+    if isinstance(plan, str):
+        if plan:
+            lowering.plans.append(f"loop in line {_line(op)}: one product per step, since {plan}")
         return False
     lowering.plans.append(f"loop in line {_line(op)}: one product over the whole depth")
-    _lower_product(lowering, found)
+    _lower_product(lowering, plan)
     return True
 
 
@@ -195,12 +195,12 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
     assert isinstance(b, Loaded)
     scope.builder.location = loop.mma.location
     tile_depth = loop.a.shape[1]
-    asked = scope.times(scope.minus(stop, start), scope.index(tile_depth))
-    asked = scope.larger(scope.index(0), asked, "depth")
+    depth = scope.times(scope.minus(stop, start), scope.index(tile_depth))
+    depth = scope.larger(scope.index(0), depth, "depth")
     rest_a = scope.larger(scope.index(0), scope.minus(a.axes[1].size, a.axes[1].start))
     rest_b = scope.larger(scope.index(0), scope.minus(b.axes[0].size, b.axes[0].start))
-    depth_a = scope.smaller(asked, rest_a, f"{a.name}_depth")
-    depth_b = scope.smaller(asked, rest_b, f"{b.name}_depth")
+    depth_a = scope.smaller(depth, rest_a, f"{a.name}_depth")
+    depth_b = scope.smaller(depth, rest_b, f"{b.name}_depth")
     result = loop.op.results[0]
     total = Product(wide, lowering.extents(result), result.name or loop.mma.acc.name)
     total.buffer = lowering.allocate(total)

@@ -149,14 +149,14 @@ class Scope:
     def loop(self, count: Value, name: str, carried: Sequence[Value] = ()) -> Generator[Loop]:
         """A loop over `0 <= i < count`. Set `results` to the values it passes on before the `with` ends."""
         zero, one = self.index(0), self.index(1)
-        made = Loop(Value(INDEX, name), tuple(Value(value.type, value.name) for value in carried))
-        with self.block(made.index, *made.arguments) as body:
-            yield made
-            self.builder.yield_(*made.yielded)
+        loop = Loop(Value(INDEX, name), tuple(Value(value.type, value.name) for value in carried))
+        with self.block(loop.index, *loop.arguments) as body:
+            yield loop
+            self.builder.yield_(*loop.yielded)
         op = self.builder.add(For(start=zero, stop=count, step=one, carried=tuple(carried), body=body))
         for value, given in zip(op.results, carried, strict=True):
             value.name = given.name
-        made.results = op.results
+        loop.results = op.results
 
     def branch(self, condition: Value, then: Block, orelse: Block) -> tuple[Value, ...]:
         """An `If` of two finished blocks."""

@@ -66,23 +66,23 @@ class Node:
 
     def at(self, scope: Scope, index: Index) -> Value:
         """The element, computed once per block: what it is made of first, without recursion, however long the chain."""
-        found = scope.recall((self, index, scope.masked))
-        if found is not None:
-            return found
+        value = scope.recall((self, index, scope.masked))
+        if value is not None:
+            return value
         opened: set[tuple[Node, Index]] = set()
         stack: list[tuple[Node, Index]] = [(self, index)]
         while stack:
             node, where = stack[-1]
-            found = scope.recall((node, where, scope.masked))
-            if found is None and (node, where) not in opened:
+            value = scope.recall((node, where, scope.masked))
+            if value is None and (node, where) not in opened:
                 opened.add((node, where))
                 stack.extend(reversed(node.needed(scope, where)))
                 continue
-            if found is None:
-                found = scope.remember((node, where, scope.masked), node.compute(scope, where))
+            if value is None:
+                value = scope.remember((node, where, scope.masked), node.compute(scope, where))
             stack.pop()
-        assert found is not None
-        return found
+        assert value is not None
+        return value
 
     def leaves(self, index: Index) -> Iterator[tuple[Node, Index]]:
         """The leaves below, and at which of their indices."""
@@ -357,10 +357,10 @@ class Loaded(Node):
             if axis.may_be_negative:
                 position = axis.start if axis.whole else position
                 bits.append(scope.shared(("0<=", position), Ge(position, scope.index(0))))
-        found = scope.all_of(bits)
-        if found is not None:
-            found.name = found.name or "inside"
-        return found
+        bit = scope.all_of(bits)
+        if bit is not None:
+            bit.name = bit.name or "inside"
+        return bit
 
     def covers(self, scope: Scope, stops: Sequence[Value | None]) -> list[Value]:
         """Bits that are all true where loops up to `stops` stay in the tensor."""

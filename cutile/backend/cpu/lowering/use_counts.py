@@ -83,14 +83,14 @@ class Uses:
                         costs[value] = 0
 
     def _pullers(self, value: Value) -> set[Op]:
-        found: set[Op] = set()
+        pullers: set[Op] = set()
         for user in self._users.get(value, ()):
             if is_lazy(user):
                 for result in user.results:
-                    found |= self.pulled_by[result]
+                    pullers |= self.pulled_by[result]
             else:
-                found.add(user)
-        return found
+                pullers.add(user)
+        return pullers
 
     def _ways_on(self, value: Value) -> frozenset[Op | None]:
         """By which indices the value is pulled: the operations that move its elements, None where none does. Two of
@@ -162,11 +162,11 @@ class Uses:
 
 def _operands(op: Op) -> Sequence[Value]:
     """The values that an operation uses, nested blocks included."""
-    found = list(op.operands)
+    values = list(op.operands)
     for block in op.regions:
         for inner in block.operations:
-            found.extend(_operands(inner))
-    return found
+            values.extend(_operands(inner))
+    return values
 
 
 def _stored(op: Op, exposed: frozenset[Value]) -> Sequence[Value]:
