@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("MOST_SHOWN", "Shown", "card", "drawing")
 
 _LONGEST, _SHORTEST = 180.0, 8.0  # pixels of a side
-_MOST_LINES = 64  # more tiles than this along an axis are a shade, not lines
+_MAX_BORDERS = 64  # tile borders drawn along an axis; more tiles become a shade
 
 
 def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str = "") -> str:
@@ -87,7 +87,7 @@ def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
 
 def _lines(step: float, length: float) -> list[float]:
     count = int((length - 1e-6) / step)
-    return [] if count > _MOST_LINES else [number * step for number in range(1, count + 1)]
+    return [] if count > _MAX_BORDERS else [number * step for number in range(1, count + 1)]
 
 
 def _rectangle(x: float, y: float, width: float, height: float, *, fill: str, opacity: float) -> str:
