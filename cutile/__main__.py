@@ -1,4 +1,4 @@
-"""`python -m cutile`: what is installed, what the language has, any kernel's code, the disk cache."""
+"""`python -m cutile`: what is installed, the language, kernels' code, the cache."""
 
 from cutile.command.line import main
 

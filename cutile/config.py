@@ -1,4 +1,7 @@
-"""Every CUTILE_* environment variable, read once per use into one frozen record. Nothing else reads the environment."""
+"""Every CUTILE_* environment variable, read once per use into one frozen record.
+
+Nothing else reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def _path(name: str) -> Path | None:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may run on (its affinity where the system has one).
+    """The number of cores that this process may use, by its affinity if there is one.
 
     As `cuda_async` counts them, whose settings are no public name.
     """

@@ -1,4 +1,6 @@
-"""What a conversion between element types means, on NumPy arrays. Every backend gives these results, bit by bit.
+"""What a conversion between element types means, on NumPy arrays.
+
+Every backend gives these results, bit by bit.
 
 To a float: the value is rounded once, to nearest even unless told otherwise. Beyond the range f16, bf16, tf32, f32 and
 f64 give infinity (or their largest number, where the rounding points to zero); the 8- and 4-bit floats saturate, also
@@ -54,7 +56,10 @@ def bits(x: Any, source: DTypeLike) -> Array:
 
 
 def exact(x: Any, source: DTypeLike) -> Array:
-    """The numbers in a type that holds each exactly: float64, or long double for integers of 64 bits."""
+    """The numbers in a type that holds each exactly.
+
+    Float64, or long double for integers of 64 bits.
+    """
     array = np.asarray(x)
     if source in MEANING:
         array = bits(array, source).view(source.numpy)
@@ -74,7 +79,7 @@ def _beyond(x: Array, format: FloatFormat, rounding: str) -> Array:
 
 
 def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array:
-    """Numbers of float64 or long double as elements of a float type, each rounded once."""
+    """Numbers of float64 or long double as a float type's elements, each rounded once."""
     format = target.format
     assert format is not None
     if rounding == NEAREST_EVEN and x.dtype == np.float64 and target in (f16, f32, f64):
@@ -137,7 +142,7 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
 
 
 def holds(target: DTypeLike, source: DTypeLike) -> bool:
-    """Whether every number of `source` is one of `target`, so that a conversion loses nothing.
+    """Whether every number of `source` is one of `target`: conversions lose nothing.
 
     Example:
         >>> from cutile.dtypes import bf16, f16, f32, i16
@@ -168,7 +173,10 @@ def element(value: Any, dtype: DTypeLike) -> Array:
 
 
 def fits(value: float, dtype: DTypeLike) -> bool:
-    """Whether no infinity comes of a number as a float of this dtype; storage formats have a rule of their own."""
+    """Whether no infinity comes of a number as a float of this dtype.
+
+    Storage formats have a rule of their own.
+    """
     if dtype.kind not in ("float", "storage"):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Every exception that cutile raises, and how an error is shown under the user's line.
+"""Every exception that cutile raises, and how errors show the user's line.
 
 CutileError
   KernelSyntaxError (SyntaxError)     the kernel uses Python that cutile does not compile
@@ -33,7 +33,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the user's source: 1-based line, 0-based columns, and the text of the line."""
+    """A place in the user's source.
+
+    1-based line, 0-based columns, and the text of the line.
+    """
 
     file: str
     line: int
@@ -161,7 +164,10 @@ class ArgumentTypeError(ArgumentError, TypeError):
 
 
 class ArgumentIndexError(ArgumentError, IndexError):
-    """An index of a tensor names nothing: it is out of bounds, or there are more of them than axes."""
+    """An index of a tensor names nothing.
+
+    It is out of bounds, or there are more of them than axes.
+    """
 
 
 class LaunchError(CutileError, ValueError):
@@ -177,7 +183,10 @@ class MissingGenericsError(GenericsError):
 
 
 class KernelAssertionError(CutileError, AssertionError):
-    """An `assert` in a kernel did not hold. Says the kernel, the line, the message and the tile block."""
+    """An `assert` in a kernel did not hold.
+
+    Says the kernel, the line, the message and the tile block.
+    """
 
 
 class CompilationError(CutileError, RuntimeError):
@@ -185,7 +194,10 @@ class CompilationError(CutileError, RuntimeError):
 
 
 class IRError(CutileError, ValueError):
-    """IR that breaks its own rules. A fault in cutile itself: please report it with the dump."""
+    """IR that breaks its own rules.
+
+    A fault in cutile itself: please report it with the dump.
+    """
 
 
 class UnsupportedTargetError(CutileError, ValueError):
@@ -193,7 +205,10 @@ class UnsupportedTargetError(CutileError, ValueError):
 
 
 class TuningError(CutileError, RuntimeError):
-    """A search for the fastest configuration came to nothing; says why each one could not be used."""
+    """A search for the fastest configuration came to nothing.
+
+    Says why each one could not be used.
+    """
 
 
 class ForeignLogError(TuningError, ValueError):
@@ -201,4 +216,4 @@ class ForeignLogError(TuningError, ValueError):
 
 
 class StaleRecordError(TuningError, ValueError):
-    """A record of a search says nothing about this kernel, these arguments or this device."""
+    """A record of a search says nothing about this kernel, arguments or device."""

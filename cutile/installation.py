@@ -1,4 +1,4 @@
-"""What each backend needs to be installed, what is found of it, and what to do about what is not."""
+"""What each backend needs to be installed, what is there, and what to do else."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def missing(backend: str) -> tuple[Need, ...]:
 
 
 def smells_of_installation(error: BaseException) -> bool:
-    """Whether a failure to compile looks like something missing, rather than like a fault in the kernel."""
+    """Whether a failure to compile looks like a missing part, not a kernel's fault."""
     return isinstance(error, ImportError | OSError) or "NotFound" in type(error).__name__
 
 
@@ -76,7 +76,10 @@ def advice(backend: str) -> str:
 
 
 def needed(backend: str) -> list[str]:
-    """What a backend needs, what is found of it, and what to do about what is not: a line each."""
+    """What a backend needs, what is found of it, and what to do about what is not.
+
+    A line each.
+    """
     lines = [f"What the backend {backend!r} needs:"]
     for each in NEEDS.get(backend, ()):
         found = each.version

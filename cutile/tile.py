@@ -1,4 +1,4 @@
-"""`Tile`: the type of every value a kernel computes with, as a type checker sees it.
+"""`Tile`: the type of a kernel's values, as a type checker sees it.
 
 A tile is an array of fixed shape held by one tile block. A scalar is the tile of shape `()`. Kernels are compiled from
 their source, so nothing here runs: calling a method outside a kernel raises and says so. Operators mean what NumPy
@@ -15,7 +15,7 @@ from cutile.errors import ArgumentTypeError
 
 
 class Live(Protocol):
-    """What runs kernels as plain Python gives a meaning to the language's functions while it does."""
+    """The interpreter's hook: what the language's functions mean while it runs."""
 
     def operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call one of the language's functions."""
@@ -97,7 +97,10 @@ class Tile:
         outside_kernel("Tile.transpose")
 
     def pack(self, shape: tuple[int, ...] | None = None) -> Tile:
-        """The bytes of a tile of one axis, pairs of 4-bit floats for `f4e2m1fn`; see `cutile.pack`."""
+        """The bytes of a tile of one axis, pairs of 4-bit floats for `f4e2m1fn`.
+
+        See `cutile.pack`.
+        """
         outside_kernel("Tile.pack")
 
     def unpack(self, shape: tuple[int, ...] | None = None) -> Tile:

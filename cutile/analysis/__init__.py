@@ -1,1 +1,4 @@
-"""What passes and targets ask about a program: ranges, affine integers, preconditions, order. Changes no IR."""
+"""What passes and targets ask about a program.
+
+Ranges, affine integers, preconditions, order. Changes no IR.
+"""

@@ -1,4 +1,6 @@
-"""Integers known when a kernel is launched, as sums of multiples of atoms: `x.shape[0] - 64 * (n // 64) + 3`.
+"""Integers known when a kernel is launched, as sums of multiples of atoms.
+
+`x.shape[0] - 64 * (n // 64) + 3`.
 
 An atom is an extent, a launch argument, an extent of the grid, or a quotient, minimum or maximum of such sums. Its text
 is Python over the kernel's parameters, for people to read; `count_of` makes data of it, for launches. Its range holds
@@ -18,7 +20,10 @@ from cutile.ops.memory import MOST_EXTENT
 
 @dataclass(frozen=True)
 class Atom:
-    """A number that is not taken apart. `low` and `high` hold always; None is unbounded."""
+    """A number that is not taken apart.
+
+    `low` and `high` hold always; None is unbounded.
+    """
 
     text: str
     low: int | None = None
@@ -56,7 +61,10 @@ class Affine:
         return Affine(self.constant * factor, tuple((atom, each * factor) for atom, each in self.terms))
 
     def floor_div(self, divisor: int) -> Affine:
-        """The quotient rounded down, for a positive divisor: what it divides comes out of the atom."""
+        """The quotient rounded down, for a positive divisor.
+
+        What it divides comes out of the atom.
+        """
         whole = Affine(0, tuple((atom, each // divisor) for atom, each in self.terms if each % divisor == 0))
         rest = Affine(self.constant, tuple((atom, each) for atom, each in self.terms if each % divisor))
         if not rest.terms:
@@ -140,7 +148,9 @@ def ceil_div(x: Affine, divisor: int) -> Affine:
 
 
 class Facts:
-    """What is known to hold of every launch: numbers that are not above zero, what divides, what is equal.
+    """What is known to hold of every launch.
+
+    Numbers that are not above zero, what divides, what is equal.
 
     Attributes:
         divisors: by the text of an extent or a scalar, what divides it.
@@ -165,7 +175,10 @@ class Facts:
         self._not_positive.append(not_positive)
 
     def at_most(self, x: Affine, y: Affine) -> bool:
-        """Whether `x <= y` certainly: by the ranges of atoms, or by one of the facts and those."""
+        """Whether `x <= y` certainly.
+
+        By the ranges of atoms, or by one of the facts and those.
+        """
         difference = x - y
         candidates = [difference, *(difference - fact for fact in self._not_positive)]
         return any(each.high is not None and each.high <= 0 for each in candidates)

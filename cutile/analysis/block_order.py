@@ -11,7 +11,10 @@ from cutile.ir.core import Effect, Function
 
 
 def why_linear(function: Function) -> str:
-    """Why tile blocks must run in linear order, one thread block each; empty if any order will do."""
+    """Why tile blocks must run in linear order, one thread block each.
+
+    Empty if any order will do.
+    """
     for op in function.walk():
         if not op.regions and op.effect is Effect.OUTSIDE:
             where = f" in line {op.location.line}" if op.location is not None else ""

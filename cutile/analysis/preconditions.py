@@ -1,4 +1,4 @@
-"""Preconditions: what a kernel's author states of its arguments, which the launch verifies and the passes believe.
+"""Preconditions: facts of arguments that launches verify and passes believe.
 
     x.shape[0] % 64 == 0        divisible
     x.shape[1] == y.shape[0]    comparisons (==, <, <=, >, >=) of sums and products with constants

@@ -152,7 +152,10 @@ class Ranges:
         return Range(low, high, frozenset({loop.induction}) | start.varies | stop.varies, reached)
 
     def _is_grid_stride(self, loop: For) -> bool:
-        """Whether the blocks together take every turn: `range(block id, n, number of blocks)`."""
+        """Whether the blocks together take every turn.
+
+        `range(block id, n, number of blocks)`.
+        """
         start, step = self._made_by.get(loop.start), self._made_by.get(loop.step)
         return isinstance(start, TileBlockId) and isinstance(step, NumTileBlocks) and start.axis == step.axis
 
@@ -279,7 +282,9 @@ def _atom(x: Range, op: Assumption) -> Atom | None:
 
 
 def _fits(x: Range, dtype: DTypeLike) -> bool:
-    """Whether a value certainly is what its range says, not that modulo the dtype's size.
+    """Whether a value certainly is what its range says.
+
+    Not only modulo the dtype's size.
 
     Only the outer ends count: `range(n)` goes up to `n - 1`, which is below what `n` may be, but has no turns then.
     """

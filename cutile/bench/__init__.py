@@ -1,4 +1,6 @@
-"""How long operations take on the device that runs them: alone, and beside one another.
+"""How long operations take on the device that runs them.
+
+Alone, and beside one another.
 
 from cutile.bench import do_bench, do_bench_paired
 

@@ -1,4 +1,6 @@
-"""Who is timed on a device: an operation, run over and over, by the device's own clock.
+"""Who is timed on a device.
+
+An operation, run over and over, by the device's own clock.
 
 On a GPU the clock is a pair of events around the work. Ahead of them a large fill empties the L2 cache, and keeps the
 device busy while Python submits, so that the time is the device's alone. On the CPU it is the wall clock, around the
@@ -68,7 +70,7 @@ class DeviceArm:
 
     @property
     def batches(self) -> bool:
-        """Whether a run of several computations is one measurement, of all of them without a pause."""
+        """Whether a run of several computations is one measurement, without a pause."""
         return self._replays
 
     def _record(self, op: DeviceOp[Any]) -> CudaGraph[Any]:
@@ -95,7 +97,10 @@ class DeviceArm:
         return sum(once() for _ in range(repeats))
 
     def _replay(self, repeats: int) -> float:
-        """Replay a graph; one of its own is recorded for each turn, so that between turns nobody's tensors are held."""
+        """Replay a graph.
+
+        One of its own is recorded for each turn, so that between turns nobody's tensors are held.
+        """
         if self._graph is not None:
             return self._between_marks(self._graph, repeats)
         if not self._ready:

@@ -1,4 +1,4 @@
-"""`do_bench`, `do_bench_paired`: how long an operation takes, and which of two is the faster."""
+"""`do_bench`, `do_bench_paired`: how long an operation takes, and which is faster."""
 
 from __future__ import annotations
 
@@ -92,11 +92,13 @@ class Measurement:
 
     @property
     def interval_ms(self) -> Interval:
-        """The median, and the two runs between which the true median lies with 95 % probability."""
+        """The median, and the two runs that enclose the true median with 95 % probability."""
         return interval(self.times_ms)
 
     def quantile(self, q: float) -> float:
-        """Milliseconds that a share `q` of the runs does not exceed; between two runs, in proportion.
+        """Milliseconds that a share `q` of the runs does not exceed.
+
+        Between two runs, in proportion.
 
         Raises:
             ValueError: `q` is not between 0 and 1.
@@ -182,7 +184,7 @@ def do_bench_paired(
     pairs: int = LEAST_PAIRS,
     stream: Stream | None = None,
 ) -> Paired:
-    """Time two operations in turn, A B A B, so that what drifts for both does not show.
+    """Time two operations in turn, A B A B, so that common drift does not show.
 
     Both are warmed for `options.warmup_ms`, then take `pairs` turns each, of equal length: `options.rep_ms` in all for
     each of them. `ratio` says how many times as fast the first is, with its 95 % interval.

@@ -67,7 +67,10 @@ class Arm(Protocol):
     def name(self) -> str: ...
 
     def run(self, repeats: int) -> float:
-        """Compute `repeats` times without a pause; return the seconds that the device took."""
+        """Compute `repeats` times without a pause.
+
+        Return the seconds that the device took.
+        """
         ...
 
 
@@ -105,12 +108,15 @@ class Paired:
 
     @property
     def differ(self) -> bool:
-        """Whether the interval of the ratio leaves 1 out: one of the two is the faster, whatever the noise."""
+        """Whether the interval of the ratio leaves 1 out.
+
+        One of the two is the faster, whatever the noise.
+        """
         return not self.ratio.low <= 1 <= self.ratio.high
 
 
 def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_counter) -> Paired:
-    """Warm both, choose repeats so that both take turns of equal length, and time the pairs.
+    """Warm both, choose repeats for turns of equal length, and time the pairs.
 
     Args:
         first: what the ratio is of.
@@ -148,7 +154,7 @@ def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float]
 
 
 def alone(arm: Arm, budget: Budget, *, now: Callable[[], float] = time.perf_counter) -> tuple[Interval, int]:
-    """Seconds of one computation of somebody without a peer, and the repeats of a turn."""
+    """Seconds of one computation without a peer, and the repeats of a turn."""
     turn_s = budget.measure_s / budget.pairs
     arm.run(1)
     run_s = arm.run(1)

@@ -1,4 +1,7 @@
-"""`python -m cutile cache`: the compiled kernels on disk: where, how many, which; and removing them."""
+"""`python -m cutile cache`: the compiled kernels on disk: where, how many, which.
+
+And removing them.
+"""
 
 from __future__ import annotations
 

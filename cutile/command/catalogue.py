@@ -123,7 +123,10 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
 
 
 def shows(name: str, example: str) -> bool:
-    """Whether an example uses what the name stands for: the word; of operators, that is anyone's example of theirs."""
+    """Whether an example uses what the name stands for.
+
+    The word; of operators, that is anyone's example of theirs.
+    """
     word = name.rpartition(".")[2]
     return not word.isidentifier() or re.search(rf"\b{word}\b", example) is not None
 
@@ -134,7 +137,10 @@ def _gives_view(documented: Any) -> bool:
 
 
 def _signature(function: Any) -> str:
-    """How a function is called: no quotes around annotations, no underscores before names."""
+    """How a function is called.
+
+    No quotes around annotations, no underscores before names.
+    """
     text = re.sub(r"\b_(?=[A-Za-z]{2})", "", str(inspect.signature(function))).replace("= ''", '= ""')
     return text.replace("'", "").replace("(self, ", "(").replace("(self)", "()")
 
@@ -213,7 +219,10 @@ RULES: dict[str, Rule] = {
 
 
 def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
-    """The element types of a name's first operand, or of the tensor that it works on, as far as `op` is concerned."""
+    """The element types that an operand may have, as far as `op` is concerned.
+
+    The operand is the name's first, or the tensor that it works on.
+    """
     if op.name in OF_INDICES or family(op) == "grid":
         return ()
     rule = RULES.get(name)

@@ -1,4 +1,6 @@
-"""`python -m cutile compile FILE KERNEL`: any stage of a kernel's compilation, for any target, without a GPU.
+"""`python -m cutile compile FILE KERNEL`: any stage of a kernel, for any target.
+
+No GPU is needed.
 
     python -m cutile compile kernels/gemm.py gemm --arch sm_90a --stage source \\
         --arg 'z=f16[4096,4096]/(128,256)' --arg 'x=f16[4096,4096]' --arg 'y=f16[4096,4096]' --generic BK=64
@@ -55,7 +57,10 @@ def add(commands: Any) -> None:
 
 
 def _add_option(group: Any, name: str, default: object) -> None:
-    """One of the compile options, by its own name: a flag for what is False by default, else a number."""
+    """One of the compile options, by its own name.
+
+    A flag for what is False by default, else a number.
+    """
     flag = f"--{name.replace('_', '-')}"
     if default is False:
         group.add_argument(flag, action="store_true", default=None)

@@ -1,4 +1,4 @@
-"""`python -m cutile host`: what a caller of kernels uses, tensors, launches, streams; `ops` has what kernels say."""
+"""`python -m cutile host`: tensors, launches, streams; `ops` has what kernels say."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def _entry(entry: HostEntry) -> str:
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """The sections of a docstring, in order: what heads each, "" for prose, and its lines without their indent."""
+    """The sections of a docstring, in order.
+
+    What heads each, "" for prose, and its lines without their indent.
+    """
     heading, lines = "", list[str]()
     for line in [*text.splitlines(), "Args:"]:
         if line.endswith(":") and line[:-1] in SECTIONS:

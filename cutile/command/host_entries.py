@@ -1,4 +1,4 @@
-"""What a caller of kernels uses, grouped by what people look for, with the docstring of each.
+"""What a caller of kernels uses, grouped by purpose, with each docstring.
 
 Functions and classes of `cutile.torch` are read from their source text, since PyTorch need not be installed.
 """
@@ -168,7 +168,10 @@ class HostEntry:
 
     @cached_property
     def signature(self) -> str:
-        """How it is called, without annotations of `self`; "" for what is read, and for what users do not make."""
+        """How it is called, without annotations of `self`.
+
+        "" for what is read, and for what users do not make.
+        """
         if self.is_value or (inspect.isclass(self.member) and self.name not in MADE_BY_USERS):
             return ""
         text = re.sub(r"\b(?:cutile|cuda_async|collections|typing|numpy|np)(?:\.\w+)*\.(?=[A-Za-z])", "", self._written)
@@ -196,7 +199,7 @@ def entries() -> tuple[Group, ...]:
 
 
 def rest(group: Group) -> Iterator[HostEntry]:
-    """The public members of a group's classes that have no entry of their own on the page."""
+    """Public members of a group's classes that have no entry of their own on the page."""
     named = {name for _, _, names in GROUPS for name in names}
     for entry in group.entries:
         if inspect.isclass(entry.member):
@@ -204,7 +207,7 @@ def rest(group: Group) -> Iterator[HostEntry]:
 
 
 def members(entry: HostEntry) -> Iterator[HostEntry]:
-    """The public methods and properties that a class has for its users, in the order of their names."""
+    """The public methods and properties of a class for its users, by name."""
     owner: Any = entry.member
     for name in sorted(dir(owner)):
         member: Any = inspect.getattr_static(owner, name)
@@ -278,7 +281,10 @@ def _tree(module: str) -> ast.Module:
 
 
 def _made(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
-    """What `inspect` sees as the definition. Nothing of the text is evaluated but literals."""
+    """What `inspect` sees as the definition.
+
+    Nothing of the text is evaluated but literals.
+    """
     documentation = ast.get_docstring(node) or ""
     if isinstance(node, ast.FunctionDef):
         return _function(node, module, documentation)

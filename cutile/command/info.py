@@ -1,4 +1,7 @@
-"""`python -m cutile info`: devices, versions, settings, and for each backend whether it works and if not, why."""
+"""`python -m cutile info`: devices, versions, settings, and which backends work.
+
+Of a backend that does not work it says why.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ COMPILED_WITHOUT_A_GPU = "sm_90a"
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of trying a backend: compile a kernel, and run it where there is a device.
+    """What came of trying a backend.
+
+    Compile a kernel, and run it where there is a device.
 
     One that is not installed was left out, with the extra that brings it: nothing is broken.
     """

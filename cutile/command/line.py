@@ -1,4 +1,7 @@
-"""`python -m cutile COMMAND`, or `cutile COMMAND`: which commands there are, and errors without a traceback."""
+"""`python -m cutile COMMAND`, or `cutile COMMAND`: the commands.
+
+Errors are shown without a traceback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`python -m cutile ops`: every operation of the kernel language, with signature, dtypes and backends."""
+"""`python -m cutile ops`: every operation of the kernel language.
+
+With signature, dtypes and backends.
+"""
 
 from __future__ import annotations
 
@@ -132,12 +135,18 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def anchor(heading: str) -> str:
-    """What a link to a heading of the page says behind `#`, where no heading above has the same."""
+    """A heading's anchor: what a link to it says behind `#`.
+
+    No heading above has the same.
+    """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def anchors(headings: Iterable[str]) -> list[str]:
-    """What links to the headings of a page say, in order: of equal ones, all but the first are numbered."""
+    """What links to the headings of a page say, in order.
+
+    Of equal ones, all but the first are numbered.
+    """
     seen: Counter[str] = Counter()
     anchors: list[str] = []
     for plain in map(anchor, headings):

@@ -1,4 +1,7 @@
-"""What a user holds: tensors, their partitions and shared handles, and `api`, the functions that make them."""
+"""What a user holds.
+
+Tensors, their partitions and shared handles, and `api`, the functions that make them.
+"""
 
 from cuda_async import register_internal_package
 from cutile.host import api

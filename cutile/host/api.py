@@ -1,4 +1,6 @@
-"""Tensors: made on the device, copied to it, copied from it, copied on it. `from cutile import api`.
+"""Tensors: made on the device, copied to it, copied from it, copied on it.
+
+`from cutile import api`.
 
 Every function returns an operation; nothing happens before it runs (`.sync()`, `.sync_on(stream)`, `await`), on the
 device that it runs on. Arguments are checked at once. What a tensor itself can do, `reshape`, `partition`, `dup`,
@@ -192,7 +194,7 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 
 def fill(tensor: W, value: Any) -> DeviceOp[W]:
-    """An op that gives every element of a tensor the same value, and yields the tensor.
+    """An op that gives every element of a tensor the same value, and yields it.
 
     Args:
         tensor: a tensor, or `view.mut` for part of one; lent to the op, and written.
@@ -215,7 +217,7 @@ def fill(tensor: W, value: Any) -> DeviceOp[W]:
 
 
 def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
-    """An op that copies an array of the host to a new tensor of the same shape, contiguous.
+    """An op that copies an array of the host to a new contiguous tensor of its shape.
 
     A NumPy array is not copied before the op runs: it is held until the copy is done, and must not change before.
 
@@ -237,7 +239,9 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 
 
 def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
-    """`copy_host_to_device` under the name that PyTorch has for it. It copies, on the CPU too.
+    """`copy_host_to_device` under the name that PyTorch has for it.
+
+    It copies, on the CPU too.
 
     Example:
         >>> import numpy as np
@@ -291,7 +295,10 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
 
 
 def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:
-    """The elements as a type that is only stored: rounded and saturated, as in a kernel."""
+    """The elements as a type that is only stored.
+
+    Rounded and saturated, as in a kernel.
+    """
     try:
         source = as_dtype(array.dtype)
     except TypeError as error:
@@ -306,7 +313,9 @@ def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:
 
 
 def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
-    """An op that yields the values as a NumPy array of one axis, in row-major order: `tensor.to_host_vec()`.
+    """An op that yields the values as a NumPy array of one axis, in row-major order.
+
+    `tensor.to_host_vec()`.
 
     Example:
         >>> from cutile import api
@@ -333,7 +342,7 @@ def dup(tensor: Tensor) -> DeviceOp[Tensor]:
 
 
 def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
-    """An op that copies the elements of `src`, in row-major order, onto those of `dst`.
+    """An op that copies the elements of `src` onto those of `dst`, in row-major order.
 
     Args:
         dst: a tensor, or `view.mut` for part of one; lent to the op, and written.

@@ -1,4 +1,7 @@
-"""Checks of what callers of `cutile.api` hand in: the error names the function, what was expected, and what came."""
+"""Checks of what callers of `cutile.api` hand in.
+
+The error names the function, what was expected, and what came.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
 
 
 def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:
-    """The floating-point type that `dtype` names; those that are only stored are among them.
+    """The floating-point type that `dtype` names.
+
+    Those that are only stored are among them.
 
     Raises:
         ArgumentTypeError: it names another, or none.

@@ -1,4 +1,6 @@
-"""The names that tensors, partitions and `api` had in cuda-async 0.0.1. Thin: each says what it is called now.
+"""The names that tensors, partitions and `api` had in cuda-async 0.0.1.
+
+Thin: each says what it is called now.
 
 | then | now |
 | --- | --- |

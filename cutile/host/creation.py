@@ -1,4 +1,6 @@
-"""Operations that make tensors: empty, full, arange, linspace, eye, and conversions to another dtype.
+"""Operations that make tensors.
+
+Empty, full, arange, linspace, eye, and conversions to another dtype.
 
 On the CPU the workers fill. On a GPU memory is set by patterns of 1, 2 or 4 bytes. Other patterns start as a block from
 the host; copies of it onto what follows double it until it fills the tensor.
@@ -155,7 +157,10 @@ def _count(array: Array, dtype: DTypeLike) -> Callable[[int, int], None]:
 
 
 class Fill(DeviceOp[T]):
-    """Gives every element the same value, contiguous elements on a GPU; yields `result`."""
+    """Gives every element the same value, contiguous elements on a GPU.
+
+    Yields `result`.
+    """
 
     __slots__ = ("_element", "_result", "_view")
 
@@ -235,7 +240,9 @@ def _fill_by_doubling(context: ExecutionContext, view: View, nbytes: int, elemen
 
 
 def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
-    """An op that yields `n` numbers from `start` to `stop`, both included, in equal steps, as a tensor of one axis.
+    """An op that yields `n` evenly spaced numbers from `start` to `stop`.
+
+    Both ends are included. The result is a tensor of one axis.
 
     Args:
         start: the first number; the only one where `n` is 1.
@@ -307,7 +314,9 @@ class _Linspace(Create):
 
 
 def eye(n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
-    """An op that yields the identity matrix with `n` rows. Arguments and errors as for `eye_rect`.
+    """An op that yields the identity matrix with `n` rows.
+
+    Arguments and errors as for `eye_rect`.
 
     Example:
         >>> from cutile import api
@@ -319,7 +328,7 @@ def eye(n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 
 def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
-    """An op that yields a matrix of ones where the row is the column, and zeros elsewhere.
+    """An op that yields a matrix of ones on the diagonal, and zeros elsewhere.
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
@@ -377,7 +386,9 @@ def _diagonal(array: Array, number: Array) -> Callable[[int, int], None]:
 
 
 def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
-    """An op that yields the elements as another dtype: a new tensor of the same shape, contiguous.
+    """An op that yields the elements as another dtype.
+
+    A new tensor of the same shape, contiguous.
 
     As `convert_tile` in a kernel: floats round to nearest even, a float to an integer truncates and saturates (NaN
     gives 0), integers wrap, to bool is `!= 0`, and the floats of 8 and 4 bits saturate.

@@ -1,4 +1,6 @@
-"""`DeviceVec`: a tensor of the addresses of tensors, for kernels whose number of operands is known only at the launch.
+"""`DeviceVec`: a tensor of addresses of tensors.
+
+It is for kernels whose number of operands is known only at the launch.
 
     weights = api.device_vec([w0, w1, w2]).sync()
     grouped(y.partition((1, 64)), weights, ...)         # in the kernel: ct.load_tensor(weights, i, shape, strides, f32)
@@ -23,7 +25,9 @@ __all__ = ("DeviceVec", "device_vec")
 
 
 class DeviceVec:
-    """Tensors of one dtype, and their addresses on the device. Made by `api.device_vec`.
+    """Tensors of one dtype, and their addresses on the device.
+
+    Made by `api.device_vec`.
 
     Attributes:
         inner: the addresses, a tensor of i64.
@@ -47,7 +51,10 @@ class DeviceVec:
         return iter(self.tensors)
 
     def __kernel_inputs__(self) -> PointingView:
-        """The addresses, and what they lead to. Raises OwnershipError where a tensor is held."""
+        """The addresses, and what they lead to.
+
+        Raises OwnershipError where a tensor is held.
+        """
         view = self.inner.__kernel_input__()
         return PointingView(
             view.storage,

@@ -1,4 +1,6 @@
-"""What notebooks, consoles and `print` show of a tensor and of a partition: facts, a drawing, values.
+"""What notebooks, consoles and `print` show of a tensor and of a partition.
+
+Facts, a drawing, values.
 
 The drawing has the last two axes with their tiles, to scale. It is plain HTML with images of SVG; nothing is loaded.
 Values are read by a small copy that never raises and never waits for long. Of a large tensor the first and last three
@@ -36,7 +38,10 @@ _MAX_BORDERS = 64  # tile borders drawn along an axis; more tiles become a shade
 
 
 def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str = "") -> str:
-    """A title, rows of (name, value), a drawing beside them, text below. `picture` is SVG or ""."""
+    """A title, rows of (name, value), a drawing beside them, text below.
+
+    `picture` is SVG or "".
+    """
     cell = "text-align:left;vertical-align:top;border:0;background:none;padding:0"  # notebooks have styles of their own
     rows = "".join(
         f'<tr style="background:none"><td style="opacity:.6;{cell} 10px 0 0">{escape(name)}</td>'
@@ -53,7 +58,9 @@ def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str 
 
 
 def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
-    """The last two axes of a shape as a rectangle, cut into tiles; an edge tile that is not full is shaded.
+    """The last two axes of a shape as a rectangle, cut into tiles.
+
+    An edge tile that is not full is shaded.
 
     Args:
         shape: the extents; of a scalar nothing is drawn.
@@ -125,7 +132,10 @@ class Shown:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __str__(self) -> str:
-        """What `repr` says, and the values: a small read, or why there is none. Never raises."""
+        """What `repr` says, and the values: a small read, or why there is none.
+
+        Never raises.
+        """
         return f"{self!r}\n{_values_of(cast('Tensor', self))}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -192,7 +202,10 @@ def _spans(extent: int, *, cut: bool) -> list[range]:
 
 
 def _places(span: range, extent: int, *, cut: bool) -> slice:
-    """Where a part of an axis stands among what is shown; between the two ends one place is left, which is not."""
+    """Where a part of an axis stands among what is shown.
+
+    Between the two ends one place is left, which is not.
+    """
     less = extent - (2 * _EDGE + 1) if cut and extent > 2 * _EDGE + 1 and span.start >= _EDGE else 0
     return slice(span.start - less, span.stop - less)
 
@@ -209,7 +222,10 @@ def _block(view: View, block: tuple[range, ...]) -> View:
 
 
 def _read_soon(op: DeviceOp[tuple[Array, ...]], device: Device) -> tuple[Array, ...] | None:
-    """What an operation yields, on a stream of its own; None where that takes too long, and it ends by itself."""
+    """What an operation yields, on a stream of its own.
+
+    None where that takes too long, and it ends by itself.
+    """
     stream = _streams.get(device)
     if stream is None:
         stream = _streams[device] = device.new_stream()

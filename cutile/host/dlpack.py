@@ -1,4 +1,6 @@
-"""DLPack capsules: read those of other libraries, make our own. Only the format; no device, no ordering.
+"""DLPack capsules: read those of other libraries, make our own.
+
+Only the format; no device, no ordering.
 
 A capsule that was read is kept as it is: its own destructor gives the memory back when nobody refers to it any more.
 A capsule of ours is made by NumPy over our memory and then told the device and the element type, so that its deleter

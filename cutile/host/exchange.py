@@ -1,4 +1,6 @@
-"""Exchange with other libraries without copying: `from_dlpack`, `from_foreign`, `partition`, and our tensors as theirs.
+"""Exchange with other libraries without copying.
+
+`from_dlpack`, `from_foreign`, `partition`, and our tensors as theirs.
 
 In: a tensor here over the other library's memory. Before each launch our stream waits for the stream that the library
 uses then; after it, that stream waits for ours: both go on in the order of the code, without a wait on the host.
@@ -33,7 +35,9 @@ __all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "fr
 
 
 def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
-    """Another library's tensor as one of ours, over the same memory: whatever has `__dlpack__`.
+    """Another library's tensor as one of ours, over the same memory.
+
+    Whatever has `__dlpack__`.
 
     Args:
         tensor: a tensor of PyTorch, CuPy, JAX, NumPy or any other with `__dlpack__` and `__dlpack_device__`.
@@ -63,7 +67,9 @@ def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
 
 
 def from_foreign(tensor: Any) -> Tensor:
-    """Another library's tensor as one of ours, over the same memory, by whichever protocol it has.
+    """Another library's tensor as one of ours, over the same memory.
+
+    By whichever protocol it has.
 
     Args:
         tensor: it has `__dlpack__`, `__cuda_array_interface__` (Numba's device arrays), `__array_interface__` or the
@@ -83,7 +89,9 @@ def from_foreign(tensor: Any) -> Tensor:
 
 
 def partition(tensor: Any, shape: TileLike) -> BorrowedPartition:
-    """A tensor, ours or another library's, cut into tiles for a `Mut` parameter; it stays usable: `t.mut.partition`.
+    """A tensor, ours or another library's, cut into tiles for a `Mut` parameter.
+
+    It stays usable: `t.mut.partition`.
 
     Args:
         tensor: our tensor, or what `from_foreign` takes, whose memory the kernel then writes.
@@ -117,7 +125,10 @@ register_reader(_read)  # tensors of other libraries go straight into kernels
 
 
 class _Export:
-    """Keeps a tensor for another library: the lease, and the order at the end. Held by the capsule."""
+    """Keeps a tensor for another library: the lease, and the order at the end.
+
+    Held by the capsule.
+    """
 
     __slots__ = ("_consumer", "_lease", "_view")
 

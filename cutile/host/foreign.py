@@ -1,5 +1,7 @@
-"""Tensors of other libraries as ours, without copying: PyTorch, CuPy, JAX, Numba, NumPy, and what speaks DLPack,
-`__cuda_array_interface__`, `__array_interface__` or the buffer protocol.
+"""Tensors of other libraries as ours, without copying.
+
+PyTorch, CuPy, JAX, Numba, NumPy, and what speaks DLPack, `__cuda_array_interface__`, `__array_interface__` or the
+buffer protocol.
 
 Here is what a library's tensors are, and which stream it uses; ordering and lifetime are `cuda_async.foreign`'s.
 """
@@ -32,7 +34,9 @@ def _library(value: Any) -> str:
 
 
 def is_foreign(value: object) -> bool:
-    """Whether a value may be passed to a kernel as a tensor: one of another library, on any device.
+    """Whether a value may be passed to a kernel as a tensor.
+
+    One of another library, on any device.
 
     A NumPy array is none: it is on the host, and most kernels are not; `api.from_numpy` copies it to the device.
     """
@@ -71,7 +75,7 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
 
 
 def refuse_without_values(value: Any, function: str) -> None:
-    """Refuse an array that has a mask, which would be lost, and what stands for an array in a trace.
+    """Refuse an array with a mask, which would be lost, and a tracer of an array.
 
     Raises:
         ArgumentTypeError: with what to pass.
@@ -145,7 +149,7 @@ def from_dlpack_view(value: Any, function: str, device: Device | None = None) ->
 
 
 def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
-    """What tells the stream that a library uses at the moment, where the library can be asked."""
+    """What tells the stream that a library uses now, if the library can be asked."""
     library, ordinal = _library(value), device.ordinal
     if library == "torch":
         return _torch_stream(ordinal)
@@ -190,7 +194,10 @@ def torch_dtype(dtype: Any) -> DTypeLike | None:
 
 
 def _torch_view(value: Any, function: str) -> View | None:
-    """The elements of a dense tensor of PyTorch's; None for what only its own exporter can judge."""
+    """The elements of a dense tensor of PyTorch's.
+
+    None for what only its own exporter can judge.
+    """
     torch: Any = sys.modules["torch"]
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None

@@ -1,4 +1,6 @@
-"""What the host says to users of NumPy, torch and CuPy: what to write in place of names and uses that they know.
+"""What the host says to users of NumPy, torch and CuPy.
+
+What to write in place of names and uses that they know.
 
 A tensor is a handle, equal to itself alone: its values are the device's. Reading them waits for the device, so no
 conversion is implicit. Computing with them takes a kernel. Each refusal names what to write. The refusals by special

@@ -1,4 +1,6 @@
-"""The kernels that the host side itself launches, on a GPU: what no copy of the driver can do.
+"""The kernels that the host side itself launches, on a GPU.
+
+What no copy of the driver can do.
 
 Imported when first needed, and compiled then, as any kernel.
 """
@@ -113,7 +115,10 @@ def count_onto(destination: View) -> DeviceOp[None]:
 
 
 def ramp_onto(destination: View, start: float, step: float) -> DeviceOp[None]:
-    """An op that writes numbers in equal steps to a view of one axis. Raises as `count_onto`."""
+    """An op that writes numbers in equal steps to a view of one axis.
+
+    Raises as `count_onto`.
+    """
     return ramp(_Elements(destination), start, step).map(lambda done: None)
 
 
@@ -150,7 +155,9 @@ def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:
 
 
 def convert_to_new(source: View, dtype: DTypeLike, make: Callable[[View], T]) -> DeviceOp[T]:
-    """An op that copies elements to a new contiguous tensor of another dtype and yields `make` of it.
+    """An op that copies elements to a new contiguous tensor of another dtype.
+
+    It yields `make` of that tensor.
 
     Raises:
         ArgumentError: they are not contiguous and have more than 3 axes.

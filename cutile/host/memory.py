@@ -1,4 +1,6 @@
-"""Device memory as the host sees it: a typed address, and NumPy arrays where the host can touch it.
+"""Device memory as the host sees it.
+
+A typed address, and NumPy arrays where the host can touch it.
 
 The CPU's memory and the simulated device's can be touched. An array is for work on the device's own threads, in stream
 order (`stream.call`, `stream.parallel_for`). Reading it anywhere else would race with the device.
@@ -29,7 +31,10 @@ def runs_host_code(device: Device) -> bool:
 
 
 def array_of(view: View) -> Array:
-    """The elements of a view as an array over the same memory. The caller keeps the storage alive."""
+    """The elements of a view as an array over the same memory.
+
+    The caller keeps the storage alive.
+    """
     low, high = view.byte_range
     memory: Any = (ctypes.c_char * (high - low)).from_address(view.storage.address + low)
     size = view.dtype.bits // 8
@@ -38,7 +43,10 @@ def array_of(view: View) -> Array:
 
 
 def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable[[int, int], None]) -> None:
-    """Enqueue `body(start, stop)` over the first axis of `shape`, in pieces of about a megabyte of `nbytes`."""
+    """Enqueue `body(start, stop)` over the first axis of `shape`.
+
+    In pieces of about a megabyte of `nbytes`.
+    """
     rows = shape[0] if shape else 1
     stream.parallel_for(body, rows, max(1, rows * _GRAIN_BYTES // nbytes))
 

@@ -1,4 +1,7 @@
-"""`meta`: a tensor without memory, for what needs its type only: looking at generated code, compiling beforehand."""
+"""`meta`: a tensor without memory, for what needs its type only.
+
+Looking at generated code is such a use, and compiling beforehand.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ class MetaStorage(Storage):
 
 
 def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = None) -> Tensor:
-    """A tensor with a shape and a dtype, and no memory. Not an op: there is nothing to run.
+    """A tensor with a shape and a dtype, and no memory.
+
+    Not an op: there is nothing to run.
 
     What it is laid out like is what `empty` gives: contiguous and aligned. So a kernel that is compiled for it is the
     one that such a tensor runs.

@@ -1,4 +1,6 @@
-"""`Partition`: a tensor cut into tiles. A kernel writes it, one tile per tile block.
+"""`Partition`: a tensor cut into tiles.
+
+A kernel writes it, one tile per tile block.
 
 Two forms. `tensor.partition(s)` stands in the tensor's place until `unpartition()`; `tensor.mut.partition(s)` borrows
 it for each launch. Either may be launched any number of times. Leases on the storage are checked when an operation is
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, cast
 
 from cuda_async import OwnershipError, Storage, Use
 from cuda_async.lease import refuse_conflicts
@@ -29,14 +31,34 @@ if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
 
 __all__ = (
-    "BorrowedPartition", "MappedLaunchPartition", "MutBorrow", "Partition", "TileLike", "as_any_tile", "as_tile",
-    "is_open",
+    "BorrowedPartition", "Holder", "MappedLaunchPartition", "MutBorrow", "Partition", "TileLike",
+    "as_any_tile", "as_tile", "is_open",
 )  # fmt: skip
 
 TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile; a name stands for one that each launch's generics tell."""
 
 _AXES = 3  # of a launch grid
+
+
+class Holder(Protocol):
+    """What stands in a tensor's place: an owned partition, or shared handles."""
+
+    def describe(self) -> str:
+        """What it is and where it was made, for errors."""
+        ...
+
+    def remedy(self) -> str:
+        """How to get the tensor back, as a sentence."""
+        ...
+
+    def kept(self) -> str:
+        """Where a notebook may keep it, as the end of a message."""
+        ...
+
+    def dissolve(self) -> None:
+        """Cease to hold it. Raises OwnershipError where an operation in flight writes it."""
+        ...
 
 
 def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -158,7 +180,9 @@ class _TiledTensor(language.Partition):
         return not self._tiled.exact
 
     def prefix(self) -> Self:
-        """Let a launch cover the first tiles along each axis alone: its grid is given, and at most `grid()`.
+        """Let a launch cover the first tiles along each axis alone.
+
+        Its grid is given, and at most `grid()`.
 
         Returns this very partition. The default is that a launch covers it all, since a smaller grid is usually a
         mistake.
@@ -180,7 +204,9 @@ class _TiledTensor(language.Partition):
         return self
 
     def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> MappedLaunchPartition:
-        """Share the tiles among `num_tile_blocks` tile blocks, for a `MappedPartitionMut` parameter.
+        """Share the tiles among `num_tile_blocks` tile blocks.
+
+        For a `MappedPartitionMut` parameter.
 
         Args:
             map_shape: how many tiles a group has along each axis, which decides the order: `(1, 1)` is row by row,
@@ -230,7 +256,9 @@ class _TiledTensor(language.Partition):
 
 
 class Partition(OldPartitionMethods, _TiledTensor):
-    """A tensor cut into tiles, standing in the tensor's place. Made by `tensor.partition(shape)`.
+    """A tensor cut into tiles, standing in the tensor's place.
+
+    Made by `tensor.partition(shape)`.
 
     Kernels yield it as they got it; `unpartition()` gives the tensor back, and so does dropping the partition. When an
     operation that got it fails to be built, or is discarded, the tensor is usable again at once; so is the partition,
@@ -253,7 +281,9 @@ class Partition(OldPartitionMethods, _TiledTensor):
         self._ended: Site | None = None
 
     def unpartition(self) -> Tensor:
-        """Give the tensor back: the very object that was partitioned. The partition cannot be used any more.
+        """Give the tensor back: the very object that was partitioned.
+
+        The partition cannot be used any more.
 
         Raises:
             OwnershipError: this was called before, or an operation that has not finished writes the tensor.
@@ -287,7 +317,10 @@ class Partition(OldPartitionMethods, _TiledTensor):
         self.unpartition()
 
     def __kernel_output__(self) -> TiledView | OpenTiledView:
-        """The elements, to be read and written by a kernel. Raises OwnershipError after `unpartition()`."""
+        """The elements, to be read and written by a kernel.
+
+        Raises OwnershipError after `unpartition()`.
+        """
         self._check()
         tensor = self._tensor
         if tensor.holder() is not self:  # it was given back by an operation that did not run
@@ -309,7 +342,9 @@ class Partition(OldPartitionMethods, _TiledTensor):
 
 
 class BorrowedPartition(_TiledTensor):
-    """A tensor cut into tiles that stays usable between launches. Made by `tensor.mut.partition(shape)`.
+    """A tensor cut into tiles that stays usable between launches.
+
+    Made by `tensor.mut.partition(shape)`.
 
     Attributes:
         tensor: the tensor, which is usable as it is.
@@ -341,7 +376,10 @@ class BorrowedPartition(_TiledTensor):
 
 
 class MutBorrow:
-    """A tensor or a view, to be written. Made by `tensor.mut`; for `.partition(shape)`, `api.memcpy` and `api.fill`."""
+    """A tensor or a view, to be written.
+
+    Made by `tensor.mut`; for `.partition(shape)`, `api.memcpy` and `api.fill`.
+    """
 
     __slots__ = ("_tensor",)
 
@@ -349,7 +387,9 @@ class MutBorrow:
         self._tensor = tensor
 
     def partition(self, shape: TileLike) -> BorrowedPartition:
-        """Cut the tensor into tiles of `shape`, to be written by a kernel; the tensor stays usable.
+        """Cut the tensor into tiles of `shape`, to be written by a kernel.
+
+        The tensor stays usable.
 
         Args:
             shape: extents of a tile, or names for some: see `Tensor.partition`.
@@ -368,7 +408,7 @@ class MutBorrow:
         return BorrowedPartition(self._tensor, self._tensor._cut(shape))  # pyright: ignore[reportPrivateUsage]
 
     def partition_prefix(self, shape: TileLike) -> BorrowedPartition:
-        """`partition(shape).prefix()`: a launch may cover the first tiles along each axis alone."""
+        """`partition(shape).prefix()`: a launch may cover the first tiles of each axis."""
         return self.partition(shape).prefix()
 
     def __dlpack__(
@@ -379,7 +419,9 @@ class MutBorrow:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule that may be written: `torch.from_dlpack(tensor.mut)`; see `Tensor.__dlpack__`.
+        """A DLPack capsule that may be written.
+
+        `torch.from_dlpack(tensor.mut)`; see `Tensor.__dlpack__`.
 
         While it lives, any other use of the elements is refused.
         """
@@ -392,7 +434,10 @@ class MutBorrow:
         return self._tensor.__dlpack_device__()
 
     def __kernel_destination__(self) -> View:
-        """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""
+        """The elements, to be written by `memcpy` or `fill`.
+
+        Raises OwnershipError where the tensor is held.
+        """
         return self._tensor._writable("write")  # pyright: ignore[reportPrivateUsage]
 
     def __repr__(self) -> str:
@@ -400,12 +445,14 @@ class MutBorrow:
 
 
 def _refuse_in_flight(view: View, site: Site) -> None:
-    """Raise `OwnershipError` where an operation outside this run writes the elements and has not finished."""
+    """Raise `OwnershipError` if an unfinished operation outside this run writes here."""
     refuse_conflicts((Use("tensor", view.storage, False, *view.byte_range),), object(), site)
 
 
 class MappedLaunchPartition:
-    """A partition with a schedule. Made by `partition.map(map_shape, num_tile_blocks)`; a launch yields the partition.
+    """A partition with a schedule.
+
+    Made by `partition.map(map_shape, num_tile_blocks)`; a launch yields the partition.
 
     Args:
         partition: whose tiles.

@@ -1,4 +1,6 @@
-"""Random numbers: `rand`, `randn`, `randn_f16`. Philox generators: cuRAND's on a GPU, NumPy's on the CPU.
+"""Random numbers: `rand`, `randn`, `randn_f16`.
+
+Philox generators: cuRAND's on a GPU, NumPy's on the CPU.
 
 The two give different numbers for one seed; each gives the same ones again on its kind of device, whatever the number
 of workers. Without a seed each run of an op draws a new one from the system.
@@ -146,7 +148,7 @@ class _Random(Create):
 def _in_chunks(
     flat: Array, seed: int, draw: Callable[[np.random.Generator, Array], None]
 ) -> Callable[[int, int], None]:
-    """A body that fills chunks, each from a generator far from the others' in the same sequence."""
+    """A body that fills chunks, each from its own part of one random sequence."""
 
     def fill(start: int, stop: int) -> None:
         for chunk in range(start, stop):

@@ -59,7 +59,9 @@ def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
 
 
 def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) -> ShapeLike:
-    """The shape that a method is given: whole, or as one argument for each extent, as NumPy takes both.
+    """The shape that a method is given.
+
+    Whole, or as one argument for each extent, as NumPy takes both.
 
     Raises:
         ArgumentTypeError: a whole shape, and more.
@@ -115,7 +117,9 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements follow one another in row-major order. Axes of extent 1 do not matter.
+    """Whether the elements follow one another in row-major order.
+
+    Axes of extent 1 do not matter.
 
     >>> is_contiguous((1, 3), (99, 1)), is_contiguous((3, 2), (1, 3))
     (True, False)
@@ -180,7 +184,9 @@ def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tu
 
 
 def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
-    """A rectangular part, one span per axis from the first on; the axes that are left are whole.
+    """A rectangular part, one span per axis from the first on.
+
+    The axes that are left are whole.
 
     Bounds are not clipped: a span outside its axis is an error.
 
@@ -220,7 +226,9 @@ def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
 
 
 def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
-    """What `tensor[key]` selects: integers, slices with any step, `...` and None, as in NumPy.
+    """What `tensor[key]` selects.
+
+    Integers, slices with any step, `...` and None, as in NumPy.
 
     Raises:
         IndexError: an integer is out of bounds, or there are more indices than axes.

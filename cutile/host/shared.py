@@ -1,4 +1,6 @@
-"""`SharedTensor`: a read-only handle to a tensor with counted owners, as upstream's `Arc<Tensor>`.
+"""`SharedTensor`: a read-only handle to a tensor with counted owners.
+
+Upstream's `Arc<Tensor>`.
 
 An owner is a handle: one made by `tensor.shared()` or `handle.clone()` that was not dropped. Python references to one
 handle do not count, so `drop()` or a `with` block say when an owner is done; a handle that nobody refers to is done
@@ -76,7 +78,9 @@ def share(tensor: Tensor, view: View) -> SharedTensor:
 
 
 class SharedTensor(Tensor):
-    """A read-only handle to a tensor; made by `tensor.shared()` and `clone()`. Several owners read at once.
+    """A read-only handle to a tensor; made by `tensor.shared()` and `clone()`.
+
+    Several owners read at once.
 
     As a context manager it is dropped at the end of the block.
 
@@ -128,7 +132,9 @@ class SharedTensor(Tensor):
         return SharedTensor(self._view, self._tensor, self._alive("clone"))
 
     def drop(self) -> None:
-        """Cease to own the tensor; with the last owner the tensor is usable again. A second call does nothing.
+        """Cease to own the tensor; with the last owner the tensor is usable again.
+
+        A second call does nothing.
 
         Example:
             >>> from cutile import api
@@ -170,7 +176,9 @@ class SharedTensor(Tensor):
         return self._tensor
 
     def try_partition(self, shape: TileLike) -> Partition:
-        """The tensor, partitioned, if this is its only owner, which it then no longer is; see `Tensor.partition`.
+        """The tensor, partitioned, if this is its only owner, which it then no longer is.
+
+        See `Tensor.partition`.
 
         Raises:
             OwnershipError: there are other owners, or this one was dropped.
@@ -195,7 +203,10 @@ class SharedTensor(Tensor):
         return self.clone()
 
     def __kernel_input__(self) -> View:
-        """The elements, to be read by a kernel. Raises OwnershipError where this handle was dropped."""
+        """The elements, to be read by a kernel.
+
+        Raises OwnershipError where this handle was dropped.
+        """
         return self._usable("launch")
 
     def __kernel_destination__(self) -> View:

@@ -1,4 +1,4 @@
-"""`Tensor`: an array on a device, as the host holds it. A handle: its values are the device's, and come by an op.
+"""`Tensor`: a handle of an array on a device; its values come by an op.
 
 What a kernel's author sees of a tensor is the base class, `cutile.language.Tensor`; this adds what a caller needs.
 Partitions are in `partition.py`, the operations that move data in `transfer.py`, shared ownership in `shared.py`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from cutile.host.compat import OldTensorMethods
 from cutile.host.display import Shown
 from cutile.host.hints import NotItsValues
 from cutile.host.memory import DevicePointer
-from cutile.host.partition import MutBorrow, Partition, TileLike, as_any_tile, as_tile, is_open
+from cutile.host.partition import Holder, MutBorrow, Partition, TileLike, as_any_tile, as_tile, is_open
 from cutile.host.shapes import (
     ShapeLike,
     Span,
@@ -46,33 +46,15 @@ from cutile.launch.views import TiledView, View
 if TYPE_CHECKING:
     from cutile.host.shared import SharedTensor
 
-__all__ = ("Holder", "Tensor", "TensorView")
+__all__ = ("Tensor", "TensorView")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Holder(Protocol):
-    """What stands in a tensor's place: an owned partition, or shared handles."""
-
-    def describe(self) -> str:
-        """What it is and where it was made, for errors."""
-        ...
-
-    def remedy(self) -> str:
-        """How to get the tensor back, as a sentence."""
-        ...
-
-    def kept(self) -> str:
-        """Where a notebook may keep it, as the end of a message."""
-        ...
-
-    def dissolve(self) -> None:
-        """Cease to hold it. Raises OwnershipError where an operation in flight writes it."""
-        ...
-
-
 class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
-    """An array on a device. Made by the functions of `cutile.api`; never constructed directly.
+    """An array on a device.
+
+    Made by the functions of `cutile.api`; never constructed directly.
 
     Metadata is known at once, also while the device still computes the values. A tensor is equal (`==`) to itself
     alone; to compare it with a number or an array is refused. Passing a tensor to a `Tensor`
@@ -153,7 +135,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return self.device.ordinal
 
     def device_pointer(self) -> DevicePointer:
-        """The address of the first element, for other libraries. Nothing orders what they do with it.
+        """The address of the first element, for other libraries.
+
+        Nothing orders what they do with it.
 
         Raises:
             NotReadyError: the tensor is one of `api.meta`, without memory.
@@ -167,7 +151,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return DevicePointer(self._view.address, self._view.dtype)
 
     def spec(self) -> TensorFacts:
-        """What a kernel may be specialized for: the axis with stride 1, alignment of base and strides, extents."""
+        """What a kernel is specialized for: unit-stride axis, alignments, extents."""
         return self._view.facts
 
     def is_contiguous(self) -> bool:
@@ -215,11 +199,13 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return view
 
     def _give(self, holder: Holder | None) -> None:
-        """Have `holder` stand in this tensor's place; None ends the hold. For partitions and shared handles."""
+        """Have a partition or a shared handle stand in this tensor's place, or nothing."""
         self._hold = None if holder is None else weakref.ref(holder)
 
     def reclaim(self) -> None:
-        """Take the tensor back from its partition or its shared handles, which cannot be used any more.
+        """Take the tensor back from its partition or shared handles.
+
+        These cannot be used any more.
 
         For when they are out of reach, in the traceback of a failed call in a notebook, say.
 
@@ -239,7 +225,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         self._hold = None
 
     def partition(self, shape: TileLike) -> Partition:  # type: ignore[override]  # a kernel's tensor pads
-        """Cut the tensor into tiles of `shape`, to be written by a kernel, one tile per tile block.
+        """Cut the tensor into tiles of `shape`; a kernel writes one per tile block.
 
         The partition stands in the tensor's place until `unpartition()`, which returns this very object. To keep
         using the tensor between launches, write `tensor.mut.partition(shape)`.
@@ -270,7 +256,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return part
 
     def partition_prefix(self, shape: TileLike) -> Partition:
-        """`partition(shape).prefix()`: a launch may cover the first tiles along each axis alone.
+        """`partition(shape).prefix()`: a launch may cover the first tiles of each axis.
 
         Example:
             >>> from cutile import api, f32
@@ -280,7 +266,7 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return self.partition(shape).prefix()
 
     def _cut(self, shape: TileLike) -> TiledView | OpenTiledView:
-        """The elements in tiles of `shape`, kept for the next time: most tensors are always cut the same way."""
+        """The elements in tiles of `shape`; the last cut is cached."""
         tiled = self._tiled
         if tiled is None or tiled.tile != shape:
             if is_open(shape):
@@ -291,7 +277,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
 
     @property
     def mut(self) -> MutBorrow:
-        """The tensor as something to be written that stays usable: `y.mut.partition(shape)`.
+        """The tensor as something to be written that stays usable.
+
+        `y.mut.partition(shape)`.
 
         While an operation that got it has not finished, other uses of the same memory raise `OwnershipError`; before
         and after, the tensor can be used.
@@ -310,7 +298,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return MutBorrow(self)
 
     def shared(self) -> SharedTensor:
-        """A read-only handle with counted owners, which stands in this tensor's place; see `SharedTensor`.
+        """A read-only handle with counted owners, which stands in this tensor's place.
+
+        See `SharedTensor`.
 
         Raises:
             OwnershipError: the tensor is held.
@@ -328,11 +318,17 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
     # -- the seam to launches -----------------------------------------------------------------
 
     def __kernel_input__(self) -> View:
-        """The elements, to be read by a kernel. Raises OwnershipError where the tensor is held."""
+        """The elements, to be read by a kernel.
+
+        Raises OwnershipError where the tensor is held.
+        """
         return self._view if self._hold is None else self._usable("launch")
 
     def __kernel_destination__(self) -> View:
-        """The elements, to be written by `memcpy` or `fill`. Raises OwnershipError where the tensor is held."""
+        """The elements, to be written by `memcpy` or `fill`.
+
+        Raises OwnershipError where the tensor is held.
+        """
         return self._writable("write")
 
     # -- the seam to other libraries: see `exchange.py` ---------------------------------------
@@ -345,7 +341,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule, to be read: `torch.from_dlpack(tensor)`. Writing the tensor is refused while it lives.
+        """A DLPack capsule, to be read: `torch.from_dlpack(tensor)`.
+
+        Writing the tensor is refused while it lives.
 
         On a GPU `stream` is made to wait for the values; on the CPU the caller waits. `tensor.mut` may be written.
 
@@ -366,7 +364,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The elements for Numba and others, on a GPU. Nothing tells when they are done; DLPack does.
+        """The elements for Numba and others, on a GPU.
+
+        Nothing tells when they are done; DLPack does.
 
         Raises:
             AttributeError: the tensor is not on a GPU, or its dtype has no name in the protocol.
@@ -398,7 +398,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return Tensor(reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> Tensor:
-        """The same memory with its bytes taken as another dtype, under another shape; nothing is copied.
+        """The same memory with its bytes taken as another dtype, under another shape.
+
+        Nothing is copied.
 
         Raises:
             ArgumentTypeError: there is no such dtype.
@@ -423,7 +425,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return TensorView(reshaped(self._usable("view"), whole_shape(shape, more, "view"), "view"), self)
 
     def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:
-        """A read-only view of a rectangular part: one range for each axis, from the first on.
+        """A read-only view of a rectangular part.
+
+        One range for each axis, from the first on.
 
         Bounds are not clipped. `tensor[2:6, ::2]` is NumPy's form of it, with steps and negative positions.
 
@@ -452,7 +456,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return TensorView(piece(view, *index_layout(key, view.shape, view.strides)), self)
 
     def transpose(self, axes: ShapeLike | None = None, *more: SupportsIndex) -> TensorView:
-        """A read-only view with the axes in another order, `(1, 0)` or `1, 0`; None reverses them.
+        """A read-only view with the axes in another order, `(1, 0)` or `1, 0`.
+
+        None reverses them.
 
         Raises:
             ArgumentError: `axes` is no permutation.
@@ -511,7 +517,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         return ToDevice(self._usable("to_device"), as_device(device), Tensor)
 
     def to_host_vec(self) -> DeviceOp[Array]:
-        """An op that yields the values as a NumPy array of one axis, in row-major order. Raises as `dup`.
+        """An op that yields the values as a NumPy array of one axis, in row-major order.
+
+        Raises as `dup`.
 
         Example:
             >>> api.eye(2).sync().to_host_vec().sync()
@@ -532,7 +540,9 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
 
 
 class TensorView(Tensor):
-    """A read-only look at part of a tensor's memory, or at it in another order; shares that memory.
+    """A read-only look at part of a tensor's memory, or at it in another order.
+
+    Shares that memory.
 
     Kernels take it where they take a tensor to read. It does not block writes of the tensor, which it then shows: only
     an overlap in flight, or within one launch, is refused. `view.mut` says that writing through it is meant.

@@ -1,4 +1,6 @@
-"""Copies of elements: host to device, device to host, within a device and between devices.
+"""Copies of elements.
+
+Host to device, device to host, within a device and between devices.
 
 Contiguous elements are one copy. Others are gathered: by the workers on the CPU, by a kernel on a GPU. On the way from
 a GPU to the host their whole range of bytes is copied, and the host gathers.
@@ -55,7 +57,10 @@ T = TypeVar("T")
 
 
 def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *, spare: int = 0) -> View:
-    """Allocate the elements of a new tensor, contiguous, contents undefined, and room for `spare` more."""
+    """Allocate the elements of a new contiguous tensor, and room for `spare` more.
+
+    Their contents are undefined.
+    """
     strides = row_major_strides(shape)
     size = dtype.bits // 8
     nbytes = size * ((strides[0] * shape[0] if shape else 1) + spare)
@@ -80,7 +85,7 @@ class _Fresh(DeviceOp[View]):
 
 
 def fresh_op(dtype: DTypeLike, shape: tuple[int, ...]) -> DeviceOp[View]:
-    """An op that allocates the elements of a new tensor, contiguous, contents undefined."""
+    """An op that allocates a new contiguous tensor, contents undefined."""
     return _Fresh(dtype, shape)
 
 
@@ -101,7 +106,9 @@ def _gather(destination: Array, source: Array) -> Callable[[int, int], None]:
 
 
 class FromHost(DeviceOp[T]):
-    """Copies an array of the host to a new tensor on the device it runs on; yields `make(view)`.
+    """Copies an array of the host to a new tensor on the device it runs on.
+
+    Yields `make(view)`.
 
     The array is held until the copy is done, and must not change before.
     """
@@ -231,7 +238,9 @@ class Memcpy(DeviceOp[None]):
 
 
 def copy_into(destination: View, source: View) -> DeviceOp[None]:
-    """An op that copies the elements of `source`, in row-major order, onto those of `destination`.
+    """An op that copies the elements of `source` onto those of `destination`.
+
+    In row-major order.
 
     Raises:
         ArgumentTypeError: the dtypes differ.
@@ -275,7 +284,10 @@ def _match(destination: View, source: View) -> tuple[View, View]:
 
 
 def _enqueue_copy(context: ExecutionContext, destination: View, source: View) -> None:
-    """Enqueue a copy between elements of one shape, or contiguous ones; on a GPU only contiguous ones."""
+    """Enqueue a copy between elements of one shape, or contiguous ones.
+
+    On a GPU only contiguous ones.
+    """
     stream = context.stream
     source.storage.use(stream, write=False)
     destination.storage.use(stream, write=True)
@@ -299,7 +311,9 @@ def refuse_strided(view: View, name: str) -> None:
 
 
 def enqueue_copy_across(context: ExecutionContext, destination: View, source: View) -> None:
-    """Enqueue a copy of contiguous elements on the context's stream, which is of one of the two devices.
+    """Enqueue a copy of contiguous elements on the context's stream.
+
+    The stream is of one of the two devices.
 
     Raises:
         ContextError: the stream is of a third device, or of the host where the other is a GPU.

@@ -1,4 +1,7 @@
-"""Tensors over raw addresses. Nothing checks that the memory is there, is large enough, or outlives the tensor."""
+"""Tensors over raw addresses.
+
+Nothing checks that the memory is there, is large enough, or outlives the tensor.
+"""
 
 from __future__ import annotations
 

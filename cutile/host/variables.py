@@ -1,4 +1,7 @@
-"""`Global`: a variable of the device. Kernels load it, store it and add to it; the host reads and sets it."""
+"""`Global`: a variable of the device.
+
+Kernels load it, store it and add to it; the host reads and sets it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ __all__ = ("Global",)
 
 
 class Global(DeviceVariable):
-    """One element in the memory of each device, kept from launch to launch; define it at the top of a module.
+    """One element in the memory of each device, kept from launch to launch.
+
+    Define it at the top of a module.
 
     Launches that use it, on any stream, run one after another. Each device has its own; so has each process.
 

@@ -1,4 +1,6 @@
-"""Views made of a view by arithmetic alone: reshaped, reinterpreted, cut. Nothing is copied.
+"""Views made of a view by arithmetic alone: reshaped, reinterpreted, cut.
+
+Nothing is copied.
 
 Two indices of a view may name one element: overlapping windows over a signal, axes of stride 0. Such layouts are only
 read. If two tile blocks wrote one, the last writer would decide its values. `may_overlap` clears most layouts at once:
@@ -23,7 +25,10 @@ __all__ = ("common_element", "may_overlap", "piece", "refuse_common_elements", "
 
 
 def reshaped(view: View, shape: ShapeLike, method: str) -> View:
-    """The same elements under another shape. Raises ArgumentError where they would have to be moved."""
+    """The same elements under another shape.
+
+    Raises ArgumentError where they would have to be moved.
+    """
     extents = reshape_shape(shape, view.shape, view.strides, method=method)
     return View(view.storage, view.offset, view.dtype, extents, row_major_strides(extents))
 
@@ -58,13 +63,18 @@ def reinterpreted(view: View, dtype: DTypeSpec, shape: ShapeLike) -> View:
 
 
 def piece(view: View, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
-    """Some of the elements, or all in another order; `offset` counts elements from the first one."""
+    """Some of the elements, or all in another order.
+
+    `offset` counts elements from the first one.
+    """
     start = view.offset + offset * (view.dtype.bits // 8)
     return View(view.storage, start, view.dtype, shape, strides)
 
 
 def refuse_common_elements(view: View, use: str) -> bool:
-    """True where each index names an element of its own, so that tile blocks may write them in any order.
+    """True where each index names an element of its own.
+
+    Tile blocks may then write the elements in any order.
 
     Raises:
         OwnershipError: two indices name one element; says which.
@@ -103,7 +113,9 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index, Index] | None:
-    """Two indices that name one element; None where there are none. Two empty ones where that is too long to find out.
+    """Two indices that name one element; None where there are none.
+
+    Two empty ones where that is too long to find out.
 
     >>> common_element((3, 4), (2, 1))
     ((0, 2), (1, 0))
@@ -134,7 +146,10 @@ def _pair(rank: int, steps: dict[int, int]) -> tuple[Index, Index]:
 
 
 def _solve(a: int, most_x: int, b: int, most_y: int, rest: int, zeros: bool) -> tuple[int, int] | None:
-    """Whole x and y with a * x + b * y = rest, |x| <= most_x, |y| <= most_y; `zeros`: whether both may be 0."""
+    """Whole x and y with a * x + b * y = rest, |x| <= most_x, |y| <= most_y.
+
+    `zeros`: whether both may be 0.
+    """
     divisor = math.gcd(a, b)
     if rest % divisor:
         return None

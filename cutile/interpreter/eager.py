@@ -1,4 +1,4 @@
-"""`EagerBuilder`: operations run as they are built, and their results carry arrays."""
+"""`EagerBuilder`: runs operations as they are built; their results carry arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class EagerValue(Value):
 
 
 class _Arrays(MutableMapping[Value, Array]):
-    """What the walker looks values up in: those that hold their array, and those inside an operation's regions."""
+    """What the walker looks values up in.
+
+    Those that hold their array, and those inside an operation's regions.
+    """
 
     def __init__(self) -> None:
         self._inside: dict[Value, Array] = {}
@@ -50,7 +53,10 @@ class _Arrays(MutableMapping[Value, Array]):
 
 
 class EagerBuilder(Builder):
-    """Builds for one tile block. Regions of operations are built as ever, and run with the operation."""
+    """Builds for one tile block.
+
+    Regions of operations are built as ever, and run with the operation.
+    """
 
     def __init__(self, parameters: Block, index: Grid, grid: Grid, watch: Watch | None) -> None:
         super().__init__(parameters)

@@ -1,4 +1,6 @@
-"""Who used which element of memory last, on which line, and how: plainly, or so that others may do so at the same time.
+"""Who used which element of memory last, on which line, and how.
+
+Plainly, or so that others may do so at the same time.
 
 Memory is a tensor's (`Elements`), or what an address leads to that lies in none (`Loose`). Both count elements from 0.
 """
@@ -21,7 +23,10 @@ WAYS: tuple[Way, ...] = ((False, False), (True, False), (False, True), (True, Tr
 
 
 class History:
-    """The accesses of some elements: of each way the block that was last, and the number of the place it was at."""
+    """The accesses of some elements.
+
+    Of each way the block that was last, and the number of the place it was at.
+    """
 
     def __init__(self, size: int) -> None:
         self.who: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
@@ -73,7 +78,10 @@ class Elements(History):
         return addresses(self.array)[touched]
 
     def at(self, where: Array) -> Array:
-        """The elements that hold the bytes at these addresses; -1 for those that lie elsewhere."""
+        """The elements that hold the bytes at these addresses.
+
+        -1 for those that lie elsewhere.
+        """
         if self._addresses is None or self._order is None:
             places = addresses(self.array)
             self._order = np.argsort(places, kind="stable")

@@ -1,4 +1,4 @@
-"""Live objects: what the kernel's names hold while its function runs as plain Python.
+"""Live objects: what a kernel's names hold while it runs as plain Python.
 
 A `LiveTile` is a tile with its array: operators, methods and attributes are the language's. Tensors, partitions and
 whatever else the language has are `LiveObject`s. Both go to the front end, which knows what each may be asked for.
@@ -27,7 +27,9 @@ Array = np.ndarray[Any, Any]
 
 
 class LiveObject:
-    """A tensor, a partition, pointers, a token...: anything of the language that is not a tile.
+    """A tensor, a partition, pointers, a token....
+
+    Anything of the language that is not a tile.
 
     Operators ask the front end, too: pointers move by `+`, a component of an index is an integer.
     """

@@ -1,4 +1,7 @@
-"""A launch as plain Python: every tile block in order, in the thread that asks for it."""
+"""A launch as plain Python.
+
+Every tile block in order, in the thread that asks for it.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,10 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class LiveCopies:
-    """Copies of functions, and of the helpers that they name, in which `replaced` stand for Python's builtins."""
+    """Copies of functions with `replaced` in place of Python's builtins.
+
+    The helpers that a function names are copied, too.
+    """
 
     def __init__(self, generics: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
         self._generics = generics
@@ -149,7 +155,10 @@ class LiveCopies:
         self._made: dict[Any, Any] = {}
 
     def copy(self, function: Any) -> Any:
-        """The copy of one function; made once, so that functions that call each other find it."""
+        """The copy of one function.
+
+        Made once, so that functions that call each other find it.
+        """
         if function in self._made:
             return self._made[function]
         code: types.CodeType = function.__code__

@@ -1,4 +1,7 @@
-"""One tile block being run: what the language's functions, operators and attributes mean in it."""
+"""One tile block being run.
+
+What the language's functions, operators and attributes mean in it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def _no_variables(variable: DeviceVariable) -> int:
 
 @dataclass
 class LiveFrame(Frame):
-    """A frame whose places are lines of the running function, not nodes of its syntax tree.
+    """A frame whose places are lines of the running function, not nodes of its syntax.
 
     Attributes:
         addresses: where the device's variables are, in memory that the CPU reaches.
@@ -52,7 +55,10 @@ class LiveFrame(Frame):
         return EagerValue(TileType(u64), np.array(self.addresses(variable), np.uint64), variable.__class__.__name__)
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
-        """Have the checker look at the indices; what becomes of them shows addresses and a mask only."""
+        """Have the checker look at the indices.
+
+        What becomes of them shows addresses and a mask only.
+        """
         builder = self.builder
         if isinstance(builder, EagerBuilder):
             builder.reach(tensor, index, mask, what, every=every)
@@ -90,7 +96,7 @@ class Session:
         return self.call_value(Method(owner, name), args, {})
 
     def call_value(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of a function, a bound method or a builtin that the front end has a handler for."""
+        """A call of a function, bound method or builtin that the front end handles."""
         handler = handler_of(function)
         with self._here() as frame:
             if handler is None:
@@ -151,7 +157,10 @@ class Session:
             yield to_live(self, value)
 
     def builtins(self) -> dict[str, Callable[..., Any]]:
-        """Python's builtins that mean something else on tiles: `range`, `min`, `max`...; no classes but that."""
+        """Python's builtins that mean something else on tiles.
+
+        `range`, `min`, `max`...; no classes but that.
+        """
         return {
             function.__name__: self._builtin(function)
             for function in BUILTINS
@@ -187,7 +196,9 @@ def current_place() -> Location:
 
 @contextmanager
 def misspelt_names() -> Generator[None]:
-    """Refuse a name that a module does not have in the words of the compiler, which a plain AttributeError has not.
+    """Refuse a name that a module lacks, in the compiler's words.
+
+    A plain AttributeError does not have them.
 
     Raises:
         KernelNameError: with the line, and the nearest name.

@@ -1,4 +1,6 @@
-"""What a GPU would not report: races, reads of unwritten elements, accesses outside a tensor, false identities.
+"""What a GPU would not report.
+
+Races, reads of unwritten elements, accesses outside a tensor, false identities.
 
 Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use an element
 and one of them writes it, whatever the order in which they ran here. It is none if both do so atomically, or if the
@@ -170,7 +172,10 @@ class Watch:
             self._before[block] = max(place, self._before.get(block, -1))
 
     def _release(self, address: int, *, releases: bool, keeps: bool) -> None:
-        """A strong write: it releases what this block comes after, and an update hands on what others have released."""
+        """A strong write: it releases what this block comes after.
+
+        An update also hands on what others have released.
+        """
         handed = dict(self._released.get(address, {})) if keeps else {}
         if releases:
             mine = {**self._before, self._block: len(self._places) - 1}
@@ -180,7 +185,10 @@ class Watch:
         self._released[address] = handed
 
     def _touch_addresses(self, op: Op, where: Array, size: int, way: Way, *, reads: bool) -> None:
-        """An access of `size` bytes at each address: those in tensors are elements of these."""
+        """An access of `size` bytes at each address.
+
+        Those in tensors are elements of these.
+        """
         for elements in self._elements.values():
             if not where.size:
                 return
@@ -224,7 +232,10 @@ class Watch:
             self._refuse(op, history, int(touched[position]), way, other, int(who[position]), int(where[position]))
 
     def _comes_after(self, block: int, where: Array) -> Array:
-        """Whether accesses of a block (of several: of all before this one) at these places come before this block's."""
+        """Whether accesses of a block at these places come before this block's.
+
+        Of several blocks: of all before this one.
+        """
         if block == SEVERAL:
             return np.full(where.shape, all(each in self._before for each in range(1, self._block)))
         return where <= self._before.get(block, -1)
@@ -255,7 +266,10 @@ class _Instead(dict[Value, Array]):
 
 
 def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
-    """The elements that a load takes. Padding shows as no number of an element: they count from 1."""
+    """The elements that a load takes.
+
+    Padding shows as no number of an element: they count from 1.
+    """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
     (found, *_) = walker.with_values(_Instead(walker.values, {tensor: numbers})).operation(op)
     taken = np.asarray(found, np.float64).ravel()

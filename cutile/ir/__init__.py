@@ -1,1 +1,4 @@
-"""What a program is: types, values, operations, blocks. Knows no operation family and no target."""
+"""What a program is: types, values, operations, blocks.
+
+Knows no operation family and no target.
+"""

@@ -1,4 +1,7 @@
-"""`Builder`: the only way to make operations. It checks operands, infers result types, and appends."""
+"""`Builder`: the only way to make operations.
+
+It checks operands, infers result types, and appends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Constant`: the one operation beside control flow that the IR itself knows: builders and passes make them."""
+"""`Constant`: besides control flow, the one operation that the IR itself knows.
+
+Builders and passes make constants.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Structured control flow: loops and branches carry values as operands, block arguments and results."""
+"""Structured control flow.
+
+Loops and branches carry values as operands, block arguments and results.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ class Yield(Op, name="yield", terminates=True):
 
 
 class For(Op, name="for"):
-    """Run `body(i, *carried)` for `i` from `start` to before `stop` by `step` (not 0); results: the carried values.
+    """Run `body(i, *carried)` for `i` from `start` to before `stop` by `step` (not 0).
+
+    Results: the carried values.
 
     All three bounds are scalars of one integer dtype, which is also `i`'s.
     """
@@ -43,7 +48,10 @@ class For(Op, name="for"):
 
 
 class While(Op, name="while"):
-    """While `condition(*carried)` yields true, `carried = body(*carried)`; results: the carried values."""
+    """While `condition(*carried)` yields true, `carried = body(*carried)`.
+
+    Results: the carried values.
+    """
 
     carried: tuple[Value, ...] = operands(ANY_TILE)
     condition: Block = region()

@@ -43,7 +43,9 @@ class Effect(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The largest error of a float result, in units in the last place of the dtype, measured against the exact value.
+    """The largest error of a float result, in units in the last place of the dtype.
+
+    It is measured against the exact value.
 
     0.5 is a result rounded correctly to nearest. f16 and bf16 are computed in f32 and rounded once: a little above
     0.5. Integers and bools have no error, ever.
@@ -174,7 +176,10 @@ def operand(constraint: Constraint = ANY_TILE) -> Any:
 
 
 def operands(constraint: Constraint | None = None) -> Any:
-    """Declare the trailing operands, any number of them. At most one such field, after all `operand`s."""
+    """Declare the trailing operands, any number of them.
+
+    At most one such field, after all `operand`s.
+    """
     return _Field("operands", constraint)
 
 
@@ -192,7 +197,10 @@ def region() -> Any:
 
 
 class Block:
-    """Arguments, then operations in order. The last operation of a nested block is a terminator."""
+    """Arguments, then operations in order.
+
+    The last operation of a nested block is a terminator.
+    """
 
     __slots__ = ("arguments", "operations")
 
@@ -215,7 +223,9 @@ class Block:
 
 @dataclass_transform(field_specifiers=(operand, operands, attribute, region))
 class Op:
-    """One operation. Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`.
+    """One operation.
+
+    Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`.
 
     A class is all there is to know of its operation: pages, listings and tests are made from it.
 
@@ -322,7 +332,10 @@ class Op:
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """The element types of its first tile operand; of its result where it has no such operand."""
+        """The element types of its first tile operand.
+
+        Of its result where it has no such operand.
+        """
         for each in cls.fields.values():
             if each.kind in ("operand", "operands") and each.constraint is not None:
                 found = tuple(dtype for dtype in EVERY_DTYPE if each.constraint.accepts(TileType(dtype)))
@@ -344,7 +357,10 @@ class Op:
                 )
 
     def infer(self) -> tuple[Type, ...]:
-        """The types of the results. Raises KernelTypeError where the operands do not fit together."""
+        """The types of the results.
+
+        Raises KernelTypeError where the operands do not fit together.
+        """
         raise NotImplementedError(f"{type(self).__name__}.infer")
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:

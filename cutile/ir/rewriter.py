@@ -1,4 +1,6 @@
-"""`Rewriter`: the only way to change IR. It copies a function, operation by operation, and lets a rule step in.
+"""`Rewriter`: the only way to change IR.
+
+It copies a function, operation by operation, and lets a rule step in.
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Neg): return rewriter.builder.value(...)   # replace
@@ -24,7 +26,9 @@ Rule = Callable[[Op, "Rewriter"], Replacement]
 
 
 class Rewriter:
-    """Copies a function through a rule. `builder` appends to the copy at the place being rewritten.
+    """Copies a function through a rule.
+
+    `builder` appends to the copy at the place being rewritten.
 
     Attributes:
         original: the operation that the rule is asked about, as the source has it.
@@ -80,5 +84,8 @@ class Rewriter:
 
 
 def rewrite(function: Function, rule: Rule, drop: Callable[[Op], bool] | None = None) -> Function:
-    """A copy of `function` changed by `rule`, without the operations (of the original) that `drop` names."""
+    """A copy of `function` changed by `rule`.
+
+    `drop` names operations of the original that are left out.
+    """
     return Rewriter(function, rule, drop).run()

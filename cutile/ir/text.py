@@ -23,7 +23,10 @@ from cutile.ir.types import MutType, ResourceType, TensorType, TileType, Type, a
 
 
 class _Names:
-    """Gives each value a name of its own: the user's, then `x_1`, `x_2`; numbers for what has none."""
+    """Gives each value a name of its own.
+
+    The user's, then `x_1`, `x_2`; numbers for what has none.
+    """
 
     def __init__(self) -> None:
         self._names: dict[Value, str] = {}
@@ -293,7 +296,9 @@ class _Parser:
 
 
 def parse(text: str, operations: Mapping[str, type[Op]]) -> Function:
-    """The function that `text` describes; `operations` says which there are (`cutile.ops.OPS`).
+    """The function that `text` describes.
+
+    `operations` says which there are (`cutile.ops.OPS`).
 
     Raises:
         IRError: the text is no IR; says what was expected where.

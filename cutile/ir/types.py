@@ -1,4 +1,7 @@
-"""The types of IR values. Frozen, hashable, and printable in the form that `text.py` parses."""
+"""The types of IR values.
+
+Frozen, hashable, and printable in the form that `text.py` parses.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,9 @@ class TensorType:
 
 @dataclass(frozen=True)
 class MutType:
-    """A tensor cut into tiles: each tile block owns the tile at its own index, and alone reads and writes it.
+    """A tensor cut into tiles.
+
+    Each tile block owns the tile at its own index, and alone reads and writes it.
 
     Attributes:
         tensor: the tensor.
@@ -129,7 +134,9 @@ class MutType:
 
 @dataclass(frozen=True)
 class ResourceType:
-    """What a backend's lowered IR names and passes on, and no kernel does: a buffer, a pipeline of barriers.
+    """What a backend's lowered IR names and passes on, and no kernel does.
+
+    A buffer, a pipeline of barriers.
 
     A subclass is a frozen dataclass of printable attributes and gives its `head`, by which it is printed and parsed.
 
@@ -152,7 +159,10 @@ class ResourceType:
 
 
 def attribute_text(value: Any) -> str:
-    """A compile-time fact as `text.py` parses it: a number, a string, a dtype, or a list of these."""
+    """A compile-time fact as `text.py` parses it.
+
+    A number, a string, a dtype, or a list of these.
+    """
     if isinstance(value, tuple | list):
         items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         return "[" + ", ".join(map(attribute_text, items)) + "]"

@@ -1,4 +1,7 @@
-"""The rules that IR obeys: definitions before uses, terminators where they belong, operands and results as declared."""
+"""The rules that IR obeys.
+
+Definitions before uses, terminators where they belong, operands and results as declared.
+"""
 
 from __future__ import annotations
 

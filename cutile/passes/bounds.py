@@ -1,4 +1,6 @@
-"""Prove index checks away, or move them to the launch; what is left is asserted in the kernel (`checks.py`).
+"""Prove index checks away, or move them to the launch.
+
+What is left is asserted in the kernel (`checks.py`).
 
     check_tile(%x, %k) {axis = 1, step = 64}     ->   (gone), where %k certainly is below ceil(x.shape[1] / 64)
                                                  ->   a launch check: `n - 1 < (x.shape[1] + 63) // 64`
@@ -36,7 +38,10 @@ where the check counts; the line."""
 
 @dataclass(frozen=True)
 class _Context:
-    """Where a check stands: the loops around it, innermost last; or None inside of branches and `while` loops."""
+    """Where a check stands.
+
+    The loops around it, innermost last; or None inside of branches and `while` loops.
+    """
 
     loops: tuple[For, ...] | None = ()
 
@@ -96,7 +101,10 @@ class _Bounds:
         self._facts = facts
 
     def place(self, op: CheckTile | CheckIndex, context: _Context) -> list[LaunchCheck] | None:
-        """What the launch must verify in place of a check: nothing where it is proved; None where it must stay."""
+        """What the launch must verify in place of a check.
+
+        Nothing where it is proved; None where it must stay.
+        """
         index, count = self._ranges.of(op.index), self._count(op)
         if index.low is None or index.high is None or count is None:
             return None
@@ -138,7 +146,10 @@ class _Bounds:
         return self._ranges.of(op.count).launch_known
 
     def _guards(self, context: _Context) -> tuple[str, ...] | None:
-        """The conditions under which the loops around have turns; None where the launch does not know."""
+        """The conditions under which the loops around have turns.
+
+        None where the launch does not know.
+        """
         if context.loops is None:
             return None
         guards: list[str] = []

@@ -1,4 +1,4 @@
-"""Turn the index checks that no proof removed into assertions, and assumptions into their operands.
+"""Index checks left over become assertions; assumptions become their operands.
 
     check_tile(%x, %k) {axis = 1, step = 64}   ->   assert(0 <= %k and %k < ceil_div(dim(%x, 1), 64))
 
@@ -38,7 +38,10 @@ from cutile.ops.shape import Broadcast, Reshape
 
 
 def checks(function: Function) -> Function:
-    """A copy of `function` without checks and assumptions, with assertions where they are needed."""
+    """A copy of `function` without checks and assumptions.
+
+    Assertions stand where checks are needed.
+    """
     debug = function.facts.get("checks") == "keep"
     placed = function if debug else rewrite(function, _leave_loops)
     return rewrite(placed, _Asserting(function.name, debug).rule)
@@ -48,7 +51,10 @@ def checks(function: Function) -> Function:
 
 
 def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
-    """Move checks to before a loop: of what does not change in it, and of what counts up or down with it."""
+    """Move checks to before a loop.
+
+    Of what does not change in it, and of what counts up or down with it.
+    """
     if not isinstance(op, For):
         return KEEP
     inside = {*op.body.arguments, *(value for each in op.body.operations for value in each.results)}
@@ -76,8 +82,10 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
 
 
 def _counts(loop: For, check: CheckTile | CheckIndex, inside: set[Value], made_by: Mapping[Value, Op]) -> bool:
-    """Whether all that changes of a check is its index, and that is the loop variable, or a sum or difference of it
-    and what does not change."""
+    """Whether a check's index is all that changes of it, and counts with the loop.
+
+    It is the loop variable, or a sum or difference of that and of a value that does not change.
+    """
     if inside & {value for value in check.operands if value is not check.index}:
         return False
     if check.index is loop.induction:
@@ -98,7 +106,10 @@ def _check_before(
     made_by: Mapping[Value, Op],
     builder: Builder,
 ) -> None:
-    """The checks of a loop's first and last turn; in between the index runs from one to the other."""
+    """The checks of a loop's first and last turn.
+
+    In between the index runs from one to the other.
+    """
     builder.current.operations.extend(still)
     for check in moving:
         builder.location = check.location
@@ -127,7 +138,10 @@ def _constants(builder: Builder) -> dict[Value, Any]:
 
 
 def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
-    """Whether a loop has a turn: certainly, or a condition; None where the sign of its step is not known."""
+    """Whether a loop has a turn.
+
+    Certainly, or a condition; None where the sign of its step is not known.
+    """
     constants = _constants(builder)
     step = constants.get(loop.step)
     if step is None:

@@ -21,7 +21,7 @@ from cutile.ops.view import LoadView
 
 
 def movable(op: Op) -> bool:
-    """Whether an operation gives the same results wherever and however often it is computed."""
+    """Whether an operation gives the same results wherever and however often it runs."""
     if op.regions or op.terminates:
         return False
     if isinstance(op, LoadTile | LoadView):

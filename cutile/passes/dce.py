@@ -1,5 +1,7 @@
-"""Drop what nobody uses: operations without effect whose results are unused, loops and branches included, and of loops
-and branches that stay, the values that they carry for nobody.
+"""Drop what nobody uses.
+
+Operations without effect whose results are unused, loops and branches included, and of loops and branches that stay,
+the values that they carry for nobody.
 
     %0 = tile_block_id() {axis = 2}                 (gone)
     %a, %b = if(%c) { yield(%x, %y) } {...}   ->    %a = if(%c) { yield(%x) } {...}      (%b is unused)
@@ -64,7 +66,10 @@ class _Liveness:
                 self.block(nested, range(len(nested.terminator.operands)))
 
     def _loop(self, op: For | While, used: set[int]) -> None:
-        """A carried value is needed after the loop, or by a turn: which may need others of the turn before."""
+        """A carried value is needed after the loop, or by a turn.
+
+        Which may need others of the turn before.
+        """
         own = 1 if isinstance(op, For) else 0
         while True:
             self.block(op.body, used)

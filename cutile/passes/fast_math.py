@@ -1,4 +1,4 @@
-"""Less exact and faster forms of operations, where a kernel's author permits them (`CompileOptions(fast_math=...)`).
+"""Faster, less exact forms of operations, where `fast_math` permits them.
 
     %2 = mul(%0, %1)             ->   %3 = fma(%0, %1, %c)        contract
     %3 = add(%2, %c)
@@ -73,7 +73,10 @@ class _Relaxed:
         return KEEP if faster is None else faster
 
     def _fused(self, op: Add | Sub, rewriter: Rewriter) -> Value | None:
-        """`x * y + z` with one rounding, of a product that nothing else uses; None where there is none."""
+        """`x * y + z` with one rounding, of a product that nothing else uses.
+
+        None where there is none.
+        """
         if op.result.tile.dtype not in self._contracted:
             return None
         make = rewriter.builder.value
@@ -111,7 +114,10 @@ class _Relaxed:
         return rewriter.builder.value(RoundedSqrt(x=op.x, rounding=NEAREST, ftz=True))
 
     def _power(self, op: Exp, rewriter: Rewriter) -> Value:
-        """`2 ** (x * log2(e))`: the product is rounded, which counts the more, the larger `x` is."""
+        """`2 ** (x * log2(e))`.
+
+        The product is rounded, which counts the more, the larger `x` is.
+        """
         self.done["exp by way of exp2"] += 1
         make = rewriter.builder.value
         tile = op.x.tile

@@ -83,7 +83,10 @@ def _definition(rewriter: Rewriter) -> Constant:
 
 
 def _evaluate(op: Op, operands: list[Constant]) -> Any:
-    """The value of an element-wise operation on splats; None if this operation is not folded."""
+    """The value of an element-wise operation on splats.
+
+    None if this operation is not folded.
+    """
     if isinstance(op, _SAME_EVERYWHERE):
         return operands[0].value
     if not isinstance(op, _ELEMENTWISE):

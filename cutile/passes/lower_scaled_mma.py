@@ -1,4 +1,4 @@
-"""Write scaled products as plain ones, for targets without an instruction for them.
+"""Write scaled products as plain ones, for targets without such an instruction.
 
     %t = mma_scaled(%a, %b, %acc, %as, %bs)  ->  %t = mma(mul(convert(%a), repeat(convert(%as))), ..., %acc)
 
@@ -19,7 +19,10 @@ from cutile.ops.shape import Broadcast, Reshape
 
 
 def lower_scaled_mma(function: Function, dtype: DTypeLike) -> Function:
-    """A copy of `function` without scaled products: operands are scaled and multiplied in `dtype`, bf16 or f32."""
+    """A copy of `function` without scaled products.
+
+    Operands are scaled and multiplied in `dtype`, bf16 or f32.
+    """
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not isinstance(op, MmaScaled):

@@ -20,7 +20,10 @@ _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: 
 
 
 def minmax(function: Function) -> Function:
-    """A copy of `function` with integers that a comparison of them selects as their minimum or maximum."""
+    """A copy of `function` with minima and maxima for selections by a comparison.
+
+    Integers only.
+    """
     comparisons: dict[Value, Compare] = {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:

@@ -1,4 +1,7 @@
-"""The order of the target-neutral passes, and the reason for each place. Each leaves valid IR, which is checked."""
+"""The order of the target-neutral passes, and the reason for each place.
+
+Each leaves valid IR, which is checked.
+"""
 
 from __future__ import annotations
 

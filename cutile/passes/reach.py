@@ -1,4 +1,4 @@
-"""Bring tile indices that may lie far outside of a tensor to one that lies just outside, in 32 bits.
+"""Bring tile indices far outside of a tensor to one just outside, in 32 bits.
 
     load_tile(%x, %i) {shape = 64} with %i : i64   ->   %2 = max(min(%i, 33538048), -1)
                                                         %3 = convert(%2) {dtype = i32}
@@ -34,7 +34,10 @@ Place = tuple[Value, int, int, Value]
 
 
 def reach(function: Function) -> Function:
-    """A copy of `function` whose accesses take indices of i32 that no step from tile to tile makes wrap."""
+    """A copy of `function` whose accesses take i32 indices that cannot wrap.
+
+    No step from tile to tile makes them wrap.
+    """
     accesses = [op for op in function.walk() if isinstance(op, LoadTile | LoadView | StoreView)]
     if not accesses:
         return function
@@ -102,7 +105,10 @@ def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, in
 
 
 def _fits(index: Range, past: Affine, step: int, extent: int, facts: Facts) -> bool:
-    """Whether a range keeps the elements of a tile within 32 bits: by its numbers, or because it ends in the tensor."""
+    """Whether a range keeps the elements of a tile within 32 bits.
+
+    By its numbers, or because it ends in the tensor.
+    """
     low = index.low.low if index.low is not None else None
     if low is None or low * step < -_MOST or index.high is None:
         return False
@@ -123,8 +129,10 @@ def _narrow(builder: Builder, value: Value) -> Value:
 
 
 def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
-    """An index that is outside as one just outside: -1, or the first that begins past every tensor. `above`: it is
-    known not to be below 0."""
+    """An index that is outside as one just outside.
+
+    -1, or the first that begins past every tensor. `above`: it is known not to be below 0.
+    """
     dtype = value.tile.dtype
     past = MOST_EXTENT // step + 1
     if past * step > _MOST - _LARGEST:  # where nothing past every tensor is held by 32 bits, -1 is outside, too

@@ -1,4 +1,6 @@
-"""Kernels inside PyTorch: launched on its current stream, over its tensors, and as operators of its dispatcher.
+"""Kernels inside PyTorch.
+
+Launched on its current stream, over its tensors, and as operators of its dispatcher.
 
     import torch
     import cutile.torch as ctt

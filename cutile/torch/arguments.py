@@ -52,7 +52,7 @@ class Partition:
         self.cut: tuple[Any, ...] = tile if type(tile) is tuple else _as_tuple(tile)
 
     def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> Partition:
-        """Share the tiles among `num_tile_blocks` tile blocks, as `cutile.Partition.map` does.
+        """Share the tiles among `num_tile_blocks` blocks, as `cutile.Partition.map` does.
 
         Example:
             >>> import torch, cutile.torch as ctt
@@ -70,7 +70,9 @@ class Partition:
         return Partition(self.tensor, ("map", self.cut, shape, num_tile_blocks))
 
     def prefix(self) -> Partition:
-        """Let a launch cover the first tiles along each axis alone, as `cutile.Partition.prefix` does.
+        """Let a launch cover the first tiles of each axis alone.
+
+        As `cutile.Partition.prefix` does.
 
         Example:
             >>> import torch, cutile.torch as ctt
@@ -129,7 +131,10 @@ class Written:
 
 
 class Placed:
-    """The elements of one launch's argument: those of a tensor seen before, at another address."""
+    """The elements of one launch's argument.
+
+    Those of a tensor seen before, at another address.
+    """
 
     __slots__ = ("address", "shape", "storage", "strides")
 

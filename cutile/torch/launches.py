@@ -1,6 +1,8 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""`launch`: a kernel over PyTorch's tensors, on its current stream, at little cost.
+"""`launch`: a kernel over PyTorch's tensors, on its current stream.
+
+At little cost.
 
 The first launch with tensors of some shapes, strides and dtypes checks everything, as a call of the kernel does, and
 keeps what it found. The next one looks that up, puts the addresses and the numbers in their places, and launches.
@@ -78,7 +80,10 @@ Shortcut = Callable[[tuple[Any, ...], Any], bool]
 
 
 class _Launches:
-    """The launches of one kernel. `quick` makes those whose layouts are known, and says whether it did."""
+    """The launches of one kernel.
+
+    `quick` makes those whose layouts are known, and says whether it did.
+    """
 
     __slots__ = ("key", "known", "launchable", "quick")
 
@@ -207,7 +212,9 @@ def launch(
     options: CompileOptions | None = None,
     **generics: Any,
 ) -> None:
-    """Launch a kernel over PyTorch's tensors, on its current stream; on the CPU, return when it is done.
+    """Launch a kernel over PyTorch's tensors, on its current stream.
+
+    On the CPU, return when it is done.
 
     It costs little more than the driver's call once it has seen tensors of these shapes, strides and dtypes. PyTorch's
     rules hold: work is in the order of the current stream, a CUDA graph that PyTorch captures records it (the first
@@ -330,7 +337,7 @@ def _launch_at_length(
     *,
     plain: bool,
 ) -> None:
-    """Check everything, compile if need be, launch, and keep what was found for the next time."""
+    """Check everything, compile if need be, launch, and remember the launch."""
     launchable = launches.launchable
     signature = launchable.kernel.signature
     if grid is not None:
@@ -367,7 +374,10 @@ def _found_out(
     generics: Mapping[str, Any],
     place: Place,
 ) -> tuple[list[Any], _Known]:
-    """The checked arguments of a launch, and what the next one of the same layouts takes."""
+    """The checked arguments of a launch, and what the next equal one takes.
+
+    Equal: of the same layouts.
+    """
     name, parameters = launchable.name, launchable.kernel.signature.parameters
     checked: list[Any] = []
     for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
@@ -428,7 +438,10 @@ def _launch_as_op(
     generics: Mapping[str, Any],
     place: Place,
 ) -> None:
-    """Launch as a call of the kernel does: where another backend was chosen, or somebody is told of launches."""
+    """Launch as a call of the kernel does.
+
+    Where another backend was chosen, or somebody is told of launches.
+    """
     ours = [
         each
         if i not in tensors

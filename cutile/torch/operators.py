@@ -1,6 +1,8 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""`register`: a function over PyTorch's tensors as an operator of its dispatcher, which `torch.compile` leaves whole.
+"""`register`: a function over PyTorch's tensors as an operator of its dispatcher.
+
+`torch.compile` leaves it whole.
 
 What an operator costs is the dispatcher's calls into Python. So there is one where no gradient can be wanted (autograd
 is a fall-through, which costs none), and one where it can but is not (the function is called from autograd's place,
@@ -32,7 +34,10 @@ _is_grad_enabled = torch.is_grad_enabled
 
 
 class _Registered:
-    """An operator, and what its dispatcher's entries call: replaced when the same function is registered again."""
+    """An operator, and what its dispatcher's entries call.
+
+    Replaced when the same function is registered again.
+    """
 
     def __init__(self, name: str, schema: str, library: Any, origin: tuple[str, str]) -> None:
         self.name = name
@@ -58,7 +63,9 @@ def register(
     setup_context: Function | None = None,
     mutates: Sequence[str] = (),
 ) -> Any:
-    """Make a function an operator of PyTorch's. As a decorator, or with the function as second argument.
+    """Make a function an operator of PyTorch's.
+
+    As a decorator, or with the function as second argument.
 
     The function takes and returns tensors of PyTorch's, on the CPU or a GPU, and launches kernels with
     `cutile.torch.launch`. Its results are new tensors, from PyTorch's allocator. The operator works under
@@ -239,7 +246,10 @@ def _differentiable(registered: _Registered) -> Function:
     direct: dict[int, bool] = {}
 
     def below(keyset: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What the dispatcher calls next: nearly always our function for a device, and nothing else."""
+        """What the dispatcher calls next.
+
+        Nearly always our function for a device, and nothing else.
+        """
         known = direct.get(keyset.raw_repr())
         if known is None:
             known = (keyset & _after_views).highestPriorityTypeId() in _BACKEND_KEYS
@@ -282,7 +292,10 @@ def _differentiable(registered: _Registered) -> Function:
 
 
 def _let_torch_differentiate(registered: _Registered) -> None:
-    """Register the backward of an operator with lists of tensors, which a plain node of autograd does not take."""
+    """Register the backward of an operator with lists of tensors.
+
+    A plain node of autograd does not take those.
+    """
 
     def backward(context: Any, *gradients: Any) -> Any:
         assert registered.backward is not None

@@ -1,6 +1,9 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""PyTorch's current stream as one of ours, and its memory: what its allocator and its stream order, we need not."""
+"""PyTorch's current stream as one of ours, and its memory.
+
+What its allocator and its stream order, we need not.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,17 @@ current_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream
 
 
 def capturing() -> bool:
-    """Whether PyTorch captures a CUDA graph on the current stream. For where there is a GPU."""
+    """Whether PyTorch captures a CUDA graph on the current stream.
+
+    For where there is a GPU.
+    """
     return torch.cuda.is_current_stream_capturing()
 
 
 class TorchMemory(Storage):
-    """All memory that PyTorch has on a device: its addresses, in the order of its current stream.
+    """All memory that PyTorch has on a device.
+
+    Its addresses, in the order of its current stream.
 
     PyTorch's rule holds for kernels as for its own operators: memory is used on the stream that it was allocated for,
     and whoever uses it on another one says `tensor.record_stream(...)`. So there is nothing to wait for, and nothing
@@ -50,7 +58,10 @@ class TorchMemory(Storage):
 
 
 class _TorchWorkspace:
-    """A workspace within a graph that PyTorch captures: memory of that graph, cleared by each of its launches."""
+    """A workspace within a graph that PyTorch captures.
+
+    Memory of that graph, cleared by each of its launches.
+    """
 
     def __init__(self, nbytes: int, ordinal: int) -> None:
         self.tensor = torch.zeros(nbytes, dtype=torch.uint8, device=f"cuda:{ordinal}")
@@ -59,14 +70,17 @@ class _TorchWorkspace:
 
 
 class _Unwatched:
-    """Where reports are expected that nobody waits for: they are looked at by `TorchStream.raise_failures`."""
+    """Where reports are expected that nobody waits for.
+
+    They are looked at by `TorchStream.raise_failures`.
+    """
 
     def check_behind(self, check: Callable[[], None]) -> None:
         """Nothing."""
 
 
 class TorchStream(BorrowedStream):
-    """A stream of PyTorch's, which may be capturing at any time, and whose end nobody here waits for."""
+    """A stream of PyTorch's: it may be capturing, and nobody here waits for its end."""
 
     __slots__ = ("_torch_reports",)
 
@@ -75,7 +89,10 @@ class TorchStream(BorrowedStream):
         self._torch_reports: dict[Callable[[bytes], BaseException], Report] = {}
 
     def workspace(self, nbytes: int) -> Any:
-        """As of any stream; within a capture, PyTorch's memory, which belongs to the graph."""
+        """As of any stream.
+
+        Within a capture, PyTorch's memory, which belongs to the graph.
+        """
         if capturing():
             return _TorchWorkspace(nbytes, self.device.ordinal)
         return super().workspace(nbytes)
@@ -117,7 +134,10 @@ class Place:
         self.memory = TorchMemory(self.stream())
 
     def stream(self) -> Stream:
-        """PyTorch's current stream; on the CPU, one of this thread's, since its operators return when they are done."""
+        """PyTorch's current stream.
+
+        On the CPU, one of this thread's, since its operators return when they are done.
+        """
         if not self.on_gpu:
             try:
                 return self._local.stream
@@ -136,7 +156,10 @@ _places: dict[torch.device, Place] = {}
 
 
 def place_of(device: torch.device) -> Place:
-    """Where launches over tensors on `device` go. It is the CPU's or a GPU's, with its number."""
+    """Where launches over tensors on `device` go.
+
+    It is the CPU's or a GPU's, with its number.
+    """
     found = _places.get(device)
     if found is None:
         ours = Device.host() if device.type == "cpu" else Device(device.index or 0)
@@ -145,7 +168,7 @@ def place_of(device: torch.device) -> Place:
 
 
 def synchronize() -> None:
-    """Wait for PyTorch's current stream on each device, and raise what kernels have reported.
+    """Wait for PyTorch's current stream on each device, and raise reported errors.
 
     A kernel that fails on a GPU (an `assert`, an index outside of its tensor) is noticed when that kernel is launched
     on the same stream again, or here. On the CPU it fails at once.

@@ -1,4 +1,7 @@
-"""The plain parameters of a compiled kernel: addresses, extents, strides, scalars, the grid. One for all backends."""
+"""The plain parameters of a compiled kernel.
+
+Addresses, extents, strides, scalars, the grid. One for all backends.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ REPORT = "report"
 
 
 def tensor_parameters(position: int, value: Value) -> list[Parameter]:
-    """The parameters of one tensor: base address, then each extent and each stride that is not known."""
+    """The parameters of one tensor.
+
+    Base address, then each extent and each stride that is not known.
+    """
     tensor, name = value.tensor, value.name
     parameters = [Parameter(name, "pointer", position, 0, u64)]
     for axis, extent in enumerate(tensor.shape):
@@ -28,7 +34,9 @@ def tensor_parameters(position: int, value: Value) -> list[Parameter]:
 
 
 def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
-    """Every parameter of a kernel, in order: the arguments' own, then the three extents of the logical grid.
+    """Every parameter of a kernel, in order.
+
+    The arguments' own, then the three extents of the logical grid.
 
     A `Mut` always has its extents and strides, a tensor too; those known at compile time are left out.
     """

@@ -1,4 +1,6 @@
-"""Floats to and from few bits, by integer arithmetic: LLVM IR for machines without an instruction for it.
+"""Floats to and from few bits, by integer arithmetic.
+
+LLVM IR for machines without an instruction for it.
 
 What `cutile.conversion` means, written for one element. Nothing here calls anything but a builder, so it fits every
 dialect of LLVM. A number on its way to few bits travels as an f32: exact, or rounded to odd, which means that its last
@@ -42,7 +44,10 @@ def to_odd(b: Any, x: Any) -> Any:
 
 
 def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
-    """An i64 or u64 as an f64 rounded to odd: bits below the 53 that fit are gathered in the last one."""
+    """An i64 or u64 as an f64 rounded to odd.
+
+    Bits below the 53 that fit are gathered in the last one.
+    """
     zero = ir.Constant(_I64, 0)
     negative = b.icmp_signed("<", x, zero)
     size = b.select(negative, b.sub(zero, x), x) if signed else x
@@ -58,7 +63,10 @@ def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
 
 
 def decode(b: Any, dtype: DTypeLike, bits: Any) -> Any:
-    """The f32 that an element of a stored type, in its own bits, stands for: always exact."""
+    """The f32 that an element of a stored type, in its own bits, stands for.
+
+    Always exact.
+    """
     format = dtype.format
     assert format is not None
     if format.unused:
@@ -87,7 +95,10 @@ def _decode_power(b: Any, wide: Any, format: FloatFormat) -> Any:
 
 
 def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -> Any:
-    """1 where a magnitude of which `upper` stays and `rest` goes is rounded up, else 0. `half`: the last place's."""
+    """1 where a magnitude is rounded up, else 0: `upper` stays, `rest` goes.
+
+    `half`: of the last place.
+    """
     if rounding == ZERO:
         return _c(0)
     if rounding == NEAREST_EVEN:
@@ -119,7 +130,10 @@ def _encode_power(b: Any, format: FloatFormat, bits: Any, rounding: str) -> Any:
 
 
 def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> Any:
-    """The bits of an f32 (exact, or rounded to odd) as an element of a narrower float type, an integer of its width."""
+    """The bits of an f32 (exact, or rounded to odd) as a narrower float's.
+
+    They are an integer of its width.
+    """
     format = dtype.format
     assert format is not None
     result = ir.IntType(dtype.bits)
@@ -150,7 +164,10 @@ def _code(number: float, format: FloatFormat) -> int:
 
 
 def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: str) -> Any:
-    """The magnitude's bits where the exponents are fewer than those of f32: it may be subnormal, or too large."""
+    """The magnitude's bits where the exponents are fewer than those of f32.
+
+    It may be subnormal, or too large.
+    """
     least = format.least_exponent + _BIAS
     exponent = b.lshr(size, _c(_MANTISSA))
     leading = b.select(b.icmp_unsigned("==", exponent, _c(0)), _c(0), _c(1 << _MANTISSA))
@@ -172,7 +189,10 @@ def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: s
 
 
 def _beyond(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: str, largest: int) -> Any:
-    """What a magnitude that is too large becomes: infinity, or the largest number where rounding points to it."""
+    """What a magnitude that is too large becomes.
+
+    Infinity, or the largest number where rounding points to it.
+    """
     infinity = _c(((1 << format.exponent) - 1) << format.mantissa)
     if rounding == NEAREST_EVEN:
         return infinity

@@ -1,4 +1,7 @@
-"""A repeated launch for backends whose own launch costs little beside the work: arguments in a list."""
+"""A repeated launch for backends whose own launch costs little beside the work.
+
+Arguments in a list.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ def installed_version(distribution: str) -> str | None:
 
 
 def _by_metadata(distribution: str) -> str | None:
-    """The version by `importlib.metadata`, which also knows archives and installations without such a folder."""
+    """The version by `importlib.metadata`.
+
+    It also knows archives and installations without such a folder.
+    """
     from importlib.metadata import PackageNotFoundError, version  # takes 15 ms
 
     try:

@@ -1,1 +1,4 @@
-"""The CPU backend: tiles to loops that LLVM vectorises, compiled by Numba to object code for this machine."""
+"""The CPU backend: tiles become loops that LLVM vectorises.
+
+Numba compiles them to object code for this machine.
+"""

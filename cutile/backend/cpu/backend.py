@@ -1,4 +1,7 @@
-"""The manifest: this backend's verbs in one place. A verb imports what it needs: cached kernels are only loaded."""
+"""The manifest: this backend's verbs in one place.
+
+A verb imports what it needs: cached kernels are only loaded.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class CpuBackend:
         return _version()
 
     def target(self, arch: str, units: int) -> Target:
-        """This machine, whatever the device calls it: code is compiled for the CPU it runs on."""
+        """This machine, whatever the device calls it.
+
+        Code is compiled for the CPU it runs on.
+        """
         del arch
         return Target(self.name, _arch(), units or usable_cores())
 

@@ -1,4 +1,4 @@
-"""SciPy's BLAS: the addresses of its functions, and holding it to one thread while our workers call it.
+"""SciPy's BLAS: addresses of its functions, and one thread while workers call it.
 
 Each worker multiplies its own block, so a library that starts threads of its own would only get in the way. The library
 is found beside SciPy without importing it where that is possible; else through the capsules that SciPy publishes.
@@ -39,7 +39,10 @@ class Blas:
 
     @contextmanager
     def one_thread(self) -> Generator[None]:
-        """While any thread is in here, calls run on the thread that makes them. Afterwards it is as it was."""
+        """While any thread is in here, calls run on the thread that makes them.
+
+        Afterwards it is as it was.
+        """
         with self._lock:
             if self._inside == 0:
                 self._before = self._get()

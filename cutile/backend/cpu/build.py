@@ -1,4 +1,6 @@
-"""Generated text to relocatable object code, by Numba and LLVM. The only file here, beside `intrinsics/`, with Numba.
+"""Generated text to relocatable object code, by Numba and LLVM.
+
+The only file here, beside `intrinsics/`, with Numba.
 
 Numba types the text and writes LLVM IR for it; the optimisation and the object code are LLVM's, run from here, so that
 the loops are vectorised once, with the aliasing facts that the C entry point states. The object has one symbol, plain C
@@ -95,8 +97,11 @@ def _define(source: Source) -> Any:
 
 
 class _Pipeline(compiler.CompilerBase):
-    """Numba's passes without those for Python that generated code does not have: closures, lifted loops, unrolling,
-    overloads to be inlined, arrays to be fused. Compiling takes two thirds of the time that it takes with them."""
+    """Numba's passes without those for Python that generated code does not have.
+
+    Closures, lifted loops, unrolling, overloads to be inlined, arrays to be fused. Compiling takes two thirds of the
+    time that it takes with them.
+    """
 
     def define_pipelines(self) -> list[Any]:
         passes = machinery.PassManager("cutile")
@@ -117,8 +122,10 @@ class _Pipeline(compiler.CompilerBase):
 
 
 class _Library(codegen.JITCodeLibrary):
-    """Keeps the LLVM IR as Numba writes it, but for the overflow of integers, which wraps: it is optimised once, as a
-    whole, in `_object`."""
+    """Keeps the LLVM IR as Numba writes it, except that integers wrap.
+
+    It is optimised once, as a whole, in `_object`.
+    """
 
     def add_ir_module(self, ir_module: Any) -> None:
         # Numba has signed sums and products marked nsw, "never overflows": LLVM may then take `p + 1 > p` for true, and
@@ -177,7 +184,10 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
 
 
 def _entry(module: Any, name: str, noalias: bool) -> str:
-    """LLVM IR of the entry point: plain C parameters, pointers that (mostly) alias nothing, no result."""
+    """LLVM IR of the entry point.
+
+    Plain C parameters, pointers that (mostly) alias nothing, no result.
+    """
     kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
     declared = ", ".join(["ptr", "ptr", *kinds])
     parameters = ", ".join(f"{kind}{' noalias' * (noalias and kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
@@ -220,7 +230,7 @@ def _object(source: Source, module: Any, name: str) -> bytes:
 
 
 def _vectors(module: Any) -> str:
-    """The widest vectors that an optimised module loads and stores, of each element type: `16 x f32, 8 x f64`."""
+    """The widest vector accesses of an optimised module by type: `16 x f32, 8 x f64`."""
     widest: dict[str, int] = {}
     for count, kind in _VECTOR.findall(str(module)):
         widest[kind] = max(widest.get(kind, 0), int(count))
@@ -241,7 +251,7 @@ Variables = Mapping[int, Iterable[str]]
 
 
 def live_map(graph: Any, blocks: Mapping[int, Any], used: Variables, defined: Variables) -> dict[int, set[str]]:
-    """The variables that are live at the beginning of each block, as Numba's `compute_live_map` gives them.
+    """Variables live at the beginning of each block, as in Numba's `compute_live_map`.
 
     Sets are bits of a number here. Numba asks four times for each function, and unites Python sets of all variables at
     each block: 1.8 of Numba's 6.8 s, for a kernel with 160 branches.

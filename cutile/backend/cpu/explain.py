@@ -1,4 +1,7 @@
-"""The plan of a kernel on a CPU in words: threads, vectors, what runs in one loop, what goes to the BLAS."""
+"""The plan of a kernel on a CPU in words.
+
+Threads, vectors, what runs in one loop, what goes to the BLAS.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _INDEXING = frozenset({"constant", "yield", "convert"})
 
 
 def plan(function: Function) -> tuple[Row, ...]:
-    """The rows of a lowered kernel, but for what the target and LLVM alone know (`explain`)."""
+    """Rows of a lowered kernel; `explain` adds what the target and LLVM alone know."""
     facts = function.facts
     rows: list[Row] = []
     products = {op.c.tensor.dtype.name: op for op in function.walk() if isinstance(op, Gemm)}

@@ -1,4 +1,6 @@
-"""Object code to something that can be launched. No Numba: a kernel from the disk cache does not import it.
+"""Object code to something that can be launched.
+
+No Numba: a kernel from the disk cache does not import it.
 
 A launch hands `body(first, last)` to the stream, whose workers call it on ranges of blocks. Each worker thread has
 scratch memory of its own, kept between launches; the call goes through ctypes, which lets other Python threads run.
@@ -47,13 +49,19 @@ def _c_type(spec: str) -> Any:
 
 
 def _travels_otherwise(parameter: Parameter) -> bool:
-    """Whether a scalar arrives as what ctypes does not make of it: a rounded f32, or bits."""
+    """Whether a scalar arrives as what ctypes does not make of it.
+
+    A rounded f32, or bits.
+    """
     dtype = parameter.dtype
     return parameter.kind == "scalar" and (dtype.kind == "storage" or (dtype.kind == "float" and dtype.bits == 16))
 
 
 def _prepared(parameter: Parameter, value: float) -> float | int:
-    """A 16-bit float, which travels as f32, rounded; of a float that is only stored, the bits."""
+    """A 16-bit float, which travels as f32, rounded.
+
+    Of a float that is only stored, the bits.
+    """
     if parameter.dtype.kind == "storage":
         return bits_of(value, parameter.dtype)
     return float(element(value, parameter.dtype))
@@ -95,7 +103,10 @@ class CpuKernel:
         return addresses
 
     def joins(self, grid: Grid) -> tuple[int, int, int]:
-        """How many tile blocks run as one along each axis: what the code allows, less where workers would idle."""
+        """How many tile blocks run as one along each axis.
+
+        What the code allows, less where workers would idle.
+        """
         joins, left = [1, 1, 1], self._joined
         for axis in (2, 1, 0):  # the last axis first: its tiles are neighbours in memory
             joins[axis] = min(self._coarse[axis], grid[axis], left)
@@ -149,7 +160,9 @@ _FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
 class KernelOutput:
-    """Prints and failed assertions of one kernel: the functions that generated code calls for them.
+    """Prints and failed assertions of one kernel.
+
+    The functions that generated code calls for them.
 
     A worker that prints takes the values from its own scratch memory at once. So threads do not mix within a print.
 

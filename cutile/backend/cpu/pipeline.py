@@ -1,4 +1,4 @@
-"""The order of this target's passes, with the reason for each place, and the lowering of a whole kernel.
+"""The order of this target's passes, with reasons; lowering of a whole kernel.
 
 Pure: IR in, IR out. The lowered function takes the kernel's parameters, then how many tile blocks run as one along each
 axis of the grid, then the range of (joined) blocks to run. Its facts say why a plan was refused.

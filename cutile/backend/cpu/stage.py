@@ -1,4 +1,6 @@
-"""The operations that a kernel consists of once it is lowered for the CPU, beside the scalar ones of `cutile/ops`.
+"""Operations of a kernel lowered for the CPU.
+
+The scalar ones of `cutile/ops` stay beside them.
 
 A lowered kernel has no tiles: it is loops over elements, in i64 indices, that read and write flat memory. Scalars keep
 their dtype; f16 and bf16 scalars are held as f32 values that the dtype can represent.
@@ -31,7 +33,10 @@ A_BOOL = Constraint("a bool scalar", lambda t: t == TileType(bool_))
 
 
 class Scratch(Op, name="cpu.scratch"):
-    """Memory of one worker for `size` elements, kept between tile blocks. f16 and bf16 elements take 32 bits."""
+    """Memory of one worker for `size` elements, kept between tile blocks.
+
+    f16 and bf16 elements take 32 bits.
+    """
 
     dtype: DTypeLike = attribute()
     size: int = attribute()
@@ -90,7 +95,7 @@ class TensorAt(Op, name="cpu.tensor_at"):
 
 
 class ReadInside(Op, name="cpu.read_inside", effect=Effect.READ):
-    """The element at an offset where `inside`, else the number `padding`, without touching memory."""
+    """The element at an offset where `inside`, else `padding`; touches no memory then."""
 
     x: Value = operand(ANY_TENSOR)
     at: Value = operand(AN_INDEX)
@@ -115,8 +120,11 @@ class Write(Op, name="cpu.write", effect=Effect.WRITE):
 
 
 class Step(Op, name="cpu.step"):
-    """One step of a reduction: `kind` is reduce_sum, reduce_prod, reduce_max or reduce_min, these two also with
-    "_or_nan" behind it. Steps may be reordered."""
+    """One step of a reduction.
+
+    `kind` is reduce_sum, reduce_prod, reduce_max or reduce_min, these two also with "_or_nan" behind it. Steps may be
+    reordered.
+    """
 
     acc: Value = operand(NUMBER_TILE)
     x: Value = operand(NUMBER_TILE)
@@ -143,7 +151,10 @@ class Larger(_Pick, name="cpu.larger"):
 
 
 class TripCount(Op, name="cpu.trip_count"):
-    """The turns of a loop from `start` to before `stop` by `step`; none where the step is 0, at most 2**63 - 1."""
+    """The turns of a loop from `start` to before `stop` by `step`.
+
+    None where the step is 0, at most 2**63 - 1.
+    """
 
     start: Value = operand(SCALAR_INT)
     stop: Value = operand(SCALAR_INT)
@@ -154,7 +165,9 @@ class TripCount(Op, name="cpu.trip_count"):
 
 
 class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
-    """`c[:rows, :cols] = a @ b + beta * c` by the BLAS; each operand is memory, an offset, and the step between rows.
+    """`c[:rows, :cols] = a @ b + beta * c` by the BLAS.
+
+    Each operand is memory, an offset, and the step between rows.
 
     A transposed operand is stored column by column, and its step is that between columns. All three are memory of the
     same float type: the BLAS is handed addresses, and takes what lies there for that.
@@ -184,7 +197,10 @@ class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
 
 
 class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
-    """Print the values in scratch memory, of the dtypes and shapes in `shapes`, as `print` does."""
+    """Print the values in scratch memory, as `print` does.
+
+    `shapes` has their dtypes and shapes.
+    """
 
     memories: tuple[Value, ...] = operands(ANY_TENSOR)
     pieces: tuple[str, ...] = attribute()
@@ -196,7 +212,7 @@ class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
 
 
 class FailUnless(Op, name="cpu.fail_unless", effect=Effect.WRITE):
-    """Unless the condition holds, note that the assertion failed in tile block (x, y, z), and return."""
+    """Unless the condition holds, note a failure in tile block (x, y, z), and return."""
 
     condition: Value = operand(A_BOOL)
     x: Value = operand(AN_INDEX)

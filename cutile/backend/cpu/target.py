@@ -1,4 +1,7 @@
-"""The machine that CPU code is compiled for: its name, and a digest of its features. Object code is kept per target."""
+"""The machine that CPU code is compiled for.
+
+Its name, and a digest of its features. Object code is kept per target.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def features() -> str:
 
 @cache
 def arch() -> str:
-    """This machine as a word: system, LLVM's name of the CPU, and a digest of its features.
+    """This machine as a word.
+
+    System, LLVM's name of the CPU, and a digest of its features.
 
     Example:
         >>> arch().split("-")[0] in ("linux", "darwin", "windows")

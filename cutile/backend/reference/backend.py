@@ -1,4 +1,7 @@
-"""The reference backend: IR walked with NumPy. What every operation means, in order and block by block."""
+"""The reference backend: IR walked with NumPy.
+
+What every operation means, in order and block by block.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class ReferenceKernel:
 
 
 class ReferenceBackend:
-    """`lower` changes nothing, `emit` prints the IR, `build` keeps the text, `load` parses it."""
+    """`lower` changes nothing, `emit` prints IR, `build` keeps it, `load` parses it."""
 
     name = "reference"
 

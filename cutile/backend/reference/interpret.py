@@ -1,4 +1,7 @@
-"""Run one tile block by walking the IR: each operation's own NumPy meaning, plus memory, grid and control flow."""
+"""Run one tile block by walking the IR.
+
+Each operation's own NumPy meaning, plus memory, grid and control flow.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from cutile.ops.view import LoadView, StoreView, TensorView
 
 
 class Walker:
-    """One tile block: where it is in the grid, and its values, to which each block of operations adds its results."""
+    """One tile block: its place in the grid, and the values that operations add."""
 
     def __init__(self, values: MutableMapping[Value, Array], index: Grid, grid: Grid) -> None:
         self._values = values
@@ -160,7 +163,7 @@ class Walker:
 
 
 def run_block(function: Function, values: dict[Value, Array], index: Grid, grid: Grid) -> None:
-    """Run the tile block at `index` of `grid`, with the kernel's parameters bound to arrays."""
+    """Run the tile block at `index` of `grid`, with parameters bound to arrays."""
     Walker(dict(values), index, grid).block(function.body)
 
 

@@ -1,4 +1,7 @@
-"""Tensors in memory as NumPy arrays, and tiles of them: padded past the edges, stores clipped."""
+"""Tensors in memory as NumPy arrays, and tiles of them.
+
+Padded past the edges, stores clipped.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class _Memory:
 
 
 def array_at(address: int, dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """The elements at `address`, as an array that shares the memory. `strides` count elements."""
+    """The elements at `address`, as an array that shares the memory.
+
+    `strides` count elements.
+    """
     size = dtype.bits // 8
     interface = {
         "version": 3,
@@ -40,7 +46,10 @@ def array_at(address: int, dtype: DTypeLike, shape: tuple[int, ...], strides: tu
 def bind_parameters(
     function: Function, parameters: Sequence[Parameter], arguments: Sequence[Argument]
 ) -> dict[Value, Array]:
-    """Each kernel parameter as an array: tensors as they lie in memory, scalars of shape ()."""
+    """Each kernel parameter as an array.
+
+    Tensors as they lie in memory, scalars of shape ().
+    """
     facts: dict[tuple[int, str, int], Any] = {}
     for parameter, argument in zip(parameters, arguments, strict=True):
         facts[parameter.argument, parameter.kind, parameter.axis] = argument
@@ -89,7 +98,10 @@ def store(array: Array, tile: Array, index: Sequence[int]) -> None:
 def _overlap_from(
     array: Array, shape: Sequence[int], starts: Sequence[int], limits: Mapping[int, int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where the tile that begins at `starts` meets the array: slices of the array, and of the tile."""
+    """Where the tile that begins at `starts` meets the array.
+
+    Slices of the array, and of the tile.
+    """
     inside: list[slice] = []
     for axis, (extent, tile, start) in enumerate(zip(array.shape, shape, starts, strict=True)):
         stop = min(start + tile, extent, limits.get(axis, extent))
@@ -100,7 +112,10 @@ def _overlap_from(
 def load_view(
     array: Array, shape: tuple[int, ...], starts: Sequence[int], limits: Mapping[int, int], fill: float
 ) -> Array:
-    """The tile that begins at an element; `fill` past the edges, and everywhere if it begins before the array."""
+    """The tile that begins at an element.
+
+    `fill` past the edges, and everywhere if it begins before the array.
+    """
     tile = np.full(shape, fill).astype(array.dtype)
     inside, within = _overlap_from(array, shape, starts, limits)
     tile[within] = array[inside]
@@ -139,7 +154,10 @@ def store_lanes(pointers: Array, value: Array, mask: Array) -> None:
 
 
 def update_lanes(change: Callable[..., Any], pointers: Array, mask: Array, *operands: Array) -> Array:
-    """Change the elements at the pointers to `change(old, *operands)`; the old ones, 0 where the mask is not set."""
+    """Change the elements at the pointers to `change(old, *operands)`.
+
+    The old ones, 0 where the mask is not set.
+    """
     before = np.zeros(pointers.shape, operands[0].dtype)
     dtype = from_numpy(before.dtype)
     for index, address in _lanes(pointers, mask):

@@ -1,4 +1,7 @@
-"""What an emitter works with: the printer it asks for operands, and an expression with its precedence."""
+"""What an emitter works with.
+
+The printer it asks for operands, and an expression with its precedence.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ def is_small_float(dtype: DTypeLike) -> bool:
 
 
 def held(dtype: DTypeLike) -> str:
-    """The machine type of a value: small floats are f32, and floats that are only stored are their bits."""
+    """The machine type of a value.
+
+    Small floats are f32, and floats that are only stored are their bits.
+    """
     if dtype.kind == "storage":
         return f"u{dtype.bits}"
     return "f32" if is_small_float(dtype) else "u8" if dtype.kind == "bool" else dtype.name
@@ -149,7 +155,10 @@ def in_memory(dtype: DTypeLike) -> str:
 
 
 def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
-    """A freshly computed value brought back to its dtype: 16-bit floats are rounded, small integers wrap."""
+    """A freshly computed value brought back to its dtype.
+
+    16-bit floats are rounded, small integers wrap.
+    """
     if is_small_float(dtype):
         return call(printer, f"{dtype.name}_round", text)
     if dtype.kind in ("int", "uint") and dtype.bits < 64:
@@ -158,7 +167,10 @@ def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
 
 
 def narrowed(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
-    """An f64 as a 16-bit float: f16 rounded once, as NumPy does it; bf16 by way of f32, as ml_dtypes does."""
+    """An f64 as a 16-bit float.
+
+    F16 rounded once, as NumPy does it; bf16 by way of f32, as ml_dtypes does.
+    """
     return rounded(printer, call(printer, "to_odd" if dtype.name == "f16" else "f32", text), dtype)
 
 

@@ -69,7 +69,10 @@ def _infix(operator: str, binds: int) -> Expression:
 
 
 def _call(function: str, by_sign: bool = False, floats: str = "") -> Expression:
-    """A call; `by_sign` where unsigned integers have a function of their own, `floats` where floats do."""
+    """A call.
+
+    `by_sign` where unsigned integers have a function of their own, `floats` where floats do.
+    """
 
     def emit(printer: Printer, op: Op) -> Text:
         dtype = op.result.tile.dtype

@@ -1,4 +1,6 @@
-"""Conversions between element types. f16 and bf16 values are f32 values already: widening them costs nothing.
+"""Conversions between element types. f16 and bf16 values are f32 values already.
+
+Widening them costs nothing.
 
 Stored types are their bits; what is computed of them goes through the f32 that they stand for, which is exact.
 """
@@ -34,7 +36,10 @@ def _float(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 
 def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
-    """A value as an f32 that a narrower float may be rounded from: exact, or rounded to odd."""
+    """A value as an f32 that a narrower float may be rounded from.
+
+    Exact, or rounded to odd.
+    """
     if source.format is not None and source is not f64:
         return _float(printer, x, source)
     if source.kind in ("int", "uint", "bool"):

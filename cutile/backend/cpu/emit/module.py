@@ -1,4 +1,4 @@
-"""The whole file: header, imports, the function, and the printer that the families write with.
+"""The whole file: header, imports, function, and the families' printer.
 
 A value that is used once is written in place, unless memory is written in between or the line would get long; any other
 gets a variable, named as the user named it. Each of the user's lines is quoted once, above what it became.
@@ -47,7 +47,10 @@ INTRINSICS = "cutile.backend.cpu.intrinsics"
 
 
 class ModulePrinter:
-    """Writes one lowered function. See `_text.Printer` for what the families use of it."""
+    """Writes one lowered function.
+
+    See `_text.Printer` for what the families use of it.
+    """
 
     def __init__(self, function: Function, parameters: tuple[Parameter, ...]) -> None:
         self.function = function
@@ -238,7 +241,10 @@ def _walk(block: Block) -> Iterator[Op]:
 
 
 def _has_user_loop(op: Op) -> bool:
-    """Whether a loop that the user wrote is in here (those of nests count elements, in i64)."""
+    """Whether a loop that the user wrote is in here.
+
+    Loops of nests count elements, in i64.
+    """
     own = isinstance(op, For) and (op.induction.type != INDEX or op.induction.name == "block")
     inner = (each for block in op.regions for each in _walk(block))
     return (

@@ -1,4 +1,6 @@
-"""What generated CPU code calls, as LLVM IR behind Numba intrinsics. With `build.py` the only users of Numba here.
+"""What generated CPU code calls, as LLVM IR behind Numba intrinsics.
+
+With `build.py` the only users of Numba here.
 
 No file in this folder knows tiles: everything works on single elements, indices and pointers.
 """

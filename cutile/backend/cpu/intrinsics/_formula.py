@@ -1,4 +1,4 @@
-"""`Num`: an LLVM float value with operators, so that a polynomial in code reads like one on paper.
+"""`Num`: an LLVM float value with operators, so that a polynomial reads like one.
 
 Not for values of the user's program, and it emits no control flow: every formula here vectorises.
 """
@@ -17,7 +17,7 @@ BIAS = {"float": 127, "double": 1023}
 
 
 class Num:
-    """A float (or the integer that has its bits) and the builder that its operators append to."""
+    """A float (or the integer of its bits) and the builder that operators append to."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder = builder
@@ -95,7 +95,7 @@ class Num:
         return self.of(self.builder.select(bit, self._other(other), self.value))
 
     def fma(self, factor: Num | float, addend: Num | float) -> Num:
-        """`self * factor + addend`, with one rounding where the machine has such an instruction."""
+        """`self * factor + addend`, rounded once where the machine has the instruction."""
         return self.of(llvm(self.builder, "fmuladd", self.value, self._other(factor), self._other(addend)))
 
     def call(self, name: str) -> Num:
@@ -146,6 +146,9 @@ def power_of_two(n: Num, kind: str) -> Num:
 
 
 def scale(x: Num, n: Num) -> Num:
-    """`x * 2.0 ** n`, right also where the result is subnormal or overflows: in two steps."""
+    """`x * 2.0 ** n` in two steps.
+
+    So it is right where the result is subnormal or overflows, too.
+    """
     half = n >> 1
     return x * power_of_two(half, x.kind) * power_of_two(n - half, x.kind)

@@ -1,4 +1,6 @@
-"""The untyped seam: Numba and llvmlite as `Any`, and how LLVM IR becomes a function that generated code calls.
+"""The untyped seam: Numba and llvmlite as `Any`, and functions made of LLVM IR.
+
+Generated code calls these functions.
 
 Not a place for formulas; those are in the files named by family.
 """
@@ -23,7 +25,7 @@ Emit = Callable[[Any, list[Any]], Any]
 
 
 def define(name: str, emit: Emit) -> Callable[[Any, list[Any]], Any]:
-    """An `Emit` that puts the instructions of `emit` into an inlined LLVM function of their own.
+    """An `Emit` that puts the instructions of `emit` into an inlined LLVM function.
 
     One copy per module however often it is called: LLVM text stays small, and its inliner does the rest.
     """
@@ -49,7 +51,10 @@ def define(name: str, emit: Emit) -> Callable[[Any, list[Any]], Any]:
 
 
 def llvm(builder: Any, name: str, *arguments: Any) -> Any:
-    """Call an LLVM intrinsic that is overloaded on the type of its arguments: `llvm(b, "sqrt", x)`."""
+    """Call an LLVM intrinsic that is overloaded on the type of its arguments.
+
+    `llvm(b, "sqrt", x)`.
+    """
     kind = arguments[0].type
     suffix = {"half": "f16", "float": "f32", "double": "f64"}.get(str(kind), str(kind))
     signature = ir.FunctionType(kind, [kind] * len(arguments))

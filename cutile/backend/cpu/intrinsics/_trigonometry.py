@@ -1,4 +1,6 @@
-"""Sine and cosine of f32 values of any size, without branches, so that loops over them vectorise.
+"""Sine and cosine of f32 values of any size, without branches.
+
+So loops over them vectorise.
 
 The argument's place in its quadrant needs as many bits of 2/pi as its exponent says: a window of 96 bits is cut out of
 that number and multiplied with the mantissa, in integers, where whole turns overflow and vanish. What remains is
@@ -35,7 +37,7 @@ def _arctan_of_inverse(n: int, bits: int) -> int:
 
 
 def _words() -> list[int]:
-    """2/pi in words of 32 bits, behind the zeros that stand before it at the smallest exponent."""
+    """2/pi in words of 32 bits, behind the leading zeros for the smallest exponent."""
     bits = 400
     pi = 4 * (4 * _arctan_of_inverse(5, bits) - _arctan_of_inverse(239, bits))  # Machin's formula
     two_over_pi = (2 << (2 * bits)) // pi  # * 2**bits
@@ -49,7 +51,10 @@ WORDS = _words()
 
 
 def _window(exponent: Num) -> tuple[Num, Num]:
-    """The 64 bits of 2/pi that matter at an exponent, and the 32 behind them; all as i64."""
+    """The 64 bits of 2/pi that matter at an exponent, and the 32 behind them.
+
+    All as i64.
+    """
     place = exponent - SMALLEST
     step, rest = place >> 5, place & 31
     words: list[Num] = []
@@ -65,7 +70,7 @@ def _window(exponent: Num) -> tuple[Num, Num]:
 
 
 def _reduced(x: Num) -> tuple[Num, Num, Num]:
-    """The sine and the cosine, in f64, of what the magnitude of `x` lies beyond whole quarter turns; and their number.
+    """Sine and cosine, in f64, of |x| beyond whole quarter turns; their number.
 
     The remainder is between -pi/4 and pi/4.
     """
@@ -97,7 +102,10 @@ def _rounded(x: Num, value: Num) -> Num:
 
 
 def sin_cos(x: Num, quarter_turns: int) -> Num:
-    """`sin(x + quarter_turns * pi / 2)` for an f32: 0 is the sine, 1 the cosine. At most 0.55 ulp."""
+    """`sin(x + quarter_turns * pi / 2)` for an f32: 0 is the sine, 1 the cosine.
+
+    At most 0.55 ulp.
+    """
     builder: Any = x.builder
     wide = ir.IntType(64)
     sine, cosine, quadrant = _reduced(x)
@@ -112,7 +120,10 @@ def sin_cos(x: Num, quarter_turns: int) -> Num:
 
 
 def tangent(x: Num) -> Num:
-    """`tan(x)` for an f32: in odd quarter turns `-cos / sin` of the rest. At most 0.6 ulp."""
+    """`tan(x)` for an f32: in odd quarter turns `-cos / sin` of the rest.
+
+    At most 0.6 ulp.
+    """
     sine, cosine, quadrant = _reduced(x)
     odd = (quadrant & 1).compare("==", 1)
     quotient = sine.where(odd, cosine * -1.0) / cosine.where(odd, sine)

@@ -1,4 +1,7 @@
-"""Arithmetic that Python's operators in Numba do not give as NumPy means it: bounds, integer division, shifts, fma."""
+"""Arithmetic that Python's operators in Numba do not give as NumPy means it.
+
+Bounds, integer division, shifts, fma.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def _chosen(bit: Any, x: Any, y: Any) -> Any:
 
 
 def _pick(operator: str) -> Any:
-    """Of two index values, the one that `operator` holds for. Indices are i64 whatever they came from."""
+    """Of two index values, the one that `operator` holds for.
+
+    Indices are i64 whatever they came from.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.select(builder.icmp_signed(operator, *arguments), *arguments)
@@ -48,7 +54,10 @@ larger = _pick(">")
 
 
 def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
-    """The larger (">") or smaller ("<") float; of a number and NaN the number; -0 is below +0."""
+    """The larger (">") or smaller ("<") float.
+
+    Of a number and NaN the number; -0 is below +0.
+    """
     bits = ir.IntType(32 if x.type == ir.FloatType() else 64)
     first, second = builder.bitcast(x, bits), builder.bitcast(y, bits)
     # Equal floats differ in nothing but the sign of zero, which AND makes + and OR makes -.
@@ -59,7 +68,10 @@ def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
 
 
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
-    """`fmin` or `fmax`: of a number and NaN the number. LLVM's own: it vectorises loops that fold by them."""
+    """`fmin` or `fmax`: of a number and NaN the number.
+
+    LLVM's own: it vectorises loops that fold by them.
+    """
 
     def typing(name_of_int: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
@@ -93,7 +105,7 @@ maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
 
 
 def _divisor(builder: Any, x: Any, y: Any, signed: bool) -> tuple[Any, Any]:
-    """A divisor that never traps (0 and the overflowing -1 become 1), and where it was 0."""
+    """A divisor that never traps (0 and the overflowing -1 become 1); where it was 0."""
     kind = y.type
     zero, one = ir.Constant(kind, 0), ir.Constant(kind, 1)
     is_zero = builder.icmp_unsigned("==", y, zero)
@@ -140,7 +152,10 @@ def _mod_unsigned(builder: Any, arguments: list[Any]) -> Any:
 
 
 def _truncated(builder: Any, arguments: list[Any], signed: bool) -> tuple[Any, Any, Any]:
-    """The quotient rounded toward zero, what it leaves, and where the divisor is 0: there both are 0."""
+    """The quotient rounded toward zero, what it leaves, and where the divisor is 0.
+
+    There both are 0.
+    """
     x, y = arguments
     divisor, is_zero = _divisor(builder, x, y, signed=signed)
     zero = ir.Constant(x.type, 0)
@@ -275,7 +290,10 @@ def _fma(builder: Any, arguments: list[Any]) -> Any:
 
 
 def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
-    """f32 that hold 16-bit floats: the product is exact in f64; the sum is rounded to odd there, and again to f32."""
+    """f32 that hold 16-bit floats.
+
+    The product is exact in f64; the sum is rounded to odd there, and again to f32.
+    """
     double, wide = ir.DoubleType(), ir.IntType(64)
     x, y, z = (builder.fpext(each, double) for each in arguments)
     product = builder.fmul(x, y)
@@ -322,7 +340,7 @@ choose = ternary(_choose, _chosen)
 
 
 def _trip_count(signed: bool) -> Any:
-    """Differences are taken modulo 2**64, where the one of two i64 always fits as an unsigned number."""
+    """Differences are modulo 2**64, where those of two i64 fit an unsigned number."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         start, stop, step = arguments

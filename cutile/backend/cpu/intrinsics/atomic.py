@@ -1,4 +1,6 @@
-"""Atomic updates of elements by address, as the processor's own: tile blocks run on several threads.
+"""Atomic updates of elements by address, as the processor's own.
+
+Tile blocks run on several threads.
 
 Every update is ordered with all others (acquire and release), which covers any ordering that a kernel asks for and
 costs nothing more where updates are full barriers anyway. Each gives what was there before; 0 where the mask is off.
@@ -51,7 +53,10 @@ atomic_xchg = _defined("atomic_xchg", "xchg")
 
 
 def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit:
-    """A 16-bit float is added to in a loop: compute in f32, and try to exchange the bits until nobody came between."""
+    """A 16-bit float is added to in a loop.
+
+    Compute in f32, and try to exchange the bits until nobody came between.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         address, mask, value = arguments
@@ -99,7 +104,10 @@ _cas = define("atomic_cas", _exchange)
 
 @intrinsic
 def atomic_cas(_context: Any, address: Any, mask: Any, expected: Any, value: Any) -> Any:
-    """`atomic_cas(address, mask, expected, value)`: write `value` where the element has the bits of `expected`."""
+    """`atomic_cas(address, mask, expected, value)`: compare and swap.
+
+    It writes `value` where the element has the bits of `expected`.
+    """
     kinds: tuple[Any, ...] = tuple(map(types.unliteral, (address, mask, expected, value)))
     if kinds[:2] != (types.uint64, types.boolean) or kinds[2] != kinds[3]:
         return None

@@ -1,4 +1,7 @@
-"""Calls of functions of this process by their addresses: a BLAS `?gemm`, prints and assertions."""
+"""Calls of functions of this process by their addresses.
+
+A BLAS `?gemm`, prints and assertions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def _transposition(builder: Any, flag: Any) -> Any:
 
 
 def _call(builder: Any, values: list[Any]) -> None:
-    """Row-major c = a @ b is, read column by column, the transposed product with the operands swapped."""
+    """Row-major c = a @ b is a transposed product with its operands swapped.
+
+    Read column by column.
+    """
     address, rows, cols, depth, a, a_at, a_step, a_flag, b, b_at, b_step, b_flag, c, c_at, c_step, beta = values
     element = beta.type
     zero = ir.Constant(rows.type, 0)

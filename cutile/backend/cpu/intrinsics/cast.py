@@ -1,4 +1,6 @@
-"""Conversions that Numba's own do not give as `cutile.conversion` means them: saturating, rounded once, few bits.
+"""Conversions that Numba's own do not give as `cutile.conversion` means them.
+
+Saturating, rounded once, few bits.
 
 Names end in the direction of rounding; without one it is to nearest even.
 """
@@ -68,7 +70,9 @@ whole_to_odd, whole_to_odd_unsigned = _whole(signed=True), _whole(signed=False)
 
 
 def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> Any:
-    """The neighbour of a nearest float on the side asked for; `above`, `below`: where the exact number lies.
+    """The neighbour of a nearest float on the side asked for.
+
+    `above`, `below`: where the exact number lies.
 
     Floats in order of size are integers in order of size, so a neighbour is one more or one less; 0 has both signs'
     smallest number beside it.
@@ -107,7 +111,10 @@ def _single(suffix: str) -> Any:
 
 
 def _double(suffix: str, signed: bool) -> Any:
-    """An integer of 64 bits as an f64, rounded to a side: its halves are exact, and their sum's error is too."""
+    """An integer of 64 bits as an f64, rounded to a side.
+
+    Its halves are exact, and their sum's error is too.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         (x,) = arguments
@@ -128,7 +135,10 @@ def _double(suffix: str, signed: bool) -> Any:
 
 
 def _saturated(bits: int, signed: bool) -> Any:
-    """A float without a fraction as an integer: what lies beyond gives the nearest, NaN gives 0."""
+    """A float without a fraction as an integer.
+
+    What lies beyond gives the nearest, NaN gives 0.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         (x,) = arguments

@@ -1,4 +1,6 @@
-"""16-bit floats. In registers they are f32 values that a 16-bit float can hold; in memory they are 16 bits.
+"""16-bit floats.
+
+In registers they are f32 values that a 16-bit float can hold; in memory they are 16 bits.
 
 f16 goes through LLVM's `half` (one instruction on machines with F16C or Arm's fp16 conversions), bf16 through shifts.
 """
@@ -53,7 +55,10 @@ def _bf16_round(builder: Any, arguments: list[Any]) -> Any:
 
 
 def to_odd_bits(builder: Any, arguments: list[Any]) -> Any:
-    """f64 to f32, inexact results with their last bit set: rounding those again, to fewer bits, is then right."""
+    """f64 to f32, inexact results with their last bit set.
+
+    Rounding those again, to fewer bits, is then right.
+    """
     (x,) = arguments
     near = builder.fptrunc(x, _FLOAT)
     back = builder.fpext(near, x.type)

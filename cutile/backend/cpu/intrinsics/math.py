@@ -1,4 +1,6 @@
-"""Functions of one float as formulas without branches, so that loops over them vectorise. f32 and f64.
+"""Functions of one float as formulas without branches, for f32 and f64.
+
+So loops over them vectorise.
 
 Coefficients are minimax fits (Remez, in 80-bit arithmetic) of the functions named beside them. The largest errors
 against 80-bit results, in units of the last place, are stated in each docstring and checked by the tests.
@@ -87,7 +89,10 @@ def _exp2(x: Num) -> Num:
 
 
 def _split(x: Num) -> tuple[Num, Num]:
-    """`(f, e)` with `x == (1 + f) * 2**e` and `1 + f` between sqrt(1/2) and sqrt(2); x positive and finite."""
+    """`(f, e)` with `x == (1 + f) * 2**e` and `1 + f` between sqrt(1/2) and sqrt(2).
+
+    X positive and finite.
+    """
     kind = x.kind
     mantissa = MANTISSA[kind]
     tiny = x.compare("<", 2.0 ** (2 - BIAS[kind]))  # subnormal, or nearly: bring it up
@@ -146,7 +151,10 @@ def _narrow(x: Num, wide: Num) -> Num:
 
 
 def _sinh(x: Num) -> Num:
-    """f32: from f64, where what cancels leaves enough; near 0 by two terms of the series."""
+    """f32: from f64, where what cancels leaves enough.
+
+    Near 0 by two terms of the series.
+    """
     wide = _wide(x)
     e = _exp(_clamp(wide, -200.0, 200.0))
     far = (e - wide.constant(1.0) / e) * 0.5
@@ -162,7 +170,10 @@ def _cosh(x: Num) -> Num:
 
 
 def _pow(x: Num, y: Num) -> Num:
-    """f32: `2 ** (y * log2(x))` in f64, whose bits leave enough after a product of up to 150."""
+    """f32: `2 ** (y * log2(x))` in f64.
+
+    Its bits leave enough after a product of up to 150.
+    """
     base, exponent = _wide(x), _wide(y)
     one = base.constant(1.0)
     size = base.call("fabs")

@@ -1,4 +1,4 @@
-"""Accesses by address, prints and assertions, and views that cut tiles at any step.
+"""Accesses by address, prints, assertions, and views that cut tiles at any step.
 
 An access by address runs at its place in the program, element by element, in loops of its own. Loads of memory that
 nothing writes during a launch are the exception: they are pulled like any other element. A print's values go to scratch
@@ -130,7 +130,10 @@ def store_view(lowering: Lowering, op: StoreView) -> None:
 
 
 def _count(lowering: Lowering, axis: TensorAxis, extent: Extent) -> Value:
-    """The elements to be written along an axis: none where the tile begins before the tensor."""
+    """The elements to be written along an axis.
+
+    None where the tile begins before the tensor.
+    """
     scope = lowering.scope
     count = scope.smaller(extent.stop(scope), scope.minus(axis.size, axis.start), "count")
     if axis.may_be_negative:

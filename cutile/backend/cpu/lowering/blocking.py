@@ -1,4 +1,6 @@
-"""What may be done with each axis of each tile: clip its loop at the tensor's edge, or let it span several tile blocks.
+"""What may be done with each axis of each tile.
+
+Clip its loop at the tensor's edge, or let it span several tile blocks.
 
 Axes of different values that always run together (through element-wise operations, broadcasts, carried values, ...)
 form one class. A class is *free* when no operation sees the axis as a whole: no reduction, no reshape. What lies past
@@ -185,7 +187,7 @@ class Axes:
                 pass
 
     def _access(self, op: Op) -> None:
-        """Every lane counts, also those past the edges of a tensor that the addresses may have come from."""
+        """Every lane counts, also beyond the edges of the tensor that addresses are of."""
         for value in (*op.operands, *op.results):
             for axis in range(len(value.tile.shape)):
                 self._opaque(value, axis, f"{op.name} sees all of it")
@@ -205,7 +207,10 @@ class Axes:
                 self._unify((first, axis), (value, to))
 
     def _beside(self, part: Value, whole: Value, together: Sequence[int]) -> None:
-        """Axes of two tiles of one rank that run together; the others are read at other places."""
+        """Axes of two tiles of one rank that run together.
+
+        The others are read at other places.
+        """
         for axis in range(len(part.tile.shape)):
             if axis in together:
                 self._unify((part, axis), (whole, axis))
@@ -275,7 +280,10 @@ class Axes:
                 self._same(value, result)
 
     def _refusal(self, grid_axis: int) -> str:
-        """Why tile blocks along an axis of the grid stay single; empty if they can be joined."""
+        """Why tile blocks along an axis of the grid stay single.
+
+        Empty if they can be joined.
+        """
         if self._linear:
             return self._linear
         if grid_axis in self._raw:
@@ -294,7 +302,10 @@ class Axes:
         return ""
 
     def _factors(self) -> tuple[tuple[int, int, int], int]:
-        """How many tile blocks run as one, at most: along each axis of the grid, and in all."""
+        """How many tile blocks run as one, at most.
+
+        Along each axis of the grid, and in all.
+        """
         free = [axis for axis in range(3) if not self.refusals[axis]]
         factors = [1, 1, 1]
         if not free:
@@ -313,12 +324,15 @@ class Axes:
 
 
 def _on_the_grid(op: Op) -> bool:
-    """Whether a load counts its index in its own tiles, so that neighbouring tiles can be one larger tile."""
+    """Whether a load counts its index in its own tiles.
+
+    Then neighbouring tiles can be one larger tile.
+    """
     return isinstance(op, LoadTile) or (isinstance(op, LoadView) and op.is_plain)
 
 
 def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:
-    """The pairs of axes that stay, where a reshape only adds and drops axes of extent 1; else None.
+    """Pairs of axes that stay, if a reshape only moves axes of extent 1; else None.
 
     Example:
         >>> unit_reshape((8,), (1, 8)), unit_reshape((8, 1), (8,)), unit_reshape((8,), (2, 4))

@@ -1,4 +1,7 @@
-"""Blocks and structured control flow: tiles that loops and branches pass on live in scratch memory."""
+"""Blocks and structured control flow.
+
+Tiles that loops and branches pass on live in scratch memory.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
 
 
 def _settle(lowering: Lowering, op: Op) -> None:
-    """Compute the scalars that nested blocks need of this one, so that none is computed in one of them for another."""
+    """Compute the scalars that nested blocks need of this one.
+
+    So none is computed in one block for another.
+    """
     seen: set[Value] = set()
     needed = [value for block in op.regions for each in block.walk() for value in each.operands]
     while needed:
@@ -91,7 +97,9 @@ def _alias(product: Product) -> Product:
 
 
 def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | None) -> None:
-    """Write nodes into memory that the nodes themselves may read: as if all were read before any is written.
+    """Write nodes into memory that the nodes themselves may read.
+
+    As if all were read before any is written.
 
     Moves with the same loops are one root, which reads before it writes, element by element. A group that reads at
     other indices, or reads what an earlier group has written, goes through memory of its own.
@@ -139,7 +147,7 @@ def _is_memory_of(node: Node, product: Product) -> bool:
 
 
 def _clashes(group: list[tuple[Node, Product]], written: list[Product]) -> bool:
-    """Whether a group reads what is written before it, or its own memory at another index."""
+    """Whether a group reads what is written before it, or its memory at other indices."""
     own = [product for _, product in group]
     for node, _ in group:
         root = Root(node.extents, [Target(node)])
@@ -168,7 +176,10 @@ class _Carried:
         lowering.flush()
 
     def enter(self, arguments: Sequence[Value]) -> list[Value]:
-        """Bind a nested block's arguments; returns the block arguments that the lowered block needs."""
+        """Bind a nested block's arguments.
+
+        Returns the block arguments that the lowered block needs.
+        """
         values: list[Value] = []
         for at, argument in enumerate(arguments):
             if at in self.memory:
@@ -198,7 +209,10 @@ class _Carried:
 
 
 def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
-    """Whether `range` counts the turns as they are: of bounds whose difference, in i64, cannot overflow."""
+    """Whether `range` counts the turns as they are.
+
+    Of bounds whose difference, in i64, cannot overflow.
+    """
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     from_zero = isinstance(start, Constant) and start.value == 0 and isinstance(step, Constant) and step.value > 0
     dtype = op.induction.tile.dtype

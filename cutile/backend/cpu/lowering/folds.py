@@ -1,4 +1,6 @@
-"""Reductions and scans by a function of scalars: plain loops over tiles in scratch memory.
+"""Reductions and scans by a function of scalars.
+
+Plain loops over tiles in scratch memory.
 
 for row:                              for row:
     m = identity                          m = identity

@@ -105,7 +105,7 @@ class Root:
         return tuple(index) if self.axis < 0 else (*index[: self.axis], *index[self.axis + 1 :])
 
     def target_axis(self, axis: int) -> int:
-        """The targets' axis that belongs to an axis of the sources other than the dropped one."""
+        """The targets' axis for an axis of the sources other than the dropped one."""
         return axis if self.axis < 0 or axis < self.axis else axis - 1
 
     def products(self) -> list[Product]:
@@ -119,7 +119,10 @@ class Root:
 
 
 def _touches(writer: Root, reader: Root, mine: int, theirs: int) -> bool:
-    """Whether `reader` reads what `writer` writes at another index of the loop that their axes would share."""
+    """Whether `reader` reads what `writer` writes at another index of a shared loop.
+
+    The loop is the one that their axes would share.
+    """
     for leaf, where in reader.reads():
         for target in writer.targets:
             if isinstance(leaf, Product):
@@ -146,7 +149,10 @@ def _can_share(first: Root, second: Root, depth: int) -> bool:
 
 
 class Nests:
-    """Writes roots as loops. `allocate(product, extents, leading)` gives scratch memory."""
+    """Writes roots as loops.
+
+    `allocate(product, extents, leading)` gives scratch memory.
+    """
 
     def __init__(self, scope: Scope, allocate: Callable[[Product], Buffer], rare: bool = False) -> None:
         self._scope = scope
@@ -172,7 +178,10 @@ class Nests:
         return run
 
     def _split(self, run: list[Root]) -> None:
-        """One outermost nest: without checks where every read is inside its tensor, else with them."""
+        """One outermost nest.
+
+        Without checks where every read is inside its tensor, else with them.
+        """
         self._keep(run, 0)
         scope = self._scope
         scope.builder.location = run[0].location
@@ -222,7 +231,10 @@ class Nests:
         return bits
 
     def _keep(self, run: list[Root], depth: int) -> None:
-        """Note which products are used only inside the loop at `depth` of this run: they need no memory across it."""
+        """Note which products are used only inside the loop at `depth` of this run.
+
+        They need no memory across it.
+        """
         if len(run[0].order) <= depth:
             return
         for root in run:
@@ -301,7 +313,10 @@ class Nests:
         self._scope.remember((product, where, self._scope.masked), value)  # no need to read it back here
 
     def _compute(self, root: Root, index: list[Value | None]) -> None:
-        """The innermost place of a root without a reduction here: all values, then all writes."""
+        """The innermost place of a root without a reduction here.
+
+        All values, then all writes.
+        """
         where = tuple(index)
         values = [target.source.at(self._scope, where) for target in root.targets]
         self._scope.builder.location = root.location

@@ -1,4 +1,4 @@
-"""`Lowering`: the state of lowering one kernel, and what each operation without nested blocks becomes."""
+"""`Lowering`: the state of lowering one kernel; operations without nested blocks."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ class Lowering:
                 self.nodes[value] = Scalar(parameter)
 
     def open_block(self, block: Value, blocks: Sequence[Value]) -> None:
-        """Find out which tile block runs, from its number; the last axis of the grid varies fastest."""
+        """Find out which tile block runs, from its number.
+
+        The last axis of the grid varies fastest.
+        """
         scope = self.scope
         inner = scope.times(blocks[1], blocks[2])
         self._block = [
@@ -111,7 +114,7 @@ class Lowering:
         ]
 
     def block_index(self) -> tuple[Value, Value, Value]:
-        """The index in the grid of the tile block, of joined ones of the first, as indices."""
+        """The index in the grid of the tile block, or of the first of joined ones."""
         x, y, z = (self.scope.times(each, self._span(1, axis)) for axis, each in enumerate(self._block))
         return x, y, z
 
@@ -132,7 +135,7 @@ class Lowering:
     # -- tensors ------------------------------------------------------------------------------------------------
 
     def parameter(self, value: Value) -> Value:
-        """The lowered function's parameter, or the tensor that the kernel has found at an address."""
+        """The lowered function's parameter, or the tensor at a computed address."""
         return self._parameters[value]
 
     def size(self, tensor: Value, axis: int) -> Value:
@@ -167,7 +170,10 @@ class Lowering:
         return scope.times(scope.index(extent), self._joined[HIDDEN[axis]], f"span_{'xyz'[axis]}")
 
     def _open_view(self, op: TensorView) -> None:
-        """A tensor at an address: from here on it has extents and strides as a parameter has."""
+        """A tensor at an address.
+
+        From here on it has extents and strides as a parameter has.
+        """
         scope = self.scope
         address = scope.as_index(self.concrete(op.address))
         self._parameters[op.result] = scope.add(TensorAt(address, dtype=op.dtype), op.result.name or "view")
@@ -213,7 +219,10 @@ class Lowering:
         return self._limits[key]
 
     def _tile_count(self, extent: int, axis: int) -> Value:
-        """The elements of this block's tile along an axis of the grid: of all the tile blocks that are joined here."""
+        """The elements of this block's tile along an axis of the grid.
+
+        Of all the tile blocks that are joined here.
+        """
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
@@ -396,7 +405,10 @@ class Lowering:
         return self.loaded(op.x, [self.tile_axis(op.x, axis, tile) for axis, tile in tiles], extents)
 
     def tile_axis(self, tensor: Value, axis: int, tile: tuple[Value, int]) -> TensorAxis:
-        """One axis of the tile at an index of the plain grid: `tile` is the index and the tile's extent."""
+        """One axis of the tile at an index of the plain grid.
+
+        `tile` is the index and the tile's extent.
+        """
         index, extent = tile
         source = self.made_by.get(index)
         if isinstance(source, TileBlockId):

@@ -77,7 +77,7 @@ def _multiply(lowering: Lowering, a: Product, b: Product, c: Product) -> None:
 
 
 def _step(product: Product, axis: int) -> int:
-    """How far the neighbours along an axis lie apart in a packed tile's memory, in elements."""
+    """Elements between neighbours along an axis in a packed tile's memory."""
     assert product.buffer is not None
     return product.buffer.steps[axis]
 
@@ -162,7 +162,10 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
 
 
 def lower_product_loop(lowering: Lowering, op: For) -> bool:
-    """Lower a loop as one product; False where it is none, with the reason among the plans."""
+    """Lower a loop as one product.
+
+    False where it is none, with the reason among the plans.
+    """
     plan = match(op, lowering)
     if isinstance(plan, str):
         if plan:
@@ -238,7 +241,10 @@ def _fill(lowering: Lowering, init: Node, total: Product, mma: Mma) -> None:
 def _direct(
     lowering: Lowering, a: Loaded, b: Loaded, c: Product, depth_a: Value, depth_b: Value
 ) -> tuple[Value, Gemm, Gemm] | None:
-    """One call on the tensors' own memory: when it may run, adding to `c`, and overwriting it."""
+    """One call on the tensors' own memory.
+
+    When it may run, adding to `c`, and overwriting it.
+    """
     if not a.dtype is b.dtype is c.dtype:
         return None  # BLAS takes all three memories for elements of one type
     units = [_unit_axis(lowering, tile) for tile in (a, b)]
@@ -269,7 +275,10 @@ def _direct(
 
 
 def _fits(scope: Scope, number: Value) -> list[Value]:
-    """A bit that is true where BLAS, whose integers have 32 bits, can be told a number; none where that is certain."""
+    """A bit that is true where BLAS, of 32-bit integers, can be told a number.
+
+    None where that is certain.
+    """
     known = scope.known(number)
     if known is not None and known <= LARGEST:
         return []
@@ -277,13 +286,16 @@ def _fits(scope: Scope, number: Value) -> list[Value]:
 
 
 def _unit_axis(lowering: Lowering, tile: Loaded) -> int | None:
-    """The axis along which the tile's elements are neighbours in memory, if that is known."""
+    """The axis along which the tile's elements are neighbours in memory, if known."""
     known = [axis for axis in (1, 0) if lowering.scope.known(tile.axes[axis].stride) == 1]
     return known[0] if known else None
 
 
 def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Value, rare: bool) -> None:
-    """Add the product panel by panel, each converted to scratch memory, zeros past the edges."""
+    """Add the product panel by panel.
+
+    Each is converted to scratch memory, with zeros past the edges.
+    """
     scope = lowering.scope
     panel = scope.index(PANEL)
     raised = scope.plus(depth, scope.index(PANEL - 1))

@@ -1,4 +1,7 @@
-"""`Scope`: appends scalar operations to the block being written; folds index arithmetic, shares repeated values."""
+"""`Scope`: appends scalar operations to the block being written.
+
+Folds index arithmetic, shares repeated values.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class Scope:
         return value
 
     def forget(self) -> None:
-        """Memory has changed: read it anew from here on. Index arithmetic, whose keys start with a word, stays."""
+        """Memory has changed: read it anew from here on.
+
+        Index arithmetic, whose keys start with a word, stays.
+        """
         self._known[-1] = {key: value for key, value in self._known[-1].items() if isinstance(key[0], str)}
 
     def add(self, op: Op, name: str = "") -> Value:
@@ -147,7 +153,10 @@ class Scope:
 
     @contextmanager
     def loop(self, count: Value, name: str, carried: Sequence[Value] = ()) -> Generator[Loop]:
-        """A loop over `0 <= i < count`. Set `results` to the values it passes on before the `with` ends."""
+        """A loop over `0 <= i < count`.
+
+        Set `results` to the values it passes on before the `with` ends.
+        """
         zero, one = self.index(0), self.index(1)
         loop = Loop(Value(INDEX, name), tuple(Value(value.type, value.name) for value in carried))
         with self.block(loop.index, *loop.arguments) as body:
@@ -164,7 +173,10 @@ class Scope:
 
 
 class Loop:
-    """A loop while it is written: its index, what it carries, what its body yields, and then its results."""
+    """A loop while it is written.
+
+    Its index, what it carries, what its body yields, and then its results.
+    """
 
     def __init__(self, index: Value, arguments: tuple[Value, ...]) -> None:
         self.index = index

@@ -1,4 +1,6 @@
-"""Tile values before they are computed: each node can say, for one index, which operations give that element.
+"""Tile values before they are computed.
+
+Each node can say, for one index, which operations give that element.
 
 Pulling an element through a chain of nodes is what fuses the chain into one loop. A node is pulled by the roots of
 `loop_nests.py`: stores, reductions, and what is kept in scratch memory.
@@ -25,7 +27,10 @@ Index = tuple[Value | None, ...]
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """How far a loop along an axis goes: at most `capacity`, and `count` where that is known only at run time."""
+    """How far a loop along an axis goes.
+
+    At most `capacity`, and `count` where that is known only at run time.
+    """
 
     capacity: int
     count: Value | None = None
@@ -61,11 +66,14 @@ class Node:
         raise NotImplementedError
 
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
-        """What `compute` asks of other nodes, in its order, at the indices that it asks for."""
+        """What `compute` asks of other nodes, in order, at the indices that it asks for."""
         return tuple(self.inputs(index))
 
     def at(self, scope: Scope, index: Index) -> Value:
-        """The element, computed once per block: what it is made of first, without recursion, however long the chain."""
+        """The element, computed once per block.
+
+        What it is made of first, without recursion, however long the chain.
+        """
         value = scope.recall((self, index, scope.masked))
         if value is not None:
             return value
@@ -174,7 +182,10 @@ class Permuted(Node):
 
 
 class Remapped(Node):
-    """Axes of extent 1 added or dropped: `sources[k]` is the result's axis that axis `k` of `x` became, or None."""
+    """Axes of extent 1 added or dropped.
+
+    `sources[k]` is the result's axis that axis `k` of `x` became, or None.
+    """
 
     def __init__(self, x: Node, sources: Sequence[int | None], extents: Sequence[Extent]) -> None:
         super().__init__(x.dtype, extents, x.name)
@@ -225,7 +236,10 @@ class Reshaped(Node):
 
 
 class Joined(Node):
-    """Two tiles side by side along an axis. Both are read, the one that is not wanted at its edge."""
+    """Two tiles side by side along an axis.
+
+    Both are read, the one that is not wanted at its edge.
+    """
 
     def __init__(self, x: Node, y: Node, axis: int, extents: Sequence[Extent]) -> None:
         super().__init__(x.dtype, extents, x.name)
@@ -401,7 +415,10 @@ class Buffer:
 
 
 class Product(Node):
-    """What a root computes: in scratch memory, or (the result of a reduction) a scalar while its loops are open."""
+    """What a root computes.
+
+    In scratch memory, or (the result of a reduction) a scalar while its loops are open.
+    """
 
     def __init__(self, dtype: DTypeLike, extents: Sequence[Extent], name: str = "") -> None:
         super().__init__(dtype, extents, name)
@@ -417,7 +434,10 @@ class Product(Node):
 
 
 class Accumulated(Node):
-    """A step of a reduction whose accumulators are in memory: `product[index without axis] (kind) x[index]`."""
+    """A step of a reduction whose accumulators are in memory.
+
+    `product[index without axis] (kind) x[index]`.
+    """
 
     def __init__(self, product: Product, x: Node, kind: str, axis: int) -> None:
         super().__init__(product.dtype, x.extents, product.name)

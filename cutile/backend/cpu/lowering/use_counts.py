@@ -1,4 +1,6 @@
-"""Who pulls what: for each tile value of a block, the operations that make loops for it; and what is worth keeping.
+"""Use counts: for each tile value, the operations that make loops for it.
+
+And which values are worth scratch memory.
 
 A value that several loops pull is computed again in each. That is right for cheap ones (a load, an addition) and wrong
 for an `exp` or a division: those go to scratch memory once.
@@ -30,7 +32,10 @@ COSTS = {
 
 
 def is_lazy(op: Op) -> bool:
-    """Whether the operation makes no loop of its own: its elements are pulled by others."""
+    """Whether the operation makes no loop of its own.
+
+    Its elements are pulled by others.
+    """
     if isinstance(op, LoadPointer):
         return op.constant
     made_of_others = Constant | Iota | TensorAddress | TensorStride | LOADS | SHAPES
@@ -93,8 +98,10 @@ class Uses:
         return pullers
 
     def _ways_on(self, value: Value) -> frozenset[Op | None]:
-        """By which indices the value is pulled: the operations that move its elements, None where none does. Two of
-        them tell as much as all."""
+        """By which indices the value is pulled.
+
+        The operations that move its elements, None where none does. Two of them tell as much as all.
+        """
         ways: set[Op | None] = set()
         for user in self._users.get(value, ()):
             if not is_lazy(user):
@@ -170,7 +177,10 @@ def _operands(op: Op) -> Sequence[Value]:
 
 
 def _stored(op: Op, exposed: frozenset[Value]) -> Sequence[Value]:
-    """What an operation may write: through addresses, any tensor whose address the kernel has taken."""
+    """What an operation may write.
+
+    Through addresses, any tensor whose address the kernel has taken.
+    """
     if isinstance(op, StoreMut | StoreView):
         return (op.x,)
     if not op.regions and op.effect is Effect.OUTSIDE:
