@@ -100,7 +100,7 @@ if not TYPE_CHECKING:
         raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 
 
-__all__ = (
+__all__: tuple[str, ...] = (
     "ArgumentError",
     "ArgumentIndexError",
     "ArgumentTypeError",

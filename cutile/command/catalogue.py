@@ -17,8 +17,10 @@ from cutile.backend.registry import BACKENDS
 from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f4e2m1fnx2, f32
 from cutile.ir.core import Effect, Op
 from cutile.ir.types import MutType, TensorType
+from cutile.language.declare import DECLARED
 from cutile.ops import OPS
 from cutile.ops.atomic import takes
+from cutile.ops.matmul import Mma
 from cutile.ops.registry import family
 from cutile.tile import Tile
 
@@ -205,6 +207,8 @@ RULES: dict[str, Rule] = {
     "ftoi": _float,
     "iota": _integer,
     "itof": lambda dtype: dtype.kind == "bool" or _integer(dtype),
+    "mmaf": lambda dtype: _float(dtype) and dtype in Mma.dtypes(),
+    "mmai": lambda dtype: _integer(dtype) and dtype in Mma.dtypes(),
     "pack": _apart,
     "print_tko": _computed,
     "scan_sum": lambda dtype: dtype in DTYPES and dtype.kind != "bool",
@@ -235,9 +239,10 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
     memory = (tensor, MutType(tensor, (1,)))
     if any(each is not None and each.accepts(type) for each in constraints for type in memory):
         return EVERY_DTYPE
-    kind = re.fullmatch(r"(?:add|sub|mul|div|rem|neg|abs|max|min|cmp|mma)([fi])", name)
-    wanted: Rule = _any if kind is None else _float if kind[1] == "f" else _integer
-    return tuple(filter(wanted, op.dtypes()))
+    declared = DECLARED.get(name)
+    if declared is not None and declared.takes is not None:
+        return tuple(dtype for dtype in op.dtypes() if dtype.kind in declared.takes.names)
+    return op.dtypes()
 
 
 def _updated(name: str, dtype: DTypeLike) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import cuda_async
 from cutile import errors
 from cutile.command.host_entries import Group, HostEntry, entries, rest
-from cutile.command.ops import anchor
+from cutile.command.ops import anchor, items, sections
 from cutile.compile.spills import SpillWarning
 from cutile.errors import ArgumentError
 
@@ -69,8 +68,6 @@ bytes where they say so. Errors inherit the built-in that one would expect (`Val
 *Errors*, at the end, lists them.
 """
 
-SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example", "Examples")
-
 
 def page() -> str:
     """The whole page."""
@@ -95,45 +92,10 @@ def _entry(entry: HostEntry) -> str:
         if heading in ("Example", "Examples"):
             lines.append(f"```pycon\n{text}\n```\n")
         elif heading:
-            lines.append(f"{heading}:\n\n{_items(text)}\n")
+            lines.append(f"{heading}:\n\n{items(text)}\n")
         else:
             lines.append(f"{text}\n")
     return "\n".join(lines)
-
-
-def sections(text: str) -> Iterator[tuple[str, str]]:
-    """The sections of a docstring, in order.
-
-    What heads each, "" for prose, and its lines without their indent.
-    """
-    heading, lines = "", list[str]()
-    for line in [*text.splitlines(), "Args:"]:
-        if line.endswith(":") and line[:-1] in SECTIONS:
-            body = inspect.cleandoc("\n".join(["", *lines]))
-            if body:
-                yield heading, body
-            heading, lines = line[:-1], []
-        elif heading and line and not line.startswith(" "):  # prose behind a section
-            yield heading, inspect.cleandoc("\n".join(["", *lines]))
-            heading, lines = "", [line]
-        else:
-            lines.append(line)
-
-
-def _items(text: str) -> str:
-    """`name: words` on lines of their own, each with its further lines, as a list."""
-    items: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(" ") and items:
-            items[-1] += " " + line.strip()
-        elif line.strip():
-            items.append(line.strip())
-    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in items)
-
-
-def _bold(match: re.Match[str]) -> str:
-    names = match[1] if match[1].startswith("`") else ", ".join(f"`{name}`" for name in match[1].split(", "))
-    return f"{names}: "
 
 
 def _table(group: Group) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import inspect
 import json
 import re
 from collections import Counter
@@ -90,6 +91,7 @@ Errors are in units in the last place of the dtype, against the exact value; f16
 rounded once. Where no error is given, nothing rounds, or it rounds correctly (0.5).
 """
 
+
 FIRST_HOUR: dict[str, tuple[str, ...]] = {
     "Which tile this is": ("get_tile_block_id", "get_num_tile_blocks", "num_tiles"),
     "Loads": ("load_tile_like", "Mut.load", "Tensor.partition", "Partition.load", "Tensor.load_tile", "gather"),
@@ -101,7 +103,10 @@ FIRST_HOUR: dict[str, tuple[str, ...]] = {
     "Along an axis": ("reduce_sum", "reduce_max"),
     "Products": ("mma",),
 }
+
+
 """Thirty entries that the first kernels are written with, by what one wants."""
+
 
 FAMILIES = {
     "arith": "Arithmetic and bits",
@@ -171,8 +176,48 @@ def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
     yield "\n" + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + ".\n"
 
 
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example", "Examples")
+
+
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """The sections of a docstring, in order.
+
+    What heads each, "" for prose, and its lines without their indent.
+    """
+    heading, lines = "", list[str]()
+    for line in [*text.splitlines(), "Args:"]:
+        if line.endswith(":") and line[:-1] in SECTIONS:
+            body = inspect.cleandoc("\n".join(["", *lines]))
+            if body:
+                yield heading, body
+            heading, lines = line[:-1], []
+        elif heading and line and not line.startswith(" "):  # prose behind a section
+            yield heading, inspect.cleandoc("\n".join(["", *lines]))
+            heading, lines = "", [line]
+        else:
+            lines.append(line)
+
+
+def items(text: str) -> str:
+    """`name: words` on lines of their own, each with its further lines, as a list."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(" ") and found:
+            found[-1] += " " + line.strip()
+        elif line.strip():
+            found.append(line.strip())
+    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in found)
+
+
+def _bold(match: re.Match[str]) -> str:
+    names = match[1] if match[1].startswith("`") else ", ".join(f"`{name}`" for name in match[1].split(", "))
+    return f"{names}: "
+
+
 def _entry(entry: Entry) -> str:
-    lines = [f"### `{entry.name}{entry.signature}`\n", f"{entry.text}\n"]
+    lines = [f"### `{entry.name}{entry.signature}`\n"]
+    for heading, text in sections(entry.text):
+        lines.append(f"{heading}:\n\n{items(text)}\n" if heading else f"{text}\n")
     facts: list[str] = []
     if entry.dtypes:
         facts.append("dtypes " + " ".join(entry.dtypes))

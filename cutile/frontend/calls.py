@@ -10,6 +10,7 @@ from typing import Any
 from cutile.dtypes import is_dtype
 from cutile.errors import KernelError
 from cutile.frontend import builtins, elsewhere, records, sequences
+from cutile.frontend.derived import derive
 from cutile.frontend.families import (
     arith,
     atomic,
@@ -36,6 +37,7 @@ from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.values import Method, describe, is_tile, plain
 from cutile.ir.core import Value
+from cutile.language.declare import DECLARED
 from cutile.ops.cast import Convert
 
 FAMILIES = (
@@ -43,6 +45,9 @@ FAMILIES = (
     reduce, shape, token, variable, view, builtins, records, sequences,
 )  # fmt: skip
 """Importing them registers their handlers."""
+
+# A handler that stands in a family's file is for what does not follow from the declaration.
+OPERATIONS.update({name: derive(each) for name, each in DECLARED.items() if each.takes and name not in OPERATIONS})
 
 
 def handler_of(function: Any) -> Handler | None:

@@ -28,6 +28,7 @@ from cutile.language import (
 )
 from cutile.language import atomic as _atomic
 from cutile.language import reduce as _reduce
+from cutile.language import rounding as _rounding
 from cutile.language.annotations import *
 from cutile.language.arith import *
 from cutile.language.atomic import *
@@ -47,6 +48,7 @@ from cutile.language.memory import *
 from cutile.language.partition import *
 from cutile.language.pointer import *
 from cutile.language.reduce import *
+from cutile.language.rounding import *
 from cutile.language.shape import *
 from cutile.language.token import *
 from cutile.language.view import *
@@ -71,6 +73,7 @@ __all__ += memory.__all__
 __all__ += partition.__all__
 __all__ += pointer.__all__
 __all__ += _reduce.__all__
+__all__ += _rounding.__all__
 __all__ += shape.__all__
 __all__ += token.__all__
 __all__ += view.__all__

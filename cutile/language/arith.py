@@ -1,4 +1,4 @@
-"""Arithmetic by upstream's names: integers, floats with a chosen rounding, bits.
+"""Arithmetic by upstream's names: integers, bits, signs and extremes of floats.
 
 The operators are the usual spelling; these functions are for what operators cannot say. Numbers take the dtype of the
 tile beside them, and shapes broadcast.
@@ -6,261 +6,481 @@ tile beside them, and shapes broadcast.
 
 from __future__ import annotations
 
-from cutile.language.declare import operation
+from cutile.language.declare import BITS, FLOATS, INTEGERS, operation
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import overflow as Overflow
 from cutile.language.markers import rounding as Rounding
-from cutile.tile import Tile, outside_kernel
+from cutile.tile import Tile
 
 
-@operation
+@operation(INTEGERS)
 def addi(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x + y` of integers; wraps. `overflow` promises that it does not.
+    """`x + y` of integers; wraps.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        overflow: a promise that the exact result fits. A promise that holds changes no result.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.addi(x, y), [1, 2**31 - 1], [2, 1], dtype="i32")
         [3, -2147483648]
     """
-    outside_kernel("addi")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def subi(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x - y` of integers; wraps. `overflow` promises that it does not.
+    """`x - y` of integers; wraps.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        overflow: a promise that the exact result fits. A promise that holds changes no result.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.subi(x, y), [1, -(2**31)], [2, 1], dtype="i32")
         [-1, 2147483647]
     """
-    outside_kernel("subi")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def muli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x * y` of integers; wraps. `overflow` promises that it does not.
+    """`x * y` of integers; wraps.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        overflow: a promise that the exact result fits. A promise that holds changes no result.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.muli(x, y), [3, 2**30], [5, 5], dtype="i32")
         [15, 1073741824]
     """
-    outside_kernel("muli")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def divi(x: Tile | int, y: Tile | int, rounding: Rounding = Rounding.ZERO) -> Tile:
-    """`x / y` of integers, rounded to ZERO (as in C), NEGATIVE_INF (as `//`) or POSITIVE_INF; 0 for a zero divisor."""
-    outside_kernel("divi")
+    """`x / y` of integers, rounded as asked; 0 for a zero divisor.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        rounding: ZERO (as in C), NEGATIVE_INF (as `//`) or POSITIVE_INF.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit, or integers have no such
+            rounding.
+
+    Example:
+        >>> run(lambda x, y: ct.divi(x, y), [7, -7], [2, 2], dtype="i32")
+        [3, -3]
+        >>> run(lambda x, y: ct.divi(x, y, ct.rounding.POSITIVE_INF), [7, -7], [2, 2], dtype="i32")
+        [4, -3]
+    """
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def remi(x: Tile | int, y: Tile | int) -> Tile:
-    """What the truncated quotient of integers leaves: with the sign of `x`, not of `y` as `%`; 0 for a zero divisor."""
-    outside_kernel("remi")
+    """What the truncated quotient of integers leaves: with the sign of `x`, not of `y` as `%`; 0 for a zero divisor.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.remi(x, y), [7, -7], [3, 3], dtype="i32")
+        [1, -1]
+    """
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def negi(x: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`-x` of integers; wraps. `overflow` promises that it does not.
+    """`-x` of integers; wraps.
+
+    Args:
+        x: integers; a tile or a number.
+        overflow: a promise that the exact result fits. A promise that holds changes no result.
+
+    Returns:
+        A tile of the dtype and shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is no integer.
 
     Example:
         >>> run(lambda x: ct.negi(x), [5, -(2**31)], dtype="i32")
         [-5, -2147483648]
     """
-    outside_kernel("negi")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def absi(x: Tile | int) -> Tile:
     """The absolute value of integers; the smallest one stays itself.
+
+    Args:
+        x: integers; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is no integer.
 
     Example:
         >>> run(lambda x: ct.absi(x), [-7, -(2**31)], dtype="i32")
         [7, -2147483648]
     """
-    outside_kernel("absi")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def mulhii(x: Tile | int, y: Tile | int) -> Tile:
-    """The upper half of the product of integers, which has twice the bits."""
-    outside_kernel("mulhii")
+    """The upper half of the product of integers, which has twice the bits.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.mulhii(x, y), [2**30, -1], [8, 1], dtype="i32")
+        [2, -1]
+    """
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def maxi(x: Tile | int, y: Tile | int) -> Tile:
     """The larger integer.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.maxi(x, y), [1, 255], [2, 3], dtype="u8")
         [2, 255]
     """
-    outside_kernel("maxi")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def mini(x: Tile | int, y: Tile | int) -> Tile:
     """The smaller integer.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.mini(x, y), [1, -1], [2, 3], dtype="i8")
         [1, -1]
     """
-    outside_kernel("mini")
+    ...
 
 
-@operation
-def addf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x + y` of floats. Another rounding is for f32 and f64, `ftz` for f32."""
-    outside_kernel("addf")
-
-
-@operation
-def subf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x - y` of floats. Another rounding is for f32 and f64, `ftz` for f32."""
-    outside_kernel("subf")
-
-
-@operation
-def mulf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x * y` of floats. Another rounding is for f32 and f64, `ftz` for f32."""
-    outside_kernel("mulf")
-
-
-@operation
-def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x / y` of floats. Another rounding is for f32 and f64; APPROX, FULL (within 2 ulp) and `ftz` for f32."""
-    outside_kernel("divf")
-
-
-@operation
-def true_div(x: Tile | float, y: Tile | float) -> Tile:
-    """`x / y` of floats, the fast way: for f32 APPROX with `ftz`, else rounded to nearest."""
-    outside_kernel("true_div")
-
-
-@operation
+@operation(FLOATS)
 def remf(x: Tile | float, y: Tile | float) -> Tile:
-    """What the truncated quotient of floats leaves, with the sign of `x`. Exact. `%` has the sign of `y`."""
-    outside_kernel("remf")
+    """What the truncated quotient of floats leaves, with the sign of `x`. Exact. `%` has the sign of `y`.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.remf(x, y), [7.5, -7.5], [2.0, 2.0])
+        [1.5, -1.5]
+    """
+    ...
 
 
-@operation
+@operation(FLOATS)
 def negf(x: Tile | float) -> Tile:
     """`-x` of floats: the sign bit flipped, also of zeros.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, exact.
+
+    Raises:
+        KernelTypeError: `x` is no float.
 
     Example:
         >>> run(lambda x: ct.negf(x), [1.5, 0.0])
         [-1.5, -0.0]
     """
-    outside_kernel("negf")
+    ...
 
 
-@operation
+@operation(FLOATS)
 def absf(x: Tile | float) -> Tile:
     """The absolute value of floats.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, exact.
+
+    Raises:
+        KernelTypeError: `x` is no float.
 
     Example:
         >>> run(lambda x: ct.absf(x), [-1.5, -0.0])
         [1.5, 0.0]
     """
-    outside_kernel("absf")
+    ...
 
 
-@operation
-def fma(
-    x: Tile | float,
-    y: Tile | float,
-    z: Tile | float,
-    rounding: Rounding = Rounding.NEAREST_EVEN,
-    ftz: Ftz | bool = False,
-) -> Tile:
-    """`x * y + z` with one rounding. Another rounding is for f32 and f64, `ftz` for f32."""
-    outside_kernel("fma")
-
-
-@operation
+@operation(FLOATS)
 def maxf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | bool = False) -> Tile:
-    """The larger float, -0 below +0. A NaN is dropped where the other is a number; with `nan` it propagates."""
-    outside_kernel("maxf")
+    """The larger float, -0 below +0.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+        nan: whether NaN propagates. If not, a NaN is dropped where the other operand is a number.
+        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit, or `ftz` is asked of another dtype
+            than f32.
+
+    Example:
+        >>> run(lambda x, y: ct.maxf(x, y, nan=True), [1.0, float("nan")], [3.0, 4.0])
+        [3.0, nan]
+    """
+    ...
 
 
-@operation
+@operation(FLOATS)
 def minf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | bool = False) -> Tile:
-    """The smaller float, -0 below +0. A NaN is dropped where the other is a number; with `nan` it propagates."""
-    outside_kernel("minf")
+    """The smaller float, -0 below +0.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+        nan: whether NaN propagates. If not, a NaN is dropped where the other operand is a number.
+        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit, or `ftz` is asked of another dtype
+            than f32.
+
+    Example:
+        >>> run(lambda x, y: ct.minf(x, y, nan=True), [1.0, float("nan")], [3.0, 4.0])
+        [1.0, nan]
+    """
+    ...
 
 
 @operation
 def min_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """The smaller, element by element; a NaN is dropped where the other is a number."""
-    outside_kernel("min_tile")
+    """The smaller, element by element; a NaN is dropped where the other is a number.
+
+    Args:
+        x, y: numbers of one dtype, tiles or Python's; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.min_tile(x, y), [1.0, 5.0], [3.0, 4.0])
+        [1.0, 4.0]
+    """
+    ...
 
 
 @operation
 def max_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """The larger, element by element; a NaN is dropped where the other is a number."""
-    outside_kernel("max_tile")
+    """The larger, element by element; a NaN is dropped where the other is a number.
+
+    Args:
+        x, y: numbers of one dtype, tiles or Python's; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.max_tile(x, y), [1.0, 5.0], [3.0, 4.0])
+        [3.0, 5.0]
+    """
+    ...
 
 
-@operation
+@operation(BITS)
 def andi(x: Tile | int, y: Tile | int) -> Tile:
     """`x & y`: bits of integers, or bools.
+
+    Args:
+        x, y: integers or bools of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is neither integer nor bool, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.andi(x, y), [6, 3], [3, 1], dtype="i32")
         [2, 1]
     """
-    outside_kernel("andi")
+    ...
 
 
-@operation
+@operation(BITS)
 def ori(x: Tile | int, y: Tile | int) -> Tile:
     """`x | y`: bits of integers, or bools.
+
+    Args:
+        x, y: integers or bools of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is neither integer nor bool, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.ori(x, y), [6, 3], [3, 1], dtype="i32")
         [7, 3]
     """
-    outside_kernel("ori")
+    ...
 
 
-@operation
+@operation(BITS)
 def xori(x: Tile | int, y: Tile | int) -> Tile:
     """`x ^ y`: bits of integers, or bools.
+
+    Args:
+        x, y: integers or bools of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is neither integer nor bool, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.xori(x, y), [6, 3], [3, 1], dtype="i32")
         [5, 2]
     """
-    outside_kernel("xori")
+    ...
 
 
-@operation
+@operation(BITS)
 def noti(x: Tile | int) -> Tile:
     """`~x`: bits of integers, or bools.
+
+    Args:
+        x: integers or bools; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is neither integer nor bool.
 
     Example:
         >>> run(lambda x: ct.noti(x), [0, 5], dtype="i32")
         [-1, -6]
     """
-    outside_kernel("noti")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def shli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
-    """`x << y`; 0 for a count of at least the width. `overflow` promises that nothing is shifted out.
+    """`x << y`; 0 for a count of at least the width.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        overflow: a promise that the exact result fits. A promise that holds changes no result.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.shli(x, y), [1, 3], [4, 1], dtype="i32")
         [16, 6]
     """
-    outside_kernel("shli")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def shri(x: Tile | int, y: Tile | int) -> Tile:
     """`x >> y`: the sign is kept where the dtype has one.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [2, 2], dtype="i8")
@@ -268,37 +488,43 @@ def shri(x: Tile | int, y: Tile | int) -> Tile:
         >>> run(lambda x, y: ct.shri(x, y), [240], [2], dtype="u8")
         [60]
     """
-    outside_kernel("shri")
+    ...
 
 
 @operation
 def ceil_div(a: int | Tile, b: int | Tile) -> int:
     """`a / b` rounded up, for integers.
 
+    Args:
+        a, b: integers of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        The quotient: a constant for two constants, a plain number for plain numbers, else a tile of the operands'
+            dtype.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x: x + ct.ceil_div(7, 2), [1.0])
         [5.0]
     """
-    outside_kernel("ceil_div")
+    ...
 
 
 __all__ = (
     "absf",
     "absi",
-    "addf",
     "addi",
     "andi",
     "ceil_div",
-    "divf",
     "divi",
-    "fma",
     "max_tile",
     "maxf",
     "maxi",
     "min_tile",
     "minf",
     "mini",
-    "mulf",
     "mulhii",
     "muli",
     "negf",
@@ -309,8 +535,6 @@ __all__ = (
     "remi",
     "shli",
     "shri",
-    "subf",
     "subi",
-    "true_div",
     "xori",
 )

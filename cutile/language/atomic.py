@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.language.declare import operation
+from cutile.language.declare import alike, operation
 from cutile.language.markers import atomic, ordering, scope
 from cutile.language.pointer import Ptr
 from cutile.language.token import Token
-from cutile.tile import Tile, outside_kernel
+from cutile.tile import Tile
 
 Index = Tile | int | tuple[Tile | int, ...]
 
@@ -48,7 +48,7 @@ def atomic_add(
         >>> out.to_numpy().sync().tolist()
         [1, 2, 0, 4]
     """
-    outside_kernel("atomic_add")
+    ...
 
 
 @operation
@@ -71,19 +71,11 @@ def atomic_and(
         >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
         [8, 15, 15]
     """
-    outside_kernel("atomic_and")
+    ...
 
 
-@operation
-def atomic_or(
-    y: Any,
-    index: Index,
-    value: Tile | int,
-    *,
-    mask: Tile | None = None,
-    ordering: ordering = ordering.RELAXED,
-    scope: scope = scope.DEVICE,
-) -> Tile:
+@alike(atomic_and)
+def atomic_or() -> None:
     """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
     Example:
@@ -94,19 +86,11 @@ def atomic_or(
         >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
         [15, 8, 8]
     """
-    outside_kernel("atomic_or")
+    ...
 
 
-@operation
-def atomic_xor(
-    y: Any,
-    index: Index,
-    value: Tile | int,
-    *,
-    mask: Tile | None = None,
-    ordering: ordering = ordering.RELAXED,
-    scope: scope = scope.DEVICE,
-) -> Tile:
+@alike(atomic_and)
+def atomic_xor() -> None:
     """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
     Example:
@@ -117,19 +101,11 @@ def atomic_xor(
         >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
         [6, 1, 1]
     """
-    outside_kernel("atomic_xor")
+    ...
 
 
-@operation
-def atomic_max(
-    y: Any,
-    index: Index,
-    value: Tile | int,
-    *,
-    mask: Tile | None = None,
-    ordering: ordering = ordering.RELAXED,
-    scope: scope = scope.DEVICE,
-) -> Tile:
+@alike(atomic_and)
+def atomic_max() -> None:
     """`y = max(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
 
     Example:
@@ -140,19 +116,11 @@ def atomic_max(
         >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
         [20, 1, 1]
     """
-    outside_kernel("atomic_max")
+    ...
 
 
-@operation
-def atomic_min(
-    y: Any,
-    index: Index,
-    value: Tile | int,
-    *,
-    mask: Tile | None = None,
-    ordering: ordering = ordering.RELAXED,
-    scope: scope = scope.DEVICE,
-) -> Tile:
+@alike(atomic_and)
+def atomic_min() -> None:
     """`y = min(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
 
     Example:
@@ -163,19 +131,11 @@ def atomic_min(
         >>> all_blocks(flags.partition((1,))).first().unpartition().to_numpy().sync().tolist()
         [-20, 1, 1]
     """
-    outside_kernel("atomic_min")
+    ...
 
 
-@operation
-def atomic_xchg(
-    y: Any,
-    index: Index,
-    value: Tile | float,
-    *,
-    mask: Tile | None = None,
-    ordering: ordering = ordering.RELAXED,
-    scope: scope = scope.DEVICE,
-) -> Tile:
+@alike(atomic_add)
+def atomic_xchg() -> None:
     """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
 
     Example:
@@ -186,7 +146,7 @@ def atomic_xchg(
         >>> replace(ct.api.ones((2,)).partition((2,))).first().unpartition().to_numpy().sync().tolist()
         [2.0, 8.0]
     """
-    outside_kernel("atomic_xchg")
+    ...
 
 
 @operation
@@ -211,7 +171,7 @@ def atomic_cas(
         >>> _ = claim(owner.partition((1,))).sync()
         before: -1
     """
-    outside_kernel("atomic_cas")
+    ...
 
 
 @operation
@@ -245,7 +205,7 @@ def atomic_rmw_tko(
         >>> counts.to_numpy().sync().tolist()
         [0, 0, 4]
     """
-    outside_kernel("atomic_rmw_tko")
+    ...
 
 
 @operation
@@ -272,7 +232,7 @@ def atomic_cas_tko(
         >>> int(out.to_numpy().sync().sum())
         1
     """
-    outside_kernel("atomic_cas_tko")
+    ...
 
 
 @operation
@@ -302,7 +262,7 @@ def atomic_red_view_tko(
         >>> out.to_numpy().sync().tolist()
         [3.0, 3.0, 0.0, 0.0, 0.0, 0.0]
     """
-    outside_kernel("atomic_red_view_tko")
+    ...
 
 
 __all__ = (

@@ -10,79 +10,158 @@ from typing import Any
 from cutile.language.declare import operation
 from cutile.language.markers import overflow as _overflow
 from cutile.language.markers import rounding as _rounding
-from cutile.tile import Tile, outside_kernel
+from cutile.tile import Tile
 
 
 @operation
 def convert_scalar(x: Tile | float, dtype: Any) -> Tile:
     """A scalar as another dtype, by the rules of `convert_tile`.
 
+    Args:
+        x: a scalar of any type; a tile or a number.
+        dtype: any type.
+
+    Returns:
+        A scalar of `dtype`.
+
+    Raises:
+        KernelTypeError: `x` is no scalar.
+
     Example:
         >>> run(lambda x: x + ct.convert_scalar(ct.get_num_tile_blocks()[0], ct.f32), [1.5])
         [2.5]
     """
-    outside_kernel("convert_scalar")
+    ...
 
 
 @operation
 def ftof(x: Tile | float, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN) -> Tile:
     """Floats as another type of float, also those that are only stored.
 
+    Args:
+        x: floats, also those that are only stored; a tile or a number.
+        dtype: a type of floats.
+        rounding: NEAREST_EVEN, ZERO, POSITIVE_INF or NEGATIVE_INF.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is not of floats, or `dtype` is not a type of floats.
+
     Example:
         >>> run(lambda x: ct.ftof(ct.ftof(x, ct.f16), ct.f32), [0.1])
         [0.0999755859375]
     """
-    outside_kernel("ftof")
+    ...
 
 
 @operation
 def ftoi(x: Tile | float, dtype: Any, rounding: _rounding = _rounding.ZERO) -> Tile:
     """Floats as integers: rounded, saturated, and 0 for NaN.
 
+    Args:
+        x: floats, also those that are only stored; a tile or a number.
+        dtype: a type of integers.
+        rounding: NEAREST_EVEN, ZERO, POSITIVE_INF or NEGATIVE_INF.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is not of floats, or `dtype` is not a type of integers.
+
     Example:
         >>> run(lambda x: ct.ftoi(x, ct.i8).astype(ct.f32), [-1.75, 1000.0, float("nan")])
         [-1.0, 127.0, 0.0]
     """
-    outside_kernel("ftoi")
+    ...
 
 
 @operation
 def itof(x: Tile | int, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN) -> Tile:
     """Integers as floats, rounded once.
 
+    Args:
+        x: integers or bools; a tile or a number.
+        dtype: a type of floats.
+        rounding: NEAREST_EVEN, ZERO, POSITIVE_INF or NEGATIVE_INF.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is not of integers or bools, or `dtype` is not a type of floats.
+
     Example:
         >>> run(lambda x: ct.itof(x, ct.f16).astype(ct.i32), [2048, 2049, 2051], dtype="i32")
         [2048, 2048, 2052]
     """
-    outside_kernel("itof")
+    ...
 
 
 @operation
 def exti(x: Tile | int, dtype: Any) -> Tile:
     """Integers as wider ones: the sign of signed ones is extended, zeros before unsigned ones and bools.
 
+    Args:
+        x: integers or bools; a tile or a number.
+        dtype: a wider type of integers.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is not of integers or bools, or `dtype` is not a wider type of integers.
+
     Example:
         >>> run(lambda x, y: ((ct.exti(x, ct.i16) + ct.exti(y, ct.i16)) // 2).astype(ct.i8), [100], [50], dtype="i8")
         [75]
     """
-    outside_kernel("exti")
+    ...
 
 
 @operation
 def trunci(x: Tile | int, dtype: Any, overflow: _overflow = _overflow.NONE) -> Tile:
     """Integers as narrower ones: the low bits.
 
+    Args:
+        x: integers; a tile or a number.
+        dtype: a narrower type of integers.
+        overflow: a promise that the exact result fits. A promise that holds changes no result.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is not of integers, or `dtype` is not a narrower type of integers.
+
     Example:
         >>> run(lambda x: ct.trunci(x, ct.i8).astype(ct.i32), [5, 300, -129], dtype="i32")
         [5, 44, 127]
     """
-    outside_kernel("trunci")
+    ...
 
 
 @operation
 def bitcast(x: Tile | float, dtype: Any) -> Tile:
-    """The same bits as another dtype of the same width."""
-    outside_kernel("bitcast")
+    """The same bits as another dtype of the same width.
+
+    Args:
+        x: any type but bool; a tile or a number.
+        dtype: a type of the same width.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: the widths differ.
+
+    Example:
+        >>> run(lambda x: ct.bitcast(ct.bitcast(x, ct.i32) & 0x7FFFFFFF, ct.f32), [-1.5, 2.0])
+        [1.5, 2.0]
+    """
+    ...
 
 
 @operation
@@ -92,8 +171,18 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
     Args:
         x: any type but bool and pairs, which are bytes already.
         dtype: `u8` (the default) or `i8`; `f4e2m1fnx2` (the default) for `f4e2m1fn`, whose last axis has to be even.
+
+    Returns:
+        A tile with the same bytes; its last axis is as long as they need.
+
+    Raises:
+        KernelTypeError: the bytes do not make whole elements, or a dtype has none.
+
+    Example:
+        >>> run(lambda x: ct.unpack(ct.pack(x), ct.f32), [1.5, -2.0])
+        [1.5, -2.0]
     """
-    outside_kernel("pack")
+    ...
 
 
 @operation
@@ -103,8 +192,18 @@ def unpack(x: Tile, dtype: Any = None) -> Tile:
     Args:
         x: a tile of `u8` or `i8`, or of `f4e2m1fnx2`, which has the default dtype `f4e2m1fn`.
         dtype: any type but bool.
+
+    Returns:
+        A tile with the same bytes; its last axis is as long as they need.
+
+    Raises:
+        KernelTypeError: the bytes do not make whole elements, or a dtype has none.
+
+    Example:
+        >>> run(lambda x: ct.unpack(ct.pack(x), ct.i32).astype(ct.f32), [1.0, 2.0])
+        [1065353216.0, 1073741824.0]
     """
-    outside_kernel("unpack")
+    ...
 
 
 @operation
@@ -112,8 +211,22 @@ def convert_tile(x: Tile | float, dtype: Any) -> Tile:
     """The elements as `dtype`: floats round to nearest even, floats to integers truncate and saturate.
 
     See the operation `convert` for every pair of types.
+
+    Args:
+        x: any type; a tile or a number.
+        dtype: any type.
+
+    Returns:
+        A tile of `dtype`, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is no tile or number, or is of pairs.
+
+    Example:
+        >>> run(lambda x: ct.convert_tile(ct.convert_tile(x, ct.i32), x.dtype), [1.75, -1.75])
+        [1.0, -1.0]
     """
-    outside_kernel("convert_tile")
+    ...
 
 
 __all__ = (

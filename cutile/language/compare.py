@@ -2,94 +2,169 @@
 
 from __future__ import annotations
 
-from cutile.language.declare import operation
+from cutile.language.declare import FLOATS, INTEGERS, operation
 from cutile.language.markers import cmp_ordering as CmpOrdering
 from cutile.language.markers import predicate as Predicate
-from cutile.tile import Tile, outside_kernel
+from cutile.tile import Tile
 
 
 @operation
 def eq_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x == y`, false where either is NaN.
 
+    Args:
+        x, y: of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x, y: ct.eq_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
         [1.0, 0.0, 0.0]
     """
-    outside_kernel("eq_tile")
+    ...
 
 
 @operation
 def ne_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x` is less or greater than `y`: false where either is NaN. (`!=` is true there.)
 
+    Args:
+        x, y: of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x, y: ct.ne_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
         [0.0, 1.0, 0.0]
     """
-    outside_kernel("ne_tile")
+    ...
 
 
 @operation
 def lt_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x < y`, false where either is NaN.
 
+    Args:
+        x, y: of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x, y: ct.lt_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
         [0.0, 1.0, 0.0]
     """
-    outside_kernel("lt_tile")
+    ...
 
 
 @operation
 def le_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x <= y`, false where either is NaN.
 
+    Args:
+        x, y: of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x, y: ct.le_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
         [1.0, 1.0, 0.0]
     """
-    outside_kernel("le_tile")
+    ...
 
 
 @operation
 def gt_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x > y`, false where either is NaN.
 
+    Args:
+        x, y: of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x, y: ct.gt_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
         [0.0, 0.0, 0.0]
     """
-    outside_kernel("gt_tile")
+    ...
 
 
 @operation
 def ge_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x >= y`, false where either is NaN.
 
+    Args:
+        x, y: of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
     Example:
         >>> run(lambda x, y: ct.ge_tile(x, y).astype(ct.f32), [1.0, 1.0, float("nan")], [1.0, 2.0, 3.0])
         [1.0, 0.0, 0.0]
     """
-    outside_kernel("ge_tile")
+    ...
 
 
-@operation
+@operation(INTEGERS)
 def cmpi(x: Tile | int, y: Tile | int, predicate: Predicate) -> Tile:
     """A comparison of integers.
+
+    Args:
+        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        predicate: which comparison.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.cmpi(x, y, ct.predicate.LESS_THAN).astype(ct.u8), [1, 255], [2, 3], dtype="u8")
         [1, 0]
     """
-    outside_kernel("cmpi")
+    ...
 
 
-@operation
+@operation(FLOATS)
 def cmpf(
     x: Tile | float, y: Tile | float, predicate: Predicate, cmp_ordering: CmpOrdering = CmpOrdering.ORDERED
 ) -> Tile:
     """A comparison of floats; where either is NaN, false if ORDERED and true if UNORDERED.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+        predicate: which comparison.
+        cmp_ordering: what it gives where either is NaN: ORDERED false, UNORDERED true.
+
+    Returns:
+        A tile of bool, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.cmpf(x, y, ct.predicate.LESS_THAN).astype(ct.f32), [1.0, float("nan")], [2.0, 2.0])
@@ -98,13 +173,28 @@ def cmpf(
         ...     [1.0, float("nan")])
         [0.0, 1.0]
     """
-    outside_kernel("cmpf")
+    ...
 
 
 @operation
 def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
-    """`x` where `condition` is true, else `y`; the three broadcast."""
-    outside_kernel("select")
+    """`x` where `condition` is true, else `y`; the three broadcast.
+
+    Args:
+        condition: bools. A constant chooses while the kernel is compiled.
+        x, y: of one dtype, tiles or numbers. The three shapes broadcast.
+
+    Returns:
+        A tile of the dtype of `x` and `y`, of the broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.select(x > 1.0, x, y), [1.0, 4.0], [2.0, 3.0])
+        [2.0, 4.0]
+    """
+    ...
 
 
 __all__ = (

@@ -1,27 +1,107 @@
-"""What makes a function an operation of the kernel language: its mark, by which the front end knows it."""
+"""What makes a function an operation of the kernel language: its declaration, from which its parts derive.
+
+    @operation(FLOATS)
+    def tanh(x: Tile) -> Tile:
+        \"\"\"The hyperbolic tangent.\"\"\"
+        ...
+
+The body is never run. A call gets here only outside of compiled kernels: in an interpreted one, which gives it a
+meaning, X"""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar, overload
 
-from cutile.tile import live
+from cutile.tile import live, outside_kernel
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def operation(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Mark a function as an operation of the kernel language; the handler has its name.
+@dataclass(frozen=True)
+class Kinds:
+    """Kinds of element types, as a plural for messages.
 
-    A call gets here only outside of compiled kernels: in an interpreted one, or by mistake.
+    Attributes:
+        words: what tiles of these are called: "floats".
+        names: the kinds, as `dtype.kind` has them.
     """
+
+    words: str
+    names: tuple[str, ...]
+
+
+INTEGERS = Kinds("integers", ("int", "uint"))
+BITS = Kinds("integers or bools", ("int", "uint", "bool"))
+FLOATS = Kinds("floats", ("float",))
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """An operation of the kernel language.
+
+    Attributes:
+        name: of the function, and of its handler.
+        function: as its author wrote it. Parameters without a default are operands, the others markers by their names.
+        takes: the kinds of its operands, which are brought to one type; None where it is not element-wise.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    takes: Kinds | None
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """What a call takes."""
+        return inspect.signature(self.function)
+
+
+DECLARED: dict[str, Declaration] = {}
+"""Every operation, by name."""
+
+
+@overload
+def operation(takes: Callable[_P, _R]) -> Callable[_P, _R]: ...
+@overload
+def operation(takes: Kinds) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
+def operation(takes: Kinds | Callable[_P, _R]) -> Any:
+    """Declare a function as an operation of the kernel language.
+
+    Args:
+        takes: the kinds of numbers of an element-wise operation; of another, the function itself.
+    """
+    if isinstance(takes, Kinds):
+        return functools.partial(_declared, takes=takes)
+    return _declared(takes)
+
+
+def alike(pattern: Callable[_P, _R]) -> Callable[[Callable[[], None]], Callable[_P, _R]]:
+    """Declare an operation that has another one's signature. The function itself has no parameters."""
+
+    def declare(function: Callable[[], None]) -> Callable[_P, _R]:
+        function.__signature__ = inspect.signature(pattern)  # type: ignore[attr-defined]
+        function.__annotations__ = pattern.__annotations__
+        declared: Any = _declared(function)
+        return declared
+
+    return declare
+
+
+def _declared(function: Callable[_P, _R], takes: Kinds | None = None) -> Callable[_P, _R]:
+    name = function.__name__
+    DECLARED[name] = Declaration(name, function, takes)
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         running = live.get()
-        return function(*args, **kwargs) if running is None else running.operation(call, args, kwargs)
+        return outside_kernel(name) if running is None else running.operation(call, args, kwargs)
 
-    call.__cutile__ = function.__name__  # type: ignore[attr-defined]
+    call.__cutile__ = name  # type: ignore[attr-defined]
     return call
+
+
+__all__ = ("BITS", "DECLARED", "FLOATS", "INTEGERS", "Declaration", "Kinds", "alike", "operation")

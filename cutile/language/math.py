@@ -2,106 +2,339 @@
 
 from __future__ import annotations
 
-from cutile.language.declare import operation
+from cutile.language.declare import FLOATS, operation
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
-from cutile.tile import Tile, outside_kernel
+from cutile.tile import Tile
 
 
-@operation
-def exp(x: Tile) -> Tile:
-    """`e ** x`."""
-    outside_kernel("exp")
+@operation(FLOATS)
+def exp(x: Tile | float) -> Tile:
+    """`e ** x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 1 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.exp(x), [0.0, float("-inf")])
+        [1.0, 0.0]
+    """
+    ...
 
 
-@operation
-def exp2(x: Tile, ftz: Ftz | bool = False) -> Tile:
-    """`2 ** x`. With `ftz`, f32 below the smallest normal number is zero, in and out."""
-    outside_kernel("exp2")
+@operation(FLOATS)
+def exp2(x: Tile | float, ftz: Ftz | bool = False) -> Tile:
+    """`2 ** x`.
+
+    Args:
+        x: floats; a tile or a number.
+        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 1 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float, or `ftz` is asked of another dtype than f32.
+
+    Example:
+        >>> run(lambda x: ct.exp2(x), [0.0, 1.0, 3.0])
+        [1.0, 2.0, 8.0]
+        >>> run(lambda x: ct.exp2(x, ftz=True), [3.0, -140.0])
+        [8.0, 0.0]
+    """
+    ...
 
 
-@operation
-def log(x: Tile) -> Tile:
-    """The natural logarithm; NaN below zero."""
-    outside_kernel("log")
+@operation(FLOATS)
+def log(x: Tile | float) -> Tile:
+    """The natural logarithm; NaN below zero.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 1 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.log(x), [1.0, 0.0])
+        [0.0, -inf]
+    """
+    ...
 
 
-@operation
-def log2(x: Tile) -> Tile:
-    """The logarithm to base 2; NaN below zero."""
-    outside_kernel("log2")
+@operation(FLOATS)
+def log2(x: Tile | float) -> Tile:
+    """The logarithm to base 2; NaN below zero.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 1.5 ulp in f32 and 1.5 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.log2(x), [1.0, 8.0])
+        [0.0, 3.0]
+    """
+    ...
 
 
-@operation
-def sqrt(x: Tile, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """The square root. Another rounding is for f32 and f64; APPROX (within 2 ulp) and `ftz` for f32."""
-    outside_kernel("sqrt")
+@operation(FLOATS)
+def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
+    """The square root, rounded as asked; NaN below zero.
+
+    Args:
+        x: floats; a tile or a number.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64; APPROX, which is within
+            2 ulp, for f32.
+        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+
+    Returns:
+        A tile of the dtype and shape of `x`, rounded correctly.
+
+    Raises:
+        KernelTypeError: `x` is no float, or the dtype has no such rounding.
+
+    Example:
+        >>> run(lambda x: ct.sqrt(x), [4.0, 9.0])
+        [2.0, 3.0]
+        >>> run(lambda x: ct.sqrt(x, ct.rounding.POSITIVE_INF), [4.0, 9.0])
+        [2.0, 3.0]
+    """
+    ...
 
 
-@operation
-def rsqrt(x: Tile, ftz: Ftz | bool = False) -> Tile:
-    """`1 / sqrt(x)`. With `ftz`, f32 below the smallest normal number is zero."""
-    outside_kernel("rsqrt")
+@operation(FLOATS)
+def rsqrt(x: Tile | float, ftz: Ftz | bool = False) -> Tile:
+    """`1 / sqrt(x)`.
+
+    Args:
+        x: floats; a tile or a number.
+        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 1.5 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float, or `ftz` is asked of another dtype than f32.
+
+    Example:
+        >>> run(lambda x: ct.rsqrt(x), [4.0, 16.0])
+        [0.5, 0.25]
+    """
+    ...
 
 
-@operation
-def sin(x: Tile) -> Tile:
-    """The sine of radians."""
-    outside_kernel("sin")
+@operation(FLOATS)
+def sin(x: Tile | float) -> Tile:
+    """The sine of radians.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.sin(x), [0.0])
+        [0.0]
+    """
+    ...
 
 
-@operation
-def cos(x: Tile) -> Tile:
-    """The cosine of radians."""
-    outside_kernel("cos")
+@operation(FLOATS)
+def cos(x: Tile | float) -> Tile:
+    """The cosine of radians.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.cos(x), [0.0])
+        [1.0]
+    """
+    ...
 
 
-@operation
-def tan(x: Tile) -> Tile:
-    """The tangent of radians."""
-    outside_kernel("tan")
+@operation(FLOATS)
+def tan(x: Tile | float) -> Tile:
+    """The tangent of radians.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 4 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.tan(x), [0.0])
+        [0.0]
+    """
+    ...
 
 
-@operation
-def sinh(x: Tile) -> Tile:
-    """The hyperbolic sine."""
-    outside_kernel("sinh")
+@operation(FLOATS)
+def sinh(x: Tile | float) -> Tile:
+    """The hyperbolic sine.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.sinh(x), [0.0, float("inf")])
+        [0.0, inf]
+    """
+    ...
 
 
-@operation
-def cosh(x: Tile) -> Tile:
-    """The hyperbolic cosine."""
-    outside_kernel("cosh")
+@operation(FLOATS)
+def cosh(x: Tile | float) -> Tile:
+    """The hyperbolic cosine.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.cosh(x), [0.0, float("-inf")])
+        [1.0, inf]
+    """
+    ...
 
 
-@operation
-def tanh(x: Tile) -> Tile:
-    """The hyperbolic tangent."""
-    outside_kernel("tanh")
+@operation(FLOATS)
+def tanh(x: Tile | float) -> Tile:
+    """The hyperbolic tangent.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.tanh(x), [0.0, float("inf")])
+        [0.0, 1.0]
+    """
+    ...
 
 
-@operation
-def floor(x: Tile) -> Tile:
-    """The largest whole number not above `x`."""
-    outside_kernel("floor")
+@operation(FLOATS)
+def floor(x: Tile | float) -> Tile:
+    """The largest whole number not above `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, exact.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.floor(x), [1.5, -1.5])
+        [1.0, -2.0]
+    """
+    ...
 
 
-@operation
-def ceil(x: Tile) -> Tile:
-    """The smallest whole number not below `x`."""
-    outside_kernel("ceil")
+@operation(FLOATS)
+def ceil(x: Tile | float) -> Tile:
+    """The smallest whole number not below `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, exact.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.ceil(x), [1.5, -1.5])
+        [2.0, -1.0]
+    """
+    ...
 
 
-@operation
+@operation(FLOATS)
 def pow(x: Tile | float, y: Tile | float) -> Tile:
-    """`x ** y` of floats."""
-    outside_kernel("pow")
+    """`x ** y` of floats.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape. The error is at most 4 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.pow(x, y), [2.0, 9.0], [10.0, 0.5])
+        [1024.0, 3.0]
+    """
+    ...
 
 
-@operation
+@operation(FLOATS)
 def atan2(x: Tile | float, y: Tile | float) -> Tile:
-    """The arctangent of `x / y`, from -pi to pi by the signs of both: the angle of the point (y, x)."""
-    outside_kernel("atan2")
+    """The arctangent of `x / y`, from -pi to pi by the signs of both: the angle of the point (y, x).
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape. The error is at most 3 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.atan2(x, y), [0.0, 1.0], [1.0, 0.0])
+        [0.0, 1.5707963705062866]
+    """
+    ...
 
 
 __all__ = (

@@ -147,7 +147,7 @@ def pointer_to_tile(pointer: Ptr) -> Ptr:
         >>> run(lambda x: ct.pointer_to_tile(x_at).reshape((1,)).load(), [3.0])
         [3.0]
     """
-    outside_kernel("pointer_to_tile")
+    ...
 
 
 @operation
@@ -158,7 +158,7 @@ def tile_to_pointer(pointers: Ptr) -> Ptr:
         >>> run(lambda x: x + ct.tile_to_pointer(x_at.reshape((1,)).reshape(())).load(), [3.0])
         [6.0]
     """
-    outside_kernel("tile_to_pointer")
+    ...
 
 
 @operation
@@ -169,7 +169,7 @@ def addptr(pointers: Ptr, count: Tile | int) -> Ptr:
         >>> run(lambda x: x + ct.addptr(x_at, 1).load(), [1.0, 5.0])
         [6.0, 10.0]
     """
-    outside_kernel("addptr")
+    ...
 
 
 @operation
@@ -180,7 +180,7 @@ def addptr_tile(pointers: Ptr, counts: Tile) -> Ptr:
         >>> run(lambda x: ct.addptr_tile(x_at, 1 - ct.iota((2,))).load(), [1.0, 5.0])
         [5.0, 1.0]
     """
-    outside_kernel("addptr_tile")
+    ...
 
 
 @operation
@@ -191,7 +191,7 @@ def broadcast_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
         >>> run(lambda x: ct.broadcast_ptr(x_at, (2,)).load(), [7.0, 8.0])
         [7.0, 7.0]
     """
-    outside_kernel("broadcast_ptr")
+    ...
 
 
 @operation
@@ -202,7 +202,7 @@ def reshape_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
         >>> run(lambda x: x * ct.reduce_sum(ct.reshape_ptr(x_at.offset(ct.iota((2,))), (2, 1)).load(), 0), [1.0, 2.0])
         [3.0, 6.0]
     """
-    outside_kernel("reshape_ptr")
+    ...
 
 
 @operation
@@ -213,7 +213,7 @@ def int_to_ptr(addresses: Tile | int, dtype: DTypeLike) -> Ptr:
         >>> run(lambda x: x + ct.int_to_ptr(ct.ptr_to_int(x_at) + 4, ct.f32).load(), [1.0, 5.0])
         [6.0, 10.0]
     """
-    outside_kernel("int_to_ptr")
+    ...
 
 
 @operation
@@ -224,7 +224,7 @@ def ptr_to_int(pointers: Ptr) -> Tile:
         >>> run(lambda x: x + (ct.ptr_to_int(x_at.offset(3)) - ct.ptr_to_int(x_at)), [0], dtype="i64")
         [24]
     """
-    outside_kernel("ptr_to_int")
+    ...
 
 
 @operation
@@ -235,7 +235,7 @@ def ptr_to_ptr(pointers: Ptr, dtype: DTypeLike) -> Ptr:
         >>> run(lambda x: x + (ct.ptr_to_ptr(x_at, ct.u32).load() >> 23).astype(ct.f32), [1.0])  # the exponent's bits
         [128.0]
     """
-    outside_kernel("ptr_to_ptr")
+    ...
 
 
 @operation
@@ -263,7 +263,7 @@ def load_ptr_tko(
         >>> run(lambda x: ct.load_ptr_tko(x_at.offset(ct.iota((3,))), mask=x > 1.0, pad=-1.0)[0], [1.0, 2.0, 3.0])
         [-1.0, 2.0, 3.0]
     """
-    outside_kernel("load_ptr_tko")
+    ...
 
 
 @operation
@@ -297,7 +297,7 @@ def store_ptr_tko(
         >>> x.to_numpy().sync().tolist()
         [0, 1, 2, 3, 4, 5]
     """
-    outside_kernel("store_ptr_tko")
+    ...
 
 
 __all__ = (

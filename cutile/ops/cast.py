@@ -30,8 +30,6 @@ class Convert(
     Every backend gives the same bits, but for those of a NaN.
 
     Examples:
-        >>> run(lambda x: ct.convert_tile(ct.convert_tile(x, ct.i32), x.dtype), [1.75, -1.75])
-        [1.0, -1.0]
         >>> run(lambda x: x.astype(ct.f8e4m3fn).astype(ct.f32), [0.3, 1000.0])
         [0.3125, 448.0]
         >>> run(lambda x: ct.ftoi(x, ct.i8, rounding=ct.rounding.NEAREST_EVEN).astype(ct.f32), [2.5, 3.5, 1000.0])
@@ -67,8 +65,6 @@ class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", "Tile.pa
     axis half as long, or twice as long.
 
     Examples:
-        >>> run(lambda x: ct.bitcast(ct.bitcast(x, ct.i32) & 0x7FFFFFFF, ct.f32), [-1.5, 2.0])
-        [1.5, 2.0]
         >>> run(lambda x: ct.convert_tile(x, ct.f4e2m1fn).pack().unpack().astype(ct.f32), [-1.4, 100.0])
         [-1.5, 6.0]
     """

@@ -94,12 +94,7 @@ class Ge(Compare, name="ge", spelled=("x >= y", "ge_tile", "cmpi", "cmpf")):
 
 
 class Select(Op, name="select", spelled=("select",)):
-    """`x` where `condition` is true, else `y`; element by element.
-
-    Examples:
-        >>> run(lambda x, y: ct.select(x > 1.0, x, y), [1.0, 4.0], [2.0, 3.0])
-        [2.0, 4.0]
-    """
+    """`x` where `condition` is true, else `y`; element by element."""
 
     condition: Value = operand(BOOL_TILE)
     x: Value = operand(ANY_TILE)

@@ -14,12 +14,7 @@ from cutile.ops.exact import flush
 
 
 class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f64=1.0)):
-    """`e ** x`.
-
-    Examples:
-        >>> run(lambda x: ct.exp(x), [0.0, float("-inf")])
-        [1.0, 0.0]
-    """
+    """`e ** x`."""
 
     function = staticmethod(np.exp)
 
@@ -41,47 +36,25 @@ class Flushing(FloatUnary):
 
 
 class Exp2(Flushing, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
-    """`2 ** x`. With `ftz`, f32 operands and results below the smallest normal number are zeros.
-
-    Examples:
-        >>> run(lambda x: ct.exp2(x), [0.0, 1.0, 3.0])
-        [1.0, 2.0, 8.0]
-        >>> run(lambda x: ct.exp2(x, ftz=True), [3.0, -140.0])
-        [8.0, 0.0]
-    """
+    """`2 ** x`. With `ftz`, f32 operands and results below the smallest normal number are zeros."""
 
     function = staticmethod(np.exp2)
 
 
 class Log(FloatUnary, name="log", spelled=("log",), accuracy=Accuracy(f32=1.0, f64=1.0)):
-    """The natural logarithm; NaN below zero, -inf at zero.
-
-    Examples:
-        >>> run(lambda x: ct.log(x), [1.0, 0.0])
-        [0.0, -inf]
-    """
+    """The natural logarithm; NaN below zero, -inf at zero."""
 
     function = staticmethod(np.log)
 
 
 class Log2(FloatUnary, name="log2", spelled=("log2",), accuracy=Accuracy(f32=1.5, f64=1.5)):
-    """The logarithm to base 2; NaN below zero, -inf at zero.
-
-    Examples:
-        >>> run(lambda x: ct.log2(x), [1.0, 8.0])
-        [0.0, 3.0]
-    """
+    """The logarithm to base 2; NaN below zero, -inf at zero."""
 
     function = staticmethod(np.log2)
 
 
 class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",), accuracy=CORRECT):
-    """The square root, rounded to nearest; NaN below zero.
-
-    Examples:
-        >>> run(lambda x: ct.sqrt(x), [4.0, 9.0])
-        [2.0, 3.0]
-    """
+    """The square root, rounded to nearest; NaN below zero."""
 
     function = staticmethod(np.sqrt)
 
@@ -95,100 +68,55 @@ def _rsqrt(x: Any) -> Any:
 
 
 class Rsqrt(Flushing, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
-    """`1 / sqrt(x)`. With `ftz`, f32 operands below the smallest normal number are zeros.
-
-    Examples:
-        >>> run(lambda x: ct.rsqrt(x), [4.0, 16.0])
-        [0.5, 0.25]
-    """
+    """`1 / sqrt(x)`. With `ftz`, f32 operands below the smallest normal number are zeros."""
 
     function = staticmethod(_rsqrt)
 
 
 class Sin(FloatUnary, name="sin", spelled=("sin",), accuracy=Accuracy(f32=2.0, f64=2.0)):
-    """The sine of `x` radians.
-
-    Examples:
-        >>> run(lambda x: ct.sin(x), [0.0])
-        [0.0]
-    """
+    """The sine of `x` radians."""
 
     function = staticmethod(np.sin)
 
 
 class Cos(FloatUnary, name="cos", spelled=("cos",), accuracy=Accuracy(f32=2.0, f64=2.0)):
-    """The cosine of `x` radians.
-
-    Examples:
-        >>> run(lambda x: ct.cos(x), [0.0])
-        [1.0]
-    """
+    """The cosine of `x` radians."""
 
     function = staticmethod(np.cos)
 
 
 class Tan(FloatUnary, name="tan", spelled=("tan",), accuracy=Accuracy(f32=4.0, f64=2.0)):
-    """The tangent of `x` radians.
-
-    Examples:
-        >>> run(lambda x: ct.tan(x), [0.0])
-        [0.0]
-    """
+    """The tangent of `x` radians."""
 
     function = staticmethod(np.tan)
 
 
 class Sinh(FloatUnary, name="sinh", spelled=("sinh",), accuracy=Accuracy(f32=3.0, f64=2.0)):
-    """The hyperbolic sine.
-
-    Examples:
-        >>> run(lambda x: ct.sinh(x), [0.0, float("inf")])
-        [0.0, inf]
-    """
+    """The hyperbolic sine."""
 
     function = staticmethod(np.sinh)
 
 
 class Cosh(FloatUnary, name="cosh", spelled=("cosh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
-    """The hyperbolic cosine.
-
-    Examples:
-        >>> run(lambda x: ct.cosh(x), [0.0, float("-inf")])
-        [1.0, inf]
-    """
+    """The hyperbolic cosine."""
 
     function = staticmethod(np.cosh)
 
 
 class Tanh(FloatUnary, name="tanh", spelled=("tanh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
-    """The hyperbolic tangent.
-
-    Examples:
-        >>> run(lambda x: ct.tanh(x), [0.0, float("inf")])
-        [0.0, 1.0]
-    """
+    """The hyperbolic tangent."""
 
     function = staticmethod(np.tanh)
 
 
 class Floor(FloatUnary, name="floor", spelled=("floor",), accuracy=CORRECT):
-    """The largest whole number that is not above `x`.
-
-    Examples:
-        >>> run(lambda x: ct.floor(x), [1.5, -1.5])
-        [1.0, -2.0]
-    """
+    """The largest whole number that is not above `x`."""
 
     function = staticmethod(np.floor)
 
 
 class Ceil(FloatUnary, name="ceil", spelled=("ceil",), accuracy=CORRECT):
-    """The smallest whole number that is not below `x`.
-
-    Examples:
-        >>> run(lambda x: ct.ceil(x), [1.5, -1.5])
-        [2.0, -1.0]
-    """
+    """The smallest whole number that is not below `x`."""
 
     function = staticmethod(np.ceil)
 
@@ -204,8 +132,6 @@ class Pow(FloatFunction, name="pow", spelled=("pow", "x ** y"), accuracy=Accurac
     """`x ** y`; NaN for a negative base and an exponent that is no whole number.
 
     Examples:
-        >>> run(lambda x, y: ct.pow(x, y), [2.0, 9.0], [10.0, 0.5])
-        [1024.0, 3.0]
         >>> run(lambda x, y: x ** y, [2.0], [-1.0])
         [0.5]
     """
@@ -214,11 +140,6 @@ class Pow(FloatFunction, name="pow", spelled=("pow", "x ** y"), accuracy=Accurac
 
 
 class Atan2(FloatFunction, name="atan2", spelled=("atan2",), accuracy=Accuracy(f32=3.0, f64=2.0)):
-    """The angle of the point (`y`, `x`) in radians, from -pi to pi: `atan2(x, y)` is the arctangent of `x / y`.
-
-    Examples:
-        >>> run(lambda x, y: ct.atan2(x, y), [0.0, 1.0], [1.0, 0.0])
-        [0.0, 1.5707963705062866]
-    """
+    """The angle of the point (`y`, `x`) in radians, from -pi to pi: `atan2(x, y)` is the arctangent of `x / y`."""
 
     function = staticmethod(np.arctan2)

@@ -3,12 +3,16 @@
 import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
 import cutile as ct
+from cutile.command.ops import sections
 from cutile.frontend.calls import handler_of
+from cutile.frontend.derived import spelled
 from cutile.frontend.registry import METHODS, OPERATIONS
+from cutile.language import math
 from cutile.ops import OPS
 from cutile.ops.registry import FAMILIES, family
 
@@ -55,7 +59,39 @@ def test_every_function_of_the_language_belongs_to_an_operation() -> None:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_docstring_has_an_example(name: str) -> None:
-    assert ">>> " in (inspect.getdoc(OPS[name]) or ""), f"{name}: the docstring has no example"
+    """The class has one, or the functions of the language that it is written with."""
+    op = OPS[name]
+    documented = [op, *(getattr(ct, form) for form in op.spelled if form.isidentifier())]
+    assert any(">>> " in (inspect.getdoc(each) or "") for each in documented), f"{name}: no docstring has an example"
+
+
+ELEMENTWISE = ("arith", "rounding", "math", "compare", "cast")
+STUBS: list[str] = [name for family in ELEMENTWISE for name in import_module(f"cutile.language.{family}").__all__]
+
+
+def incomplete(name: str) -> list[str]:
+    """What a function's docstring lacks."""
+    function = getattr(ct, name)
+    parts = dict(sections(inspect.getdoc(function) or ""))
+    said = re.findall(r"^([\w, ]+):", parts.get("Args", ""), re.M)
+    parameters = {word for words in said for word in words.split(", ")}
+    lacks = [f"{name}: no {part}" for part in ("Args", "Returns", "Raises", "Example") if part not in parts]
+    return lacks + [f"{name}: no words on {each}" for each in {*inspect.signature(function).parameters} - parameters]
+
+
+def test_functions_of_elements_say_what_they_take_give_and_refuse() -> None:
+    assert [line for name in STUBS for line in incomplete(name)] == []
+
+
+def test_docstrings_state_the_accuracy_of_the_operation() -> None:
+    wrong: list[str] = []
+    for name in math.__all__:
+        plain, _ = spelled(name)
+        known = {dtype: plain.accuracy.of(dtype) for dtype in ("f32", "f64") if plain.accuracy.of(dtype) > 0.5}
+        returns = " ".join(dict(sections(inspect.getdoc(getattr(ct, name)) or ""))["Returns"].split())
+        said = {dtype: float(bound) for bound, dtype in re.findall(r"([\d.]+) ulp in (f\d+)", returns)}
+        wrong += [f"{name}: the docstring says {said}, the operation {known}"] if said != known else []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", WRITTEN)

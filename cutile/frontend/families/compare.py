@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from cutile.frontend.derived import operands
 from cutile.frontend.expect import marker_of
-from cutile.frontend.families.arith import FLOATS, INTEGERS, operands
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, unify, widened
 from cutile.frontend.registry import OPERATIONS, operation
@@ -14,6 +14,7 @@ from cutile.frontend.values import is_tile
 from cutile.frontend.weak import computed, interval_of, is_whole
 from cutile.ir.core import Op, Value
 from cutile.language import markers
+from cutile.language.declare import FLOATS, INTEGERS
 from cutile.ops import arith, compare
 
 PREDICATES: dict[str, type[Op]] = {

@@ -1,0 +1,91 @@
+"""Handlers of element-wise operations, derived from their declarations: operands of one type, markers, one operation.
+
+What a handler needs stands in the declaration (`cutile/language/declare.py`), and in the classes that are spelled with
+the name: one that rounds as floats do, and for some a second one for the other roundings.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from cutile.dtypes import f32
+from cutile.errors import IRError
+from cutile.frontend.expect import marker_of
+from cutile.frontend.frame import Frame
+from cutile.frontend.operators import unify
+from cutile.frontend.registry import Handler
+from cutile.frontend.values import is_tile
+from cutile.ir.core import Op, Value
+from cutile.language import markers
+from cutile.language.declare import FLOATS, Declaration, Kinds
+from cutile.ops import OPS
+
+PROMISES = ("overflow",)
+"""Markers that change no result: integers wrap whatever is promised, and a promise that holds changes nothing."""
+
+
+def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
+    """A tile of one of the kinds of dtype."""
+    if tile.tile.dtype.kind in kinds.names:
+        return tile
+    if kinds is FLOATS and is_tile(tile) and tile.tile.dtype.kind != "bool":
+        remedy = "Convert first: ct.convert_tile(x, ct.f32)."
+    else:
+        remedy = f"The operators take any numbers; {what} takes {kinds.words}."
+    frame.type_error(f"{what}: expected a tile of {kinds.words}, got {tile.type}", remedy=remedy)
+
+
+def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
+    """Tiles of one type, of one of the kinds. Numbers alone are f32 where floats are wanted."""
+    dtype = f32 if kinds is FLOATS and not any(map(is_tile, values)) else None
+    return [require_kind(frame, tile, kinds, what) for tile in unify(frame, values, what, dtype)]
+
+
+def spelled(name: str) -> tuple[type[Op], type[Op] | None]:
+    """The operation that a function of the language becomes, and the one for other roundings, where there is one.
+
+    Raises:
+        IRError: none in `cutile/ops/` is spelled so, or several are.
+    """
+    ops = [op for op in OPS.values() if name in op.spelled]
+    plain = [op for op in ops if "rounding" not in op.fields]
+    rounded = [op for op in ops if "rounding" in op.fields]
+    if len(plain) != 1 or len(rounded) > 1:
+        raise IRError(f"{name}: expected one class in cutile/ops/ that is spelled so, got {[op.name for op in ops]}")
+    return plain[0], rounded[0] if rounded else None
+
+
+def _fact(mark: Any) -> str | bool:
+    """What stands in the IR: the word of a rounding, a flag for a choice between two."""
+    return mark.value if isinstance(mark, markers.rounding) else mark.name == "ENABLED"
+
+
+def derive(declaration: Declaration) -> Handler:
+    """The handler of an element-wise operation."""
+    name, takes = declaration.name, declaration.takes
+    assert takes is not None
+    plain, rounded = spelled(name)
+    parameters = [each.replace(annotation=each.empty) for each in declaration.signature.parameters.values()]
+    signature = inspect.Signature(parameters)
+    choices = {each.name: getattr(markers, each.name) for each in parameters if each.default is not each.empty}
+
+    def handler(frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        chosen = {key: marker_of(frame, call.arguments.pop(key), kind, name) for key, kind in choices.items()}
+        facts = {key: _fact(mark) for key, mark in chosen.items() if key not in PROMISES}
+        tiles = operands(frame, list(call.arguments.values()), takes, name)
+        if rounded is None or facts == {"rounding": markers.rounding.NEAREST_EVEN.value, "ftz": False}:
+            return frame.emit(plain(*tiles, **{key: fact for key, fact in facts.items() if key in plain.fields}))
+        if tiles[0].tile.dtype.bits == 16:
+            frame.type_error(
+                f"{name}: a rounding other than NEAREST_EVEN, and ftz, are for f32 and f64, got {tiles[0].type}",
+                remedy="Convert first: ct.convert_tile(x, ct.f32).",
+            )
+        return frame.emit(rounded(*tiles, **facts))
+
+    handler.__name__ = name
+    frame = inspect.Parameter("frame", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    handler.__signature__ = inspect.Signature([frame, *parameters])  # type: ignore[attr-defined]
+    return handler
