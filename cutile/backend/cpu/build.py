@@ -26,6 +26,7 @@ import numba.core.types as _types
 import numba.core.untyped_passes as _untyped
 
 from cutile.backend.cpu import intrinsics
+from cutile.backend.cpu.intrinsics.math import LIBRARY
 from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
@@ -50,12 +51,10 @@ _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
 WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
-# What an object may ask of the process: the C library's memory and float functions, nothing of Python's.
-_LIBRARY = frozenset(
-    ["memcpy", "memset", "memmove"]
-    + ["tan", "sinh", "cosh", "pow", "atan2"]
-    + [name + suffix for name in ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil") for suffix in ("", "f")]
-)
+# What an object may ask of the process: the C library's memory and float functions, nothing of Python's. LLVM writes
+# calls of the last eight itself, where the machine has no instruction for an intrinsic of its own.
+_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil")
+_LIBRARY = frozenset(("memcpy", "memset", "memmove", *LIBRARY, *_OF_LLVM, *(f"{name}f" for name in _OF_LLVM)))
 
 
 def numba_type(spec: str) -> Any:

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
+from cutile.backend.cpu.emit._names import FUNCTIONS
 from cutile.backend.cpu.emit._text import Expression, Printer, Text, call, rounded
 from cutile.ir.core import Op
-from cutile.ops.math import (
-    Atan2,
-    Ceil,
-    Cos,
-    Cosh,
-    Exp,
-    Exp2,
-    Floor,
-    Flushing,
-    Log,
-    Log2,
-    Pow,
-    Rsqrt,
-    Sin,
-    Sinh,
-    Sqrt,
-    Tan,
-    Tanh,
-)
-
-NAMES = {"pow": "power"}
-"""Where Python has a function of that name."""
+from cutile.ops.math import Flushing
+from cutile.ops.registry import OPS
 
 
 def _function(printer: Printer, op: Op) -> Text:
-    name = NAMES.get(op.name, op.name)
-    return rounded(printer, call(printer, name, *map(printer.operand, op.operands)), op.result.tile.dtype)
+    return rounded(printer, call(printer, FUNCTIONS[op.name], *map(printer.operand, op.operands)), op.result.tile.dtype)
 
 
 def _flushing(printer: Printer, op: Flushing) -> Text:
@@ -40,6 +20,5 @@ def _flushing(printer: Printer, op: Flushing) -> Text:
 
 
 EXPRESSIONS: dict[type[Op], Expression] = {
-    **dict.fromkeys((Exp, Log, Log2, Sqrt, Sin, Cos, Tan, Sinh, Cosh, Tanh, Floor, Ceil, Pow, Atan2), _function),
-    **dict.fromkeys((Exp2, Rsqrt), _flushing),
+    OPS[name]: _flushing if issubclass(OPS[name], Flushing) else _function for name in FUNCTIONS
 }

@@ -14,11 +14,10 @@ from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.cpu.emit import arith, cast, control, math, memory, reduce
+from cutile.backend.cpu.emit._names import RESERVED
 from cutile.backend.cpu.emit._text import (
     ATOM,
     COMPARE,
-    EVERY_CONVERSION,
-    EVERY_INTRINSIC,
     Expression,
     Statement,
     Text,
@@ -73,7 +72,7 @@ class ModulePrinter:
 
     def _unique(self, stem: str) -> str:
         stem = "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in stem)
-        if not stem or stem[0].isdigit() or stem in EVERY_INTRINSIC | EVERY_CONVERSION | {"range"}:
+        if not stem or stem[0].isdigit() or stem in RESERVED:
             stem = f"{stem}_" if stem and not stem[0].isdigit() else f"tile_{stem}"
         name, count = stem, 0
         while name in self._taken:

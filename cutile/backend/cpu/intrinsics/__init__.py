@@ -1,14 +1,26 @@
+# pyright: reportUnusedImport=false
+# (generated code imports these)
 """What generated CPU code calls, as LLVM IR behind Numba intrinsics.
 
 With `build.py` the only users of Numba here.
 
-No file in this folder knows tiles: everything works on single elements, indices and pointers.
+No file in this folder knows tiles: everything works on single elements, indices and pointers. Generated code may import
+what is imported here, and the functions and conversions of the two tables. `emit/_names.py` reads these lines.
 """
 
 from math import inf, nan
-from typing import Any
 
-from numba import bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from numba import bool_
+from numba import float32 as f32
+from numba import float64 as f64
+from numba import int8 as i8
+from numba import int16 as i16
+from numba import int32 as i32
+from numba import int64 as i64
+from numba import uint8 as u8
+from numba import uint16 as u16
+from numba import uint32 as u32
+from numba import uint64 as u64
 
 from cutile.backend.cpu.intrinsics.arith import (
     absolute,
@@ -72,24 +84,7 @@ from cutile.backend.cpu.intrinsics.half import (
     f16_value,
     to_odd,
 )
-from cutile.backend.cpu.intrinsics.math import (
-    atan2,
-    ceil,
-    cos,
-    cosh,
-    exp,
-    exp2,
-    floor,
-    log,
-    log2,
-    power,
-    rsqrt,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-)
+from cutile.backend.cpu.intrinsics.math import FUNCTIONS
 from cutile.backend.cpu.intrinsics.pointer import (
     address_of,
     elements_at,
@@ -120,123 +115,11 @@ from cutile.backend.cpu.intrinsics.rounding import (
     sub_upward,
 )
 
-i8, i16, i32, i64 = int8, int16, int32, int64
-u8, u16, u32, u64 = uint8, uint16, uint32, uint64
-f32, f64 = float32, float64
 
-__all__ = (
-    "absolute",
-    "add_downward",
-    "add_to_zero",
-    "add_upward",
-    "address_of",
-    "atan2",
-    "atomic_add",
-    "atomic_addf",
-    "atomic_addf_bf16",
-    "atomic_addf_f16",
-    "atomic_and",
-    "atomic_cas",
-    "atomic_max",
-    "atomic_min",
-    "atomic_or",
-    "atomic_umax",
-    "atomic_umin",
-    "atomic_xchg",
-    "atomic_xor",
-    "bf16_bits",
-    "bf16_round",
-    "bf16_value",
-    "bool_",
-    "ceil",
-    "choose",
-    "cos",
-    "cosh",
-    "div_ceil",
-    "div_ceil_unsigned",
-    "div_downward",
-    "div_to_zero",
-    "div_trunc",
-    "div_upward",
-    "elements_at",
-    "exp",
-    "exp2",
-    "f16_bits",
-    "f16_round",
-    "f16_value",
-    "f32",
-    "f64",
-    "floor",
-    "floor_div",
-    "floor_div_float",
-    "floor_div_unsigned",
-    "flush",
-    "fma",
-    "fma_downward",
-    "fma_odd",
-    "fma_to_zero",
-    "fma_upward",
-    "gemm",
-    "i16",
-    "i32",
-    "i64",
-    "i8",
-    "inf",
-    "larger",
-    "load_at",
-    "load_at_acquire",
-    "log",
-    "log2",
-    "maximum",
-    "maximum_or_nan",
-    "maximum_unsigned",
-    "minimum",
-    "minimum_or_nan",
-    "minimum_unsigned",
-    "mod",
-    "mod_float",
-    "mod_unsigned",
-    "mul_downward",
-    "mul_hi",
-    "mul_hi_unsigned",
-    "mul_to_zero",
-    "mul_upward",
-    "nan",
-    "notify",
-    "power",
-    "product_step",
-    "remainder",
-    "rsqrt",
-    "shift_left",
-    "shift_right",
-    "shift_right_unsigned",
-    "sin",
-    "sinh",
-    "smaller",
-    "sqrt",
-    "sqrt_downward",
-    "sqrt_to_zero",
-    "sqrt_upward",
-    "store_at",
-    "store_at_release",
-    "sub_downward",
-    "sub_to_zero",
-    "sub_upward",
-    "sum_step",
-    "tan",
-    "tanh",
-    "to_odd",
-    "trip_count",
-    "trip_count_unsigned",
-    "u16",
-    "u32",
-    "u64",
-    "u8",
-)
-
-
-def __getattr__(name: str) -> Any:
-    """The conversions, of which there is one for each type and direction of rounding."""
+def __getattr__(name: str) -> object:
+    """The functions of floats; the conversions, one for each type and rounding."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
     if name in CONVERSIONS:
         return CONVERSIONS[name]
     raise AttributeError(name)

@@ -237,8 +237,13 @@ def _rsqrt(x: Num) -> Num:
     return x.constant(1.0) / x.call("sqrt")
 
 
+LIBRARY: set[str] = set()
+"""The functions of the C library that objects may call because of what is here."""
+
+
 def _library_call(name: str, count: int) -> Any:
     """The C library's function, in f64 also for f32: then all but correctly rounded."""
+    LIBRARY.add(name)
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         double = ir.DoubleType()
@@ -267,56 +272,38 @@ def _in_f32(formula: Any, name: str, count: int) -> Any:
     return binary(define("own." + name, emit), _float_types)
 
 
+def _library(name: str, count: int) -> Any:
+    """The C library's function of one or two floats."""
+    emit = define(f"library.{name}", _library_call(name, count))
+    return unary(emit, _float_type) if count == 1 else binary(emit, _float_types)
+
+
 def _float_types(x: Any, y: Any) -> Any:
     return x if isinstance(x, types.Float) and x == y else None
 
 
-exp = _function("exp", _exp)
-"""e ** x: at most 1.0 ulp."""
-exp2 = _function("exp2", _exp2)
-"""2 ** x: at most 1.0 ulp."""
-log = _function("log", _log)
-"""The natural logarithm: at most 1.0 ulp."""
-log2 = _function("log2", _log2)
-"""The logarithm to base 2: at most 1.5 ulp; exact for powers of two."""
-tanh = _function("tanh", _tanh)
-"""The hyperbolic tangent: at most 1.5 ulp."""
-rsqrt = _function("rsqrt", _rsqrt)
-"""1 / sqrt(x): at most 1.5 ulp."""
-tan = _in_f32(_tan, "tan", 1)
-"""The tangent: f32 at most 0.6 ulp for every argument; f64 is the C library's."""
-sinh = _in_f32(_sinh, "sinh", 1)
-"""The hyperbolic sine: f32 at most 0.51 ulp; f64 is the C library's."""
-cosh = _in_f32(_cosh, "cosh", 1)
-"""The hyperbolic cosine: f32 at most 0.51 ulp; f64 is the C library's."""
-power = _in_f32(_pow, "pow", 2)
-"""x ** y: f32 at most 0.51 ulp; f64 is the C library's."""
-atan2 = binary(define("library.atan2", _library_call("atan2", 2)), _float_types)
-"""The angle of a point: f32 at most 0.51 ulp; f64 is the C library's."""
-sqrt = _llvm_function("sqrt")
-"""Correctly rounded."""
-floor = _llvm_function("floor")
-ceil = _llvm_function("ceil")
-sin = _function("sin", _sin)
-"""The sine: f32 at most 0.55 ulp for every argument; f64 is the C library's."""
-cos = _function("cos", _cos)
-"""The cosine: f32 at most 0.55 ulp for every argument; f64 is the C library's."""
+FUNCTIONS: dict[str, Any] = {
+    # Formulas of both types, which vectorise.
+    "exp": _function("exp", _exp),  # at most 1.0 ulp
+    "exp2": _function("exp2", _exp2),  # at most 1.0 ulp
+    "log": _function("log", _log),  # at most 1.0 ulp
+    "log2": _function("log2", _log2),  # at most 1.5 ulp; exact for powers of two
+    "tanh": _function("tanh", _tanh),  # at most 1.5 ulp
+    "rsqrt": _function("rsqrt", _rsqrt),  # at most 1.5 ulp
+    # Formulas of f32, which vectorise; the C library's functions of f64.
+    "sin": _function("sin", _sin),  # f32: at most 0.55 ulp for every argument
+    "cos": _function("cos", _cos),  # f32: at most 0.55 ulp for every argument
+    "tan": _in_f32(_tan, "tan", 1),  # f32: at most 0.6 ulp for every argument
+    "sinh": _in_f32(_sinh, "sinh", 1),  # f32: at most 0.51 ulp
+    "cosh": _in_f32(_cosh, "cosh", 1),  # f32: at most 0.51 ulp
+    "power": _in_f32(_pow, "pow", 2),  # f32: at most 0.51 ulp
+    # The C library's functions of f64, of both types.
+    "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
+    # LLVM's own, rounded correctly.
+    "sqrt": _llvm_function("sqrt"),
+    "floor": _llvm_function("floor"),
+    "ceil": _llvm_function("ceil"),
+}
+"""By the name that generated code calls: the operation's, but for `power`. Bounds are the largest errors measured."""
 
-__all__ = (
-    "atan2",
-    "ceil",
-    "cos",
-    "cosh",
-    "exp",
-    "exp2",
-    "floor",
-    "log",
-    "log2",
-    "power",
-    "rsqrt",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-)
+__all__ = ("FUNCTIONS", "LIBRARY")

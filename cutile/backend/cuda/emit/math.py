@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.emit.text import Call
 from cutile.ir.core import Op
-from cutile.ops import math
+from cutile.ops import OPS, math
+from cutile.ops.registry import family
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
@@ -28,21 +29,5 @@ def _bound(op: Op, name: str, kernel: Kernel) -> Call:
     return Call(made, tuple(map(kernel.use, op.operands)))
 
 
-EMITTERS = {
-    math.Exp: function,
-    math.Exp2: flushing,
-    math.Log: function,
-    math.Log2: function,
-    math.Sqrt: function,
-    math.Rsqrt: flushing,
-    math.Sin: function,
-    math.Cos: function,
-    math.Tan: function,
-    math.Sinh: function,
-    math.Cosh: function,
-    math.Tanh: function,
-    math.Floor: function,
-    math.Ceil: function,
-    math.Pow: function,
-    math.Atan2: function,
-}
+# Every operation of the family is a function of libdevice: `LIBDEVICE` in `intrinsics/math.py` has their names.
+EMITTERS = {op: flushing if issubclass(op, math.Flushing) else function for op in OPS.values() if family(op) == "math"}
