@@ -1,0 +1,155 @@
+"""Every place that an operation of the language needs, at once: which are there, and what to write in the others.
+
+    python -m tests.new_op erf
+    python -m tests.new_op erf --family math        where neither a class nor a function says which family it is
+
+Compiles nothing, and imports neither Numba nor a GPU's libraries. The tests find the same gaps, one at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cutile as ct
+from cutile import language
+from cutile.backend.cpu.emit.module import EXPRESSIONS, STATEMENTS
+from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.command.ops import sections
+from cutile.frontend.elsewhere import FUNCTIONS
+from cutile.frontend.registry import OPERATIONS
+from cutile.ir.core import Op
+from cutile.language.declare import DECLARED
+from cutile.ops import OPS
+from cutile.ops.registry import family
+from tests.ops.test_definitions import COMPILE_TIME
+from tests.ops.test_samples import ROWS, TESTED_ELSEWHERE
+from tests.samples.values import CASES
+
+ROOT = Path(__file__).parents[1]
+VALUES = ("arith", "math", "compare")
+"""Families whose values are tested on special numbers: tests/samples/values.py."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something has to stand.
+
+    Attributes:
+        file: from the root of the repository.
+        what: what to write there.
+        there: whether it is.
+    """
+
+    file: str
+    what: str
+    there: bool
+
+
+def keys(file: str, name: str) -> set[str]:
+    """The string keys of a dict at the top of a file, which is not imported."""
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+        target = node.target if isinstance(node, ast.AnnAssign) else None
+        if isinstance(target, ast.Name) and target.id == name and isinstance(node, ast.AnnAssign):
+            assert isinstance(node.value, ast.Dict)
+            return {str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)}
+    raise LookupError(f"{file} has no table {name}")
+
+
+def family_of(name: str) -> str | None:
+    """The family that a class or a function of the name is in; None where there is neither."""
+    ops = classes(name)
+    if ops:
+        return family(ops[0])
+    return DECLARED[name].function.__module__.rpartition(".")[2] if name in DECLARED else None
+
+
+def classes(name: str) -> list[type[Op]]:
+    """The operations that are spelled so."""
+    return [op for op in OPS.values() if name in op.spelled]
+
+
+def places(name: str, kind: str) -> Iterator[Place]:
+    """Everything that a function `name` of the language in the family `kind` needs, in the order of writing it."""
+    ops, declared = classes(name), name in DECLARED
+    made = declared and name in COMPILE_TIME  # of other operations, or of none: no class, no emitter, no sample
+    if not made:
+        words = f'a class with spelled=("{name}",): types, meaning in NumPy, accuracy'
+        yield Place(f"cutile/ops/{kind}.py", words, bool(ops))
+    home = f"cutile/language/{DECLARED[name].function.__module__.rpartition('.')[2] if declared else kind}.py"
+    yield Place(home, f"a declared function `{name}`, with its docstring", declared)
+    yield Place(home, f'"{name}" in `__all__`', name in language.__all__)
+    if declared:
+        missing = lacking(name, kind)
+        yield Place(home, "in the docstring: " + (", ".join(missing) or "all that it needs"), not missing)
+    handler = f"cutile/frontend/families/{kind}.py"
+    yield Place(handler, "a handler, unless @operation(FLOATS) or its kin derives it", name in OPERATIONS)
+    if not made:
+        yield from of_backends(name, kind, ops)
+        known = {*(row.op for row in ROWS), *(case.op for case in CASES), *TESTED_ELSEWHERE}
+        tested = bool(ops) and all(op.name in known for op in ops)
+        words = "a row or a case: an expression, and what it is worth in NumPy"
+        yield Place(f"tests/samples/{'values' if kind in VALUES else kind}.py", words, tested)
+    page = (ROOT / "docs/reference/language.md").read_text(encoding="utf-8")
+    command = "python -m cutile ops --markdown > docs/reference/language.md"
+    yield Place("docs/reference/language.md", command, f"\n### `{name}(" in page)
+    yield Place("cutile/frontend/elsewhere.py", f"no hint for {name!r}, which is a name of ours", name not in FUNCTIONS)
+
+
+def of_backends(name: str, kind: str, ops: list[type[Op]]) -> Iterator[Place]:
+    """What each backend needs: a row in its table of functions, or an emitter for each operation."""
+    if kind == "math":
+        cuda, cpu = "cutile/backend/cuda/intrinsics/math.py", "cutile/backend/cpu/intrinsics/math.py"
+        row = {"pow": "power"}.get(name, name)
+        yield Place(cuda, f'a row "{name}" in `LIBDEVICE`', name in keys(cuda, "LIBDEVICE"))
+        yield Place(cpu, f'a row "{row}" in `FUNCTIONS`', row in keys(cpu, "FUNCTIONS"))
+        return
+    tables: dict[str, set[type[Op]]] = {"cuda": {*EMITTERS}, "cpu": {*EXPRESSIONS, *STATEMENTS}}
+    for target, table in tables.items():
+        for op in ops:
+            there = op in table or mentioned(op, f"cutile/backend/{target}") or mentioned(op, "cutile/passes")
+            yield Place(f"cutile/backend/{target}/emit/{kind}.py", f"an emitter for `{op.__name__}`", there)
+        if not ops:
+            yield Place(f"cutile/backend/{target}/emit/{kind}.py", "an emitter for the class", False)
+
+
+def mentioned(op: type[Op], folder: str) -> bool:
+    """Whether a folder lowers an operation: it names the class, or one that it is derived from."""
+    names = "|".join(each.__name__ for each in op.__mro__[: op.__mro__.index(Op)])
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob("*.py"))
+    return any(re.search(rf"\b({names})\b", text) for text in texts)
+
+
+def lacking(name: str, kind: str) -> list[str]:
+    """The sections that the docstring of a function lacks, and the parameters that it says nothing of."""
+    parts = dict(sections(inspect.getdoc(getattr(ct, name, None)) or ""))
+    if kind not in (*VALUES, "cast"):
+        documented = [parts, *(dict(sections(inspect.getdoc(op) or "")) for op in classes(name))]
+        return [] if any({"Example", "Examples"} & {*each} for each in documented) else ["Example"]
+    said = {word for words in re.findall(r"^([\w, ]+):", parts.get("Args", ""), re.M) for word in words.split(", ")}
+    headings = [each for each in ("Args", "Returns", "Raises", "Example") if each not in parts]
+    return headings + [each for each in DECLARED[name].signature.parameters if each not in said]
+
+
+def main(words: list[str] | None = None) -> int:
+    """Print the list; 1 where something is missing."""
+    parser = argparse.ArgumentParser(prog="python -m tests.new_op", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", help="of the function, as kernels write it: erf")
+    parser.add_argument("--family", default=None, help="the file it belongs to; math where nothing says so")
+    options = parser.parse_args(words)
+    found = list(places(options.name, options.family or family_of(options.name) or "math"))
+    missing = [place for place in found if not place.there]
+    for place in found:
+        print(f"{'  ok     ' if place.there else '  MISSING'} {place.file}: {place.what}")
+    print(f"ct.{options.name}: {len(missing)} of {len(found)} places missing" if missing else "nothing is missing")
+    return bool(missing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
