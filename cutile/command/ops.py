@@ -200,13 +200,13 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 def items(text: str) -> str:
     """`name: words` on lines of their own, each with its further lines, as a list."""
-    found: list[str] = []
+    lines: list[str] = []
     for line in text.splitlines():
-        if line.startswith(" ") and found:
-            found[-1] += " " + line.strip()
+        if line.startswith(" ") and lines:
+            lines[-1] += " " + line.strip()
         elif line.strip():
-            found.append(line.strip())
-    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in found)
+            lines.append(line.strip())
+    return "\n".join("- " + re.sub(r"^(\*{0,2}[\w, ]+|`[^`]+`): ", _bold, item) for item in lines)
 
 
 def _bold(match: re.Match[str]) -> str:

@@ -30,10 +30,10 @@ DIRECTIONS = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downwar
 
 
 def _conversions() -> Iterator[str]:
-    for each in STORAGE_DTYPES:
-        if each.format is not None:
-            yield f"{each.name}_value"
-            yield from (f"{each.name}_bits{suffix}" for suffix in DIRECTIONS.values())
+    for dtype in STORAGE_DTYPES:
+        if dtype.format is not None:
+            yield f"{dtype.name}_value"
+            yield from (f"{dtype.name}_bits{suffix}" for suffix in DIRECTIONS.values())
     for suffix in filter(None, DIRECTIONS.values()):
         yield from (f"f16_round{suffix}", f"bf16_round{suffix}")
         yield from (f"f32{suffix}", f"f64{suffix}", f"f64{suffix}_unsigned")
