@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from cutile.frontend.flow import Exit, Flag, Flow
 from cutile.frontend.frame import RETURNED, Frame
 from cutile.frontend.interval import Interval
 from cutile.frontend.operators import is_number, materialize, truth
-from cutile.frontend.structure import leaves, refill, same_structure
+from cutile.frontend.structure import leaves, refill, same_constant, same_structure
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.ir.constant import Constant
@@ -297,13 +298,6 @@ def _zero(type: TileType) -> bool | int | float:
     return {"bool": False, "float": 0.0}.get(type.dtype.kind, 0)
 
 
-def same_constant(x: Any, y: Any) -> bool:
-    """Whether two leaves are one compile-time value."""
-    if is_tile(x) or is_tile(y):
-        return x is y
-    return x is y or (type(x) is type(y) and repr(x) == repr(y) and bool(x == y))
-
-
 def _common(x: Any, y: Any) -> TileType | None:
     """The type that two leaves take: a tile's where there is one, else the wider of the numbers' defaults."""
     if is_tile(x) and is_tile(y):
@@ -350,8 +344,10 @@ def branch(
     return value
 
 
-def guarded(frame: Frame, action: Callable[[], Any], node: ast.AST) -> None:
-    """Run `action` on the paths that fall through to here."""
+def guarded(
+    frame: Frame, action: Callable[[], Any], node: ast.AST, otherwise: Mapping[str, Any] = types.MappingProxyType({})
+) -> None:
+    """Run `action` on the paths that fall through to here; on the others, variables are what `otherwise` says."""
     flow = frame.flow
     if not flow.falls:
         return
@@ -366,6 +362,7 @@ def guarded(frame: Frame, action: Callable[[], Any], node: ast.AST) -> None:
     taken = dict(flow.taken)
 
     def skip() -> None:
+        frame.variables.update(otherwise)
         frame.flow = Flow(False, dict(taken))
 
     branch(frame, remaining, action, skip, node, guarding=taken)

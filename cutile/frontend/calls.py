@@ -79,6 +79,13 @@ def _call_method(handler: Handler, method: Method, frame: Frame, *args: Any, **k
 
 def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
     """`f32(x)`: a scalar or tile of that dtype."""
+    if isinstance(x, float) and dtype.kind in ("int", "uint"):
+        name = dtype.__name__
+        rounded = f"ct.{name}(int({x!r})) towards zero, or ct.{name}(round({x!r}))"
+        frame.type_error(
+            f"{dtype.name}({x!r}): {dtype.name} holds whole numbers",
+            remedy=f"Write ct.{name}({int(x)})." if x.is_integer() else f"Say how it is rounded: {rounded}.",
+        )
     if is_number(x):
         return materialize(frame, bool(x) if dtype.kind == "bool" else x, dtype)
     if not is_tile(x):

@@ -14,6 +14,7 @@ from cutile.frontend.assign import assign
 from cutile.frontend.branches import if_expression
 from cutile.frontend.closures import lambda_expression
 from cutile.frontend.comprehensions import comprehension
+from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated
 from cutile.frontend.families.debug import f_string
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame, Scope
@@ -233,6 +234,10 @@ def _bounds(node: ast.Slice) -> tuple[ast.expr | None, ...]:
 
 def _call(frame: Frame, node: ast.Call) -> Any:
     function = evaluate(frame, node.func)
+    if getattr(function, "__cutile__", "") == "static_eval" and len(node.args) == 1 and not node.keywords:
+        constant = evaluated(frame, node.args[0])
+        if constant is not NOT_CONSTANT:
+            return constant
     args: list[Any] = []
     for each in node.args:
         if isinstance(each, ast.Starred):
@@ -245,7 +250,7 @@ def _call(frame: Frame, node: ast.Call) -> Any:
         if twice := kwargs.keys() & given.keys():
             frame.type_error(f"the keyword {min(twice)!r} is given twice", each.value, "Leave one of the two out.")
         kwargs.update(given)
-    return invoke(frame, function, args, kwargs, node)
+    return invoke(frame, function, args, kwargs, node, written=True)
 
 
 def _keywords(frame: Frame, node: ast.expr) -> Mapping[str, Any]:

@@ -70,10 +70,12 @@ class LoopState:
     Attributes:
         carried: the variables that it carries from one turn to the next; None for an unrolled loop, which has them all.
         at_break: the variables that have a value at every `break` so far; None before the first.
+        constants: those of them that are the same constant at every `break`.
     """
 
     carried: frozenset[str] | None
     at_break: dict[str, Any] | None = None
+    constants: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass

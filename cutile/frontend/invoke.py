@@ -11,9 +11,11 @@ from typing import Any
 from cutile.frontend import elsewhere
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.closures import Closure
+from cutile.frontend.constant_calls import NOT_CONSTANT, computed, wrapped_by_cache
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import inline, inline_closure
 from cutile.frontend.names import compile_time
+from cutile.frontend.operators import PYTHON, binary, comparison, unary
 from cutile.frontend.records import construct
 from cutile.frontend.structure import field_names
 from cutile.frontend.values import BoundFunction, describe, is_tile
@@ -21,13 +23,19 @@ from cutile.frontend.values import BoundFunction, describe, is_tile
 _FOLDED = {each for each in vars(math).values() if callable(each)}
 """Functions of Python that are computed now, on numbers."""
 
+OPERATORS = {function: kind for kind, function in PYTHON.items() if kind not in (ast.In, ast.NotIn)}
+"""The functions of the module `operator`."""
+
 _HOST = ("cutile.host.", "cuda_async.")
 """The modules whose functions make operations."""
 
 
-def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST) -> Any:
-    """Call `function`, whatever it is."""
-    name = ast.unparse(node.func) if isinstance(node, ast.Call) else getattr(function, "__name__", repr(function))
+def invoke(
+    frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST, written: bool = False
+) -> Any:
+    """Call `function`, whatever it is. `written`: `node` is the call as it is written, and not one that makes it."""
+    named = isinstance(node, ast.Call) and written
+    name = ast.unparse(node.func) if named else getattr(function, "__name__", repr(function))
     handler = handler_of(function)
     if handler is not None:
         return call(frame, handler, name, args, kwargs)
@@ -48,12 +56,23 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
                 node,
                 elsewhere.for_function(function) or "It computes with cutile's own operations.",
             )
-        return inline(frame, function, node, args, kwargs)
+        result = computed(frame, function, args, kwargs, node)
+        return inline(frame, function, node, args, kwargs) if result is NOT_CONSTANT else result
     if isinstance(function, BoundFunction):
         return invoke(frame, function.function, [function.owner, *args], kwargs, node)
     part: Any = function
     if isinstance(function, functools.partial):
         return _invoke_partial(frame, part, name, args, kwargs, node)
+    inner = wrapped_by_cache(function)
+    if inner is not None:
+        result = computed(frame, function, args, kwargs, node)
+        if result is NOT_CONSTANT:  # what is not constant, no cache holds
+            frame.captures.read(function, "$.__wrapped__", inner)
+            return invoke(frame, inner, args, kwargs, node)
+        return result
+    operator = OPERATORS.get(function) if isinstance(function, types.BuiltinFunctionType) else None
+    if operator is not None:
+        return _operate(frame, operator, name, args, kwargs)
     if isinstance(function, types.MethodType):
         owner = compile_time(function.__self__, name, frame.captures)
         return invoke(frame, function.__func__, [owner, *args], kwargs, node)
@@ -70,13 +89,28 @@ def invoke(frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any],
             elsewhere.for_function(function)
             or "Kernels make tiles, tuples, named tuples and dataclasses: decorate it with @dataclass(frozen=True).",
         )
-    what = name if callable(function) else f"{name} ({describe(function)})"  # the type of a NumPy function says nothing
+    what = name  # the type of a NumPy function says nothing
+    if not callable(function):
+        what = f"{name} ({describe(function)})" if named else describe(function)
     frame.type_error(
         f"{what} cannot be called in a kernel",
         node,
         (f"It is a tuple: {name}[axis]." if isinstance(function, tuple) else elsewhere.for_function(function))
         or "A kernel may call cutile's operations and plain Python functions, which are compiled with it.",
     )
+
+
+def _operate(frame: Frame, kind: type[ast.AST], name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A function of the module `operator`: what its operator means."""
+    count = 1 if issubclass(kind, ast.unaryop) else 2
+    if kwargs or len(args) != count:
+        frame.type_error(
+            f"{name} takes {count} argument{'s' if count > 1 else ''}, got {len(args) + len(kwargs)}",
+            remedy="Give them by position.",
+        )
+    if kind in (ast.Is, ast.IsNot) or issubclass(kind, ast.cmpop):
+        return comparison(frame, kind, *args)
+    return unary(frame, kind, *args) if count == 1 else binary(frame, kind, *args)
 
 
 def _invoke_partial(

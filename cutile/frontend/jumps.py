@@ -7,6 +7,8 @@ import ast
 from cutile.errors import KernelTypeError
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import RETURNED, Frame
+from cutile.frontend.operators import is_number
+from cutile.frontend.structure import leaves, same_constants
 from cutile.frontend.values import Undefined
 
 
@@ -16,6 +18,14 @@ def break_statement(frame: Frame, node: ast.Break) -> None:
     loop = frame.loop
     assert loop is not None  # Python refuses the text otherwise
     here = {name: value for name, value in frame.variables.items() if not isinstance(value, Undefined)}
+    constants = {name: value for name, value in here.items() if all(map(is_number, leaves(value)))}
+    if loop.at_break is not None:
+        constants = {
+            name: value
+            for name, value in constants.items()
+            if name in loop.constants and same_constants(value, loop.constants[name])
+        }
+    loop.constants = constants
     before = here if loop.at_break is None else loop.at_break
     loop.at_break = {name: value for name, value in before.items() if name in here}
     frame.flow.leave(Exit.BREAK)

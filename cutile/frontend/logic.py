@@ -7,20 +7,22 @@ bool scalars costs less than a branch.
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, NoReturn
 
-from cutile.dtypes import bool_
-from cutile.errors import KernelTypeError
+from cutile.dtypes import bool_, i32, i64
 from cutile.frontend import operators
 from cutile.frontend.branches import branch
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import truth
-from cutile.frontend.values import is_tile
+from cutile.frontend.interval import Interval
+from cutile.frontend.operators import default_dtype, is_number, materialize, truth
+from cutile.frontend.values import describe, is_tile
+from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import If
 from cutile.ir.core import Block, Effect, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import And, Or
+from cutile.ops.cast import Convert
 
 _FLAG = TileType(bool_)
 
@@ -76,7 +78,7 @@ def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
     if value.type != _FLAG:
 
         def rest() -> Any:
-            return _from(frame, node, position + 1)
+            return _like(frame, value, _from(frame, node, position + 1), node)
 
         def first() -> Any:
             return value
@@ -89,12 +91,55 @@ def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
     if isinstance(second, bool):  # decided now, so that nothing of the right side is needed
         return condition if second is is_and else second
     if not is_tile(second) or second.type != _FLAG:
-        raise KernelTypeError(
-            f"`{'and' if is_and else 'or'}` of a bool and {operators.describe(second)}",
-            frame.locate(node),
-            "Compare the second with something, so that both are bool: `x != 0`.",
-        )
+        return _of_bool_and_number(frame, condition, block, second, node)
     return (conjunction if is_and else _disjunction)(frame, condition, block, second)
+
+
+def _word(node: ast.BoolOp) -> str:
+    return "and" if isinstance(node.op, ast.And) else "or"
+
+
+def _mixed(frame: Frame, first: Any, second: Any, node: ast.BoolOp) -> NoReturn:
+    frame.type_error(
+        f"`{_word(node)}` of {describe(first)} and {describe(second)}, which have no one type",
+        node,
+        "It gives one of the two: convert one, as in ct.f32(n); or compare each with something, if bools are meant.",
+    )
+
+
+def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
+    """The right side of a number: a bool is 0 or 1 there."""
+    if isinstance(second, bool):
+        return int(second)
+    if is_tile(second) and second.type == _FLAG:
+        return frame.emit(Convert(x=second, dtype=first.tile.dtype))
+    if is_tile(second) and second.tile.is_scalar:
+        second = adapted(frame, second, first.tile.dtype)
+        plain = is_weak(frame, first)
+        if second.tile.dtype is not first.tile.dtype and not (plain and is_weak(frame, second)):
+            _mixed(frame, first, second, node)
+    elif not is_number(second) or (isinstance(second, float) and first.tile.dtype.kind in ("int", "uint")):
+        _mixed(frame, first, second, node)
+    return second
+
+
+def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: Any, node: ast.BoolOp) -> Any:
+    """`flag and n`, `flag or n`: the bool is 0 or 1 where it is the one that counts, as in Python."""
+    if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
+        _mixed(frame, condition, second, node)
+    dtype = second.tile.dtype if is_tile(second) else default_dtype(second)
+    if is_tile(second) and second.tile.dtype.kind == "storage":
+        _mixed(frame, condition, second, node)
+    with frame.builder.within(block):
+        frame.builder.yield_(materialize(frame, second, dtype))
+    is_and = isinstance(node.op, ast.And)
+    with frame.builder.block() as known:
+        frame.builder.yield_(materialize(frame, 0 if is_and else 1, dtype))
+    then, orelse = (block, known) if is_and else (known, block)
+    result = frame.builder.value(If(condition=condition, then=then, orelse=orelse))
+    if is_whole(frame, second) and dtype in (i32, i64):
+        return weak(frame, result, interval_of(frame, second).join(Interval(0, 1)))
+    return of_weak(frame, result, second)
 
 
 def _condition(frame: Frame, value: Any, node: ast.expr, is_and: bool) -> Any:

@@ -17,13 +17,13 @@ from typing import Any
 from cutile.dtypes import bool_, i32, i64
 from cutile.errors import KernelError, KernelTypeError
 from cutile.frontend import operators
-from cutile.frontend.branches import WHOLE, guarded, same_constant
+from cutile.frontend.branches import WHOLE, guarded
 from cutile.frontend.flow import Exit, Flow
 from cutile.frontend.frame import RETURNED, Frame, LoopState
 from cutile.frontend.liveness import is_only_overwritten
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.scan import assigned, leaves_loop
-from cutile.frontend.structure import leaves, refill, same_structure
+from cutile.frontend.structure import leaves, refill, same_constant, same_constants, same_structure
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak
 from cutile.ir.constant import Constant
@@ -80,6 +80,7 @@ class Loop:
         self.leaves: list[_Leaf] = []
         self.constants: dict[str, list[Any]] = {}
         self.dropped: set[str] = set()
+        self.ends: dict[str, Any] = {}
         self._guessed = False
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
         for name in self.assigned:
@@ -241,7 +242,17 @@ class Loop:
                 else:
                     leaf.type = new.tile
                     retyped = True
+        self.ends = {name: variables.get(name) for name in self.templates}
         return None if retyped else made
+
+    def _constant(self, name: str) -> bool:
+        """Whether a variable is the same constant however the loop is left, so that it stays one."""
+        if name == RETURNED or name not in self.ends:
+            return False
+        end = self.ends[name]
+        if isinstance(end, Undefined | Faulty) or any(map(is_tile, leaves(end))):
+            return False
+        return self.always or same_constants(end, self.before.get(name))
 
     def flags(self) -> list[Value]:
         """The exits that a turn took, as bool scalars, in the order of `exits`."""
@@ -367,6 +378,7 @@ class Loop:
             value.name = "" if leaf.name == RETURNED else leaf.name
         self._note(results)
         self.bind(results, inside=False)
+        frame.variables.update({name: self.ends[name] for name in self.templates if self._constant(name)})
         frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
         for name in self.assigned:
             if name not in self.templates:
@@ -377,7 +389,9 @@ class Loop:
             taken[Exit.ENDED] = broke
         frame.flow = Flow(not endless, taken)
         frame.flow.settle()
-        guarded(frame, lambda: frame.execute(self.node.orelse), self.node) if self.node.orelse else None
+        if self.node.orelse:
+            constants = {name: value for name, value in self.state.constants.items() if name in self.templates}
+            guarded(frame, lambda: frame.execute(self.node.orelse), self.node, constants)
         frame.flow.rejoin(Exit.ENDED)
 
     def _after(self, name: str, end: Any) -> Any:

@@ -8,6 +8,7 @@ Python numbers are weakly typed beside a tile: `2.0 * f16_tile` is f16. Tiles of
 from __future__ import annotations
 
 import ast
+import difflib
 import operator
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,11 +16,11 @@ from typing import Any, cast
 import numpy as np
 
 from cutile.conversion import fits, short
-from cutile.dtypes import DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
+from cutile.dtypes import EVERY_DTYPE, DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS
-from cutile.frontend.structure import leaves
+from cutile.frontend.structure import children, kind_of, leaves
 from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of, plain
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir.constant import Constant
@@ -373,6 +374,10 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
         frame.type_error(f"{SPELLING[kind]}: {said}", remedy=remedy)
 
 
+_NUMPYS = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+"""Other libraries' names of dtypes."""
+
+
 def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
     """`x.dtype == "f32"` and `x.dtype == np.float32` would be false, whatever x is."""
     for dtype, other in ((left, right), (right, left)):
@@ -382,7 +387,10 @@ def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right:
                 try:
                     named = f"ct.{as_dtype(each).__name__}"
                 except TypeError:
-                    named = "a dtype such as ct.f32"
+                    near = difflib.get_close_matches(str(each), [other.name for other in EVERY_DTYPE] + _NUMPYS, n=1)
+                    if isinstance(each, type) or not near:
+                        continue  # which nobody can mean for a dtype
+                    named = f"ct.{as_dtype(near[0]).__name__}, if that is meant"
                 frame.type_error(
                     f"{SPELLING[kind]}: a dtype never equals {describe(each)}", remedy=f"Compare it with {named}."
                 )
@@ -416,6 +424,8 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
 def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`, a bool or a tile of bool."""
     left, right = plain(left), plain(right)
+    if kind in _OF_ITEMS and (_holds_tiles(left) or _holds_tiles(right)):
+        return _of_items(frame, kind, left, right)
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):
@@ -429,6 +439,71 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     require_computed(frame, SPELLING[kind], left, right)
     x, y = unify(frame, widened(frame, [left, right]), SPELLING[kind])
     return frame.emit(TILE_COMPARE[kind](x=x, y=y))
+
+
+_OF_ITEMS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+"""Comparisons of tuples and dataclasses, item by item."""
+
+
+def _holds_tiles(value: Any) -> bool:
+    """Whether a tuple or dataclass holds tiles."""
+    return children(value) is not None and any(map(is_tile, leaves(value)))
+
+
+def _of_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+    """`==` of tuples that hold scalars, and `in` of tuples that hold such tuples."""
+    if kind in (ast.In, ast.NotIn):
+        if not isinstance(right, tuple):
+            frame.type_error(f"`{SPELLING[kind]}`: expected a tuple, got {describe(right)}", remedy=to_tile(right))
+        found = _any_of(frame, [_equal(frame, left, each) for each in items_of(right)])
+        return found if kind is ast.In else _negated(frame, found)
+    found = _equal(frame, left, right)
+    return found if kind is ast.Eq else _negated(frame, found)
+
+
+def _equal(frame: Frame, left: Any, right: Any) -> Any:
+    """Whether two values are equal, as Python has it: a bool, or a bool scalar."""
+    x, y = children(left), children(right)
+    if x is None or y is None:
+        numbers = all(is_tile(each) or is_number(each) for each in (left, right))
+        if not numbers or not (is_tile(left) or is_tile(right)):
+            return numbers and left == right if is_tile(left) or is_tile(right) else left == right
+        found = comparison(frame, ast.Eq, left, right)
+        if not found.tile.is_scalar:
+            frame.type_error(
+                f"==: a tuple that holds a tile of shape {found.tile.shape}",
+                remedy="Compare its items one by one: a tile's comparison has a bool for each element.",
+            )
+        return found
+    same_kind = isinstance(left, tuple) == isinstance(right, tuple) and (
+        isinstance(left, tuple) or kind_of(left) is kind_of(right)
+    )
+    if not same_kind or len(x) != len(y):
+        return False
+    found: Any = True
+    for one, two in zip(x, y, strict=True):
+        equal = _equal(frame, one, two)
+        if not is_tile(equal):
+            if not equal:
+                return False
+        else:
+            found = equal if found is True else frame.emit(arith.And(x=found, y=equal))
+    return found
+
+
+def _any_of(frame: Frame, flags: list[Any]) -> Any:
+    found: Any = False
+    for flag in flags:
+        if not is_tile(flag):
+            if flag:
+                return True
+        else:
+            found = flag if found is False else frame.emit(arith.Or(x=found, y=flag))
+    return found
+
+
+def _negated(frame: Frame, flag: Any) -> Any:
+    return frame.emit(arith.Not(x=flag)) if is_tile(flag) else not flag
 
 
 def _among(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from cutile.frontend.comprehensions import static_items
+from cutile.frontend.constant_calls import is_constant
 from cutile.frontend.families.debug import constant_text
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, is_number, truth
@@ -130,6 +131,16 @@ FOLDED.update(
         pow: _pow,
     }
 )
+
+
+@operation
+def static_eval(frame: Frame, value: Any) -> Any:
+    if not is_constant(value):
+        frame.type_error(
+            f"static_eval: {describe(value)} is known only when the kernel runs",
+            remedy="Give it constants: numbers, generics, shapes, dtypes, and functions of Python of them.",
+        )
+    return value
 
 
 @operation

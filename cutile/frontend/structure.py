@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from cutile.frontend.values import PointerRef, Record, items_of
+from cutile.frontend.values import PointerRef, Record, is_tile, items_of
 
 
 def children(value: Any) -> tuple[Any, ...] | None:
@@ -62,6 +62,18 @@ def same_structure(a: Any, b: Any) -> bool:
     if x is None or y is None:
         return x is y
     return kind_of(a) is kind_of(b) and len(x) == len(y) and all(map(same_structure, x, y))
+
+
+def same_constant(x: Any, y: Any) -> bool:
+    """Whether two leaves are one compile-time value."""
+    if is_tile(x) or is_tile(y):
+        return x is y
+    return x is y or (type(x) is type(y) and repr(x) == repr(y) and bool(x == y))
+
+
+def same_constants(a: Any, b: Any) -> bool:
+    """Whether two values are the same compile-time constants."""
+    return same_structure(a, b) and all(map(same_constant, leaves(a), leaves(b)))
 
 
 def made_of(kind: type, items: tuple[Any, ...]) -> Any:

@@ -6,6 +6,7 @@ Every tile block in order, in the thread that asks for it.
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from cutile.backend.reference.memory import bind_parameters
 from cutile.dtypes import DTypeLike
 from cutile.frontend.build import NO_GROUPS, NO_POINTERS, parameter
 from cutile.frontend.captures import Captures
+from cutile.frontend.constant_calls import is_computed, is_constant, wrapped_by_cache
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation
 from cutile.frontend.invoke import invoke
@@ -153,6 +155,7 @@ class LiveCopies:
         self._generics = generics
         self._builtins = {**vars(builtins), **replaced}
         self._made: dict[Any, Any] = {}
+        self._chosen: dict[Any, Any] = {}
 
     def copy(self, function: Any) -> Any:
         """The copy of one function.
@@ -184,8 +187,25 @@ class LiveCopies:
 
     def outside(self, value: Any) -> Any:
         """What a value from outside of the function is in it."""
+        inner = wrapped_by_cache(value)
+        if inner is not None:
+            return value if is_computed(value) else self.copy(inner)
         own = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
-        return self.copy(value) if own and not (value.__module__ or "").startswith(_PACKAGE) else value
+        if not own or (value.__module__ or "").startswith(_PACKAGE):
+            return value
+        return self._either(value) if is_computed(value) else self.copy(value)
+
+    def _either(self, function: Any) -> Any:
+        """A function that Python computes where its arguments are constants, as compiled kernels have it."""
+        if function not in self._chosen:
+
+            @functools.wraps(function)
+            def either(*args: Any, **kwargs: Any) -> Any:
+                constant = all(map(is_constant, (*args, *kwargs.values())))
+                return function(*args, **kwargs) if constant else self.copy(function)(*args, **kwargs)
+
+            self._chosen[function] = either
+        return self._chosen[function]
 
 
 def _names(code: types.CodeType) -> set[str]:

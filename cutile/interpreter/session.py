@@ -29,6 +29,7 @@ from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import interval_of, weak
+from cutile.interpreter.constant_ranges import is_constant_range
 from cutile.interpreter.eager import EagerBuilder, EagerValue
 from cutile.interpreter.live import to_live, to_meaning
 from cutile.ir.core import Value
@@ -171,7 +172,9 @@ class Session:
     def _builtin(self, function: Any) -> Callable[..., Any]:
         def either(*args: Any, **kwargs: Any) -> Any:
             values = (*args, *kwargs.values())
-            live = function is range or any(to_meaning(each) is not each for each in values)
+            live = any(to_meaning(each) is not each for each in values)
+            if function is range and not live:
+                live = not is_constant_range(1)
             return self.call_value(function, args, kwargs) if live else function(*args, **kwargs)
 
         either.__name__ = function.__name__

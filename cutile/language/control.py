@@ -38,7 +38,32 @@ def static_assert(condition: Any, message: str | None = None) -> None:
     ...
 
 
+@operation
+def static_eval(value: Any) -> Any:
+    """A constant: what Python makes of an expression when the kernel is compiled, with comprehensions, dicts and sets.
+
+    Calls of plain functions with constants are computed so wherever they stand. Here the expression itself is, too, and
+    it is an error (KernelTypeError) if it is not constant.
+
+    Args:
+        value: an expression of constants: numbers, generics, shapes, dtypes, tuples and functions of Python.
+
+    Returns:
+        The constant. A list becomes a tuple.
+
+    Example:
+        >>> @ct.entry
+        ... def fill(y: ct.Mut, *, MODE: ct.Const[str] = "high"):
+        ...     level = ct.static_eval({"low": 1.0, "high": 2.0}[MODE])
+        ...     y.store(level)
+        >>> fill(ct.api.zeros((2,)).partition((2,))).first().unpartition().to_numpy().sync()
+        array([2., 2.], dtype=float32)
+    """
+    outside_kernel("static_eval")
+
+
 __all__ = (
     "static_assert",
+    "static_eval",
     "static_range",
 )

@@ -1,6 +1,7 @@
 """Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
 
 import linecache
+import operator
 import os
 import re
 import subprocess
@@ -38,6 +39,11 @@ def cdiv(a: int, b: int) -> int:
 cdiv.__module__ = "triton.language.core"
 
 
+CHECKED_BLOCK = define(
+    "def checked_block(n):\n    if n % 8:\n        raise ValueError(f'{n} is no multiple of 8')\n    return n\n"
+)
+
+
 def message_of(error: KernelError) -> str:
     return re.sub(r"<kernel \d+>", "<kernel>", f"{type(error).__name__}: {error}")
 
@@ -52,7 +58,8 @@ def test_a_mistake_in_a_body(name: str, golden: Golden) -> None:
 def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
     text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
-    function = define(text, table=np.zeros(3), api=api, Checked=Checked, cdiv=cdiv, __name__=__name__)
+    names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
+    function = define(text, **names, operator=operator, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}

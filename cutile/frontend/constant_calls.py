@@ -1,0 +1,297 @@
+"""Calls of plain Python functions that Python computes while a kernel is compiled: loops, dicts, recursion and all.
+
+    def swizzle(n): return functools.reduce(math.gcd, [n, 48], 96)
+    ct.static_assert(swizzle(BM) <= 16)
+
+A function is computed so where its arguments are constants, and all that it names is: constants, Python's own functions
+that have no effects, other such functions. What it names is noted, so that a kernel is compiled again when it changes.
+Any other function is compiled in place (`inline.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import enum
+import functools
+import itertools
+import linecache
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cutile.dtypes import DTypeMeta
+from cutile.errors import KernelError, KernelTypeError, Location
+from cutile.frontend.captures import MISSING, Captures, is_frozen, lookup
+from cutile.frontend.frame import Frame
+from cutile.frontend.inline import source_of
+from cutile.frontend.structure import field_names
+from cutile.frontend.values import items_of
+
+_EFFECTS = {
+    "print",
+    "input",
+    "open",
+    "exec",
+    "eval",
+    "compile",
+    "__import__",
+    "breakpoint",
+    "globals",
+    "locals",
+    "vars",
+}
+_EFFECTS |= {"setattr", "delattr", "exit", "quit", "id", "hash", "help", "memoryview", "super", "object", "property"}
+_BUILTINS = {
+    value for name, value in vars(builtins).items() if callable(value) and name not in _EFFECTS and name[:1] != "_"
+}
+"""What Python computes from its arguments alone."""
+
+_LIBRARIES = {"bisect", "cmath", "enum", "fractions", "functools", "heapq", "itertools", "math", "numpy", "operator"}
+_LIBRARIES |= {"statistics", "collections", "decimal", "string", "textwrap", "re"}
+"""Modules whose functions are taken to have no effects."""
+
+_CACHED = type(functools.lru_cache(maxsize=None)(lambda: None))
+
+_REFUSED = (
+    ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef,
+    ast.Import, ast.ImportFrom, ast.ClassDef, ast.With,
+)  # fmt: skip
+"""What no function has that is computed: effects, and what its callers may go on with later."""
+
+_Note = Callable[[Captures], object]
+NOT_CONSTANT: Any = object()
+"""What `computed` gives where the call has to be compiled."""
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value of the front end is a constant that Python has as such."""
+    if isinstance(value, tuple):
+        return all(map(is_constant, items_of(value)))
+    return value is None or isinstance(value, bool | int | float | str | enum.Enum | DTypeMeta)
+
+
+def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Any:
+    """What a call gives, computed now; `NOT_CONSTANT` where it has to be compiled.
+
+    Raises:
+        KernelTypeError: the function raises; with the line that does.
+    """
+    if not all(map(is_constant, (*args, *kwargs.values()))):
+        return NOT_CONSTANT
+    notes = _notes_of(function, ())
+    if notes is None:
+        return NOT_CONSTANT
+    try:
+        result = function(*args, **kwargs)
+    except Exception as error:
+        raise _raised(frame, function, error, node) from error
+    constant = as_constant(result)
+    if constant is not NOT_CONSTANT:
+        for note in notes:
+            note(frame.captures)
+    return constant
+
+
+class _Facts(ast.NodeTransformer):
+    """Puts constants in the place of facts of tiles and tensors, such as `y.shape`."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self.names: dict[str, Any] = {}
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        head: ast.expr = node
+        while isinstance(head, ast.Attribute):
+            head = head.value
+        if not isinstance(head, ast.Name) or self._frame.local(head.id) is MISSING:
+            return ast.copy_location(ast.Attribute(self.visit(node.value), node.attr, node.ctx), node)
+        name = f" {len(self.names)}"  # no name of Python's
+        self.names[name] = self._frame.evaluate(node)
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+
+def evaluated(frame: Frame, node: ast.expr) -> Any:
+    """What an expression gives, computed now by Python; `NOT_CONSTANT` where it has to be compiled.
+
+    Raises:
+        KernelTypeError: it raises.
+    """
+    facts = _Facts(frame)
+    expression = facts.visit(copy.deepcopy(node))
+    names, notes = facts.names, list[_Note]()
+    for name, *attributes in _names_in([expression], set(names)):
+        value = frame.local(name)
+        if value is MISSING:
+            more = _notes_of_name(frame.function, (name, *attributes), ())
+            if more is None:
+                return NOT_CONSTANT
+            notes += more
+            names[name] = lookup(frame.function, name)
+        else:
+            names[name] = value
+    if not all(is_constant(each) for name, each in names.items() if frame.local(name) is not MISSING or name[0] == " "):
+        return NOT_CONSTANT
+    try:
+        result = eval(compile(ast.Expression(expression), frame.source.file, "eval"), names)
+    except Exception as error:
+        said = f": {error}" if str(error) else ""
+        remedy = "Python computes it while the kernel is compiled."
+        raise KernelTypeError(f"static_eval raises {type(error).__name__}{said}", frame.locate(node), remedy) from error
+    for note in notes:
+        note(frame.captures)
+    return as_constant(result)
+
+
+def as_constant(value: Any) -> Any:
+    """What Python computed, as a kernel has it: lists are tuples there, NumPy's numbers Python's."""
+    if isinstance(value, np.generic):
+        return value.item()  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, tuple | list):
+        items = [as_constant(each) for each in items_of(value)]
+        if any(each is NOT_CONSTANT for each in items):
+            return NOT_CONSTANT
+        make: Any = getattr(value, "_make", None)  # pyright: ignore[reportUnknownArgumentType]
+        return tuple(items) if make is None else make(items)
+    if isinstance(value, range):
+        return tuple(value)
+    return value if is_constant(value) else NOT_CONSTANT
+
+
+def is_computed(function: Any) -> bool:
+    """Whether a call with constants is computed by Python."""
+    return _notes_of(function, ()) is not None
+
+
+def wrapped_by_cache(function: Any) -> Any:
+    """The function that `functools.lru_cache` or `cache` has wrapped; None for anything else."""
+    return function.__wrapped__ if isinstance(function, _CACHED) else None
+
+
+def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
+    """How to note what a function reads; None where it is not computed."""
+    if any(each is function for each in active):
+        return []
+    inner = wrapped_by_cache(function)
+    if inner is not None:
+        return _notes_of(inner, (*active, function))
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__cutile__"):
+        return None
+    try:
+        tree = source_of(function).tree
+    except KernelError:
+        return None
+    for node in itertools.chain.from_iterable(map(ast.walk, tree.body)):
+        if isinstance(node, _REFUSED):
+            return None
+    notes: list[_Note] = [
+        lambda captures: captures.read(function, "$.__code__", function.__code__),
+        lambda captures: captures.read(function, "$.__defaults__", function.__defaults__),
+    ]
+    for key, value in (function.__kwdefaults__ or {}).items():
+        notes.append(
+            lambda captures, key=key, value=value: captures.read(function, f"$.__kwdefaults__[{key!r}]", value)
+        )
+    if not all(map(is_constant, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))):
+        return None
+    for chain in _outside_names(function, tree):
+        more = _notes_of_name(function, chain, (*active, function))
+        if more is None:
+            return None
+        notes += more
+    return notes
+
+
+def _outside_names(function: types.FunctionType, tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
+    """The names that a function reads from outside, each with the attributes that follow it: `m.table` is two."""
+    code = function.__code__
+    return _names_in(tree.body, {*code.co_varnames, *code.co_cellvars})
+
+
+def _names_in(body: Sequence[ast.AST], own: set[str]) -> Iterator[tuple[str, ...]]:
+    """The names that syntax reads, but for its own."""
+    for node in itertools.chain.from_iterable(map(ast.walk, body)):
+        if isinstance(node, ast.arg):
+            own = {*own, node.arg}
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            own = {*own, node.id}
+        elif isinstance(node, ast.FunctionDef | ast.ExceptHandler) and node.name:
+            own = {*own, node.name}
+
+    def visit(node: ast.AST) -> Iterator[tuple[str, ...]]:
+        chain: list[str] = []
+        head = node
+        while isinstance(head, ast.Attribute):
+            chain.insert(0, head.attr)
+            head = head.value
+        if isinstance(head, ast.Name):
+            if head.id not in own:
+                yield (head.id, *chain)
+            return
+        for child in ast.iter_child_nodes(head):
+            yield from visit(child)
+
+    for statement in body:
+        yield from visit(statement)
+
+
+def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...]) -> list[_Note] | None:
+    name, *attributes = chain
+    value = lookup(function, name)
+    if value is MISSING:
+        return None
+    notes: list[_Note] = [lambda captures: captures.name(function, name)]
+    while attributes and isinstance(value, types.ModuleType | type):
+        if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
+            return None if "random" in attributes else notes
+        attribute, owner = attributes.pop(0), value
+        if not hasattr(owner, attribute):
+            return None
+        value = getattr(owner, attribute)
+        notes.append(lambda captures, owner=owner, attribute=attribute: captures.attribute(owner, attribute))
+    more = _notes_of_value(value, active)
+    return None if more is None else notes + more
+
+
+def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
+    if is_constant(value) or is_frozen(value) or isinstance(value, np.generic):
+        return []
+    if isinstance(value, type):
+        plain = value.__module__ == "builtins" or issubclass(value, BaseException | enum.Enum)
+        return [] if plain or field_names(value) is not None or isinstance(value, DTypeMeta) else None
+    try:
+        if value in _BUILTINS:
+            return []
+    except TypeError:
+        return None
+    if (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES and not hasattr(value, "__code__"):
+        return []
+    return _notes_of(value, active)
+
+
+def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> KernelTypeError:
+    """An error of the user's function as one of the kernel's, at the line that raised it."""
+    name = getattr(function, "__name__", repr(function))
+    place = frame.locate(node)
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        inside = code is not computed.__code__ and linecache.getline(code.co_filename, trace.tb_lineno)
+        if inside and "site-packages" not in code.co_filename:
+            line, _, column, end = list(code.co_positions())[trace.tb_lasti // 2]
+            text = inside.rstrip("\n")
+            start = len(text) - len(text.lstrip()) if column is None else column
+            stop = len(text) if end is None or end <= start else end
+            place = Location(
+                code.co_filename, line or trace.tb_lineno, start, stop, text, code.co_name, frame.locate(node)
+            )
+        trace = trace.tb_next
+    said = f": {error}" if str(error) else ""
+    return KernelTypeError(
+        f"{name}() raises {type(error).__name__}{said}",
+        place,
+        "It is called with constants, so Python computes it while the kernel is compiled.",
+    )

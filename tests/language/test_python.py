@@ -1,0 +1,195 @@
+"""Python in kernels: functions that Python computes, `and` and `or`, comparisons of tuples, constants behind loops."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile import Const, Mut, Tensor, api, f32, i32
+from cutile.errors import KernelTypeError
+from tests.support.everywhere import EVERYWHERE, running_on
+from tests.support.kernels import kernel
+
+X = np.arange(8, dtype=np.float32) - 3
+
+
+def part() -> Any:
+    return api.zeros((8,)).sync().partition((8,))
+
+
+def result(op: Any) -> Any:
+    return op.sync().y.unpartition().to_numpy().sync()
+
+
+# Functions that Python computes
+
+calls: list[int] = []
+
+
+def primes(n: int) -> list[int]:
+    """A list, a `while`, a `break` and a nested function."""
+    found: list[int] = []
+
+    def divides(k: int) -> bool:
+        return any(k % each == 0 for each in found)
+
+    k = 2
+    while True:
+        if len(found) == n:
+            break
+        if not divides(k):
+            found.append(k)
+        k += 1
+    return found
+
+
+@functools.lru_cache
+def fibonacci(n: int) -> int:
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+def factor(n: int) -> int:
+    table = {each: n % each for each in range(1, n + 1)}
+    return max(each for each, rest in table.items() if rest == 0 and each < n)
+
+
+@functools.cache
+def scaled(t: Any, n: int) -> Any:
+    return t * n
+
+
+def noted(n: int) -> int:
+    calls.append(n)
+    return n
+
+
+@ct.entry
+def constants(y: Mut, x: Tensor, *, N: Const = 6):
+    ct.static_assert(fibonacci(N) < 100)
+    ct.static_assert(primes(N)[-1] == 13 and sum(primes(3)) == 10)
+    ct.static_assert(math.gcd(factor(4 * N), 8) == 4)
+    t = x.load_tile((8,), (0,))
+    for p in primes(2):
+        t = t * p
+    parts = [ct.constant(i, (i + 1,), f32) for i in range(3)]
+    for i, each in enumerate(range(2)):
+        t += ct.reduce_sum(parts[i + 1], 0) * each
+    table = ct.static_eval({"a": [fibonacci(k) for k in range(N)], "b": {3}}["a"])
+    t += ct.static_eval(functools.reduce(operator.add, table)) + len(table) + ct.static_eval(y.shape[0] ** 2)
+    y.store(scaled(t, 2))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_functions_of_constants_are_computed(backend: str) -> None:
+    with running_on(backend):
+        x = api.from_numpy(X).sync()
+        np.testing.assert_array_equal(result(constants(part(), x)), 2 * (6 * X + 6 + 12 + 6 + 64))
+
+
+def test_what_has_effects_is_not_computed() -> None:
+    """A function that changes something outside is compiled, which says what cannot be."""
+    text = "def effect(y: Mut):\n    y.store(noted(1))\n"
+    with pytest.raises(KernelTypeError, match="'calls' comes from outside the kernel"):
+        kernel(text, noted=noted)(part()).sync()
+    assert calls == []
+
+
+def test_what_a_computed_function_reads_is_watched() -> None:
+    scope: dict[str, Any] = {"BASE": 3}
+    source = "def power(n):\n    r = 1\n    for _ in range(n):\n        r *= BASE\n    return r\n"
+    made = kernel(source + "\ndef reading(y: Mut, *, N: Const = 2):\n    y.store(power(N))\n", **scope)
+    assert result(made(part()))[0] == 9
+    made.__wrapped__.__globals__["BASE"] = 5
+    assert result(made(part()))[0] == 25
+    assert result(made(part(), N=3))[0] == 125
+
+
+# Conditions
+
+
+@dataclass(frozen=True)
+class Pair:
+    a: Any
+    b: Any
+
+
+@ct.entry
+def chosen(y: Mut, n: i32, m: i32, a: f32):
+    r = y.partition_mut((1,))
+    flag = n > 1
+    r.store(ct.f32(flag or m), 0)
+    r.store(ct.f32(flag and m), 1)
+    r.store(ct.f32(m or flag), 2)
+    r.store(ct.f32((n > 0) and (a > 0.5) and 7), 3)
+    r.store(a or 3.5, 4)
+    pairs = ((n, m) == (2, 0), (n, (m, 1)) != (2, (0, 1)), (n, m) in ((0, 0), (2, 0)), n in (0, 2, 5))
+    r.store(ct.f32(sum([ct.i32(p) * 10**i for i, p in enumerate(pairs)])), 5)
+    same = Pair(n, a) == Pair(2, 0.0), (n, m) == (n, m, 1), (n, "x") == (2, "y"), 2 in (n, m), (n, "x") != (n, "x")
+    r.store(ct.f32(sum([ct.i32(p) * 10**i for i, p in enumerate(same)])), 6)
+    r.store(1.0 if (n, m) not in ((1, 1), (2, 0)) else 2.0, 7)
+
+
+def python(n: int, m: int, a: float) -> list[float]:
+    flag = n > 1
+    pairs = ((n, m) == (2, 0), (n, (m, 1)) != (2, (0, 1)), (n, m) in ((0, 0), (2, 0)), n in (0, 2, 5))
+    same = Pair(n, a) == Pair(2, 0.0), False, False, 2 in (n, m), False
+    return [
+        flag or m, flag and m, m or flag, n > 0 and a > 0.5 and 7, a or 3.5,
+        sum(p * 10**i for i, p in enumerate(pairs)), sum(p * 10**i for i, p in enumerate(same)),
+        1.0 if (n, m) not in ((1, 1), (2, 0)) else 2.0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_and_or_and_tuples_mean_what_they_mean_in_python(backend: str) -> None:
+    with running_on(backend):
+        for n, m, a in ((2, 0, 0.0), (1, 5, 1.0), (0, 0, 2.0), (5, 2, 0.0), (1, 1, -1.0), (2, 3, 0.25)):
+            got = result(chosen(part(), n, m, a))
+            np.testing.assert_array_equal(got, np.array(python(n, m, a), np.float32), str((n, m, a)))
+
+
+# Constants behind loops
+
+
+@ct.entry
+def behind(y: Mut, n: i32):
+    same = 4
+    for _ in range(n):
+        same = 4
+    at_least_once = 0
+    for _ in range(3):
+        at_least_once = 2
+    i = 0
+    for_certain = 0
+    while True:
+        i += 1
+        for_certain = 8
+        if i > n:
+            break
+    both = 0
+    for i in range(n):
+        both = 1
+        if i > 2:
+            break
+    else:
+        both = 1
+    changing = 1
+    for _ in range(n):
+        changing = 5
+    t = ct.constant(1.0, (same, at_least_once), f32)
+    t = ct.reduce_sum(ct.reduce_sum(t, 1), 0) + ct.constant(0.0, (for_certain,), f32)
+    y.store(t + ct.reduce_sum(ct.constant(1.0, (both,), f32), 0) + ct.f32(changing))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_constants_stay_constants_behind_loops(backend: str) -> None:
+    with running_on(backend):
+        for n in (0, 2, 6):
+            np.testing.assert_array_equal(result(behind(part(), n)), np.full(8, 9.0 + (5 if n else 1)))
