@@ -1,4 +1,6 @@
-"""Which calls of `range` a compiled kernel takes for tuples of constants: those that no `for` statement goes over.
+"""Calls of `range` that a compiled kernel takes for tuples of constants.
+
+They are those that no `for` statement goes over:
 
     [t[i] for i in range(3)]   sum(range(4))   zip(range(2), tiles)   [*range(3)]
 
@@ -18,7 +20,7 @@ _TAKES = {"all", "any", "enumerate", "list", "reversed", "set", "sorted", "sum",
 
 
 def is_constant_range(depth: int) -> bool:
-    """Whether the call of `range` that runs `depth` frames above this one is one of constants."""
+    """Whether the running call of `range`, `depth` frames above, is of constants."""
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
     code = frame.f_code
     line, end_line, column, end = list(code.co_positions())[frame.f_lasti // 2]

@@ -196,7 +196,7 @@ class LiveCopies:
         return self._either(value) if is_computed(value) else self.copy(value)
 
     def _either(self, function: Any) -> Any:
-        """A function that Python computes where its arguments are constants, as compiled kernels have it."""
+        """A function that Python computes where its arguments are constants."""
         if function not in self._chosen:
 
             @functools.wraps(function)

@@ -98,10 +98,9 @@ MISTAKES: dict[str, Mistake] = {
         "helper = eval('lambda t: t + 1')\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",
         "source text cannot be found",
     ),
-    "cached_helper": Mistake(
-        "import functools\n@functools.cache\ndef helper(t):\n    return t\ndef kernel(y: Mut):\n"
-        "    y.store(helper(y.load()))\n",
-        "helper.*cannot be called in a kernel",
+    "helper_object": Mistake(
+        "class Helper:\n    __slots__ = ()\nhelper = Helper()\ndef kernel(y: Mut):\n    y.store(helper.double(y.load()))\n",
+        "'helper' comes from outside the kernel",
     ),
     "generator_helper": Mistake(
         "def helper(t):\n    yield t\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n", "yield"

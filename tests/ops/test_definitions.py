@@ -19,7 +19,8 @@ from cutile.ops.registry import FAMILIES, family
 WRITTEN = {name: op for name, op in OPS.items() if op.spelled}
 BY_STATEMENTS = {"for", "while", "if", "yield"}  # Python's own, and what ends a block
 COMPILE_TIME = {  # decided by the front end: no operation comes of them
-    "static_assert", "static_eval", "static_range", "scalar_to_tile", "tile_to_scalar", "permute_array", "get_shape_dim",
+    "static_assert", "static_eval", "static_range",
+    "scalar_to_tile", "tile_to_scalar", "permute_array", "get_shape_dim",
     # pointers are addresses: arithmetic on u64
     "addptr", "addptr_tile", "broadcast_ptr", "int_to_ptr", "pointer_to_tile", "ptr_to_int", "ptr_to_ptr",
     "reshape_ptr", "tile_to_pointer",
