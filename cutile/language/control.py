@@ -59,7 +59,7 @@ def static_eval(value: Any) -> Any:
         >>> fill(ct.api.zeros((2,)).partition((2,))).first().unpartition().to_numpy().sync()
         array([2., 2.], dtype=float32)
     """
-    outside_kernel("static_eval")
+    ...
 
 
 __all__ = (

@@ -99,7 +99,8 @@ MISTAKES: dict[str, Mistake] = {
         "source text cannot be found",
     ),
     "helper_object": Mistake(
-        "class Helper:\n    __slots__ = ()\nhelper = Helper()\ndef kernel(y: Mut):\n    y.store(helper.double(y.load()))\n",
+        "class Helper:\n    __slots__ = ()\nhelper = Helper()\n"
+        "def kernel(y: Mut):\n    y.store(helper.double(y.load()))\n",
         "'helper' comes from outside the kernel",
     ),
     "generator_helper": Mistake(
