@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cuda_async import Device, Use
+from cuda_async import Device, DeviceOp, ExecutionContext, Use
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
 from cuda_async.lease import ExportLease, Lease, lend
 from cuda_async.site import register_internal_package, user_site
@@ -26,9 +26,11 @@ from cuda_async.stream import Stream
 from cutile.errors import ArgumentTypeError
 from cutile.host.dlpack import CPU, CUDA, EXTENSION, Description, make_capsule
 from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign
+from cutile.host.memory import Array
 from cutile.host.partition import BorrowedPartition, TileLike
 from cutile.host.tensor import Tensor
-from cutile.launch.arguments import register_reader
+from cutile.host.transfer import FromHost
+from cutile.launch.arguments import register_carrier, register_reader
 from cutile.launch.views import View
 
 __all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "from_foreign", "partition")
@@ -119,6 +121,40 @@ for _library in ("torch", "cupy", "jax", "numba", "numpy"):
     register_internal_package(_library)  # the line that an error names is the one that called the library
 
 register_reader(_read)  # tensors of other libraries go straight into kernels
+
+
+class _Operand:
+    """A NumPy array as an operand: its elements on the device, for the launch; the array, for who gets the result."""
+
+    def __init__(self, array: Array, view: View) -> None:
+        self.__kernel_yields__ = array
+        self._view = view
+
+    def __kernel_input__(self) -> View:
+        return self._view
+
+
+class _Carry(DeviceOp[_Operand]):
+    """Brings a NumPy array to the device that it runs on: on the CPU as it is, elsewhere by a copy."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Array) -> None:
+        super().__init__()
+        self._array = array
+
+    def label(self) -> str:
+        return "numpy array"
+
+    def execute(self, context: ExecutionContext) -> _Operand:
+        array = self._array
+        view = foreign_view(array, "a NumPy array")
+        if context.device.kind != "host":
+            view = context.execute(FromHost(array, view.dtype, lambda copy: copy))
+        return _Operand(array, view)
+
+
+register_carrier(_Carry)
 
 
 # -- out --------------------------------------------------------------------------------------

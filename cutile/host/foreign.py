@@ -34,15 +34,8 @@ def _library(value: Any) -> str:
 
 
 def is_foreign(value: object) -> bool:
-    """Whether a value may be passed to a kernel as a tensor.
-
-    One of another library, on any device.
-
-    A NumPy array is none: it is on the host, and most kernels are not; `api.from_numpy` copies it to the device.
-    """
-    return not isinstance(value, np.ndarray) and (
-        hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
-    )
+    """Whether a value may be passed to a kernel as a tensor: one of another library, on any device."""
+    return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 
 def foreign_view(value: Any, function: str, device: Device | None = None) -> View:

@@ -21,7 +21,7 @@ from cutile.errors import ArgumentTypeError
 
 __all__ = ("FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "NotItsValues")
 
-READ = "tensor.to_numpy().sync(), or await tensor.to_numpy()"
+READ = "tensor.numpy(), or await tensor.to_numpy()"
 KERNEL = "a kernel (@cutile.entry), or compute with what to_numpy() gives"
 
 
@@ -51,7 +51,6 @@ TENSORS: dict[str, str] = {
     "min": _reduced("ct.reduce_min(tile, axis)"),
     "nbytes": "tensor.num_bytes",
     "numel": "tensor.size",
-    "numpy": READ,
     "permute": "tensor.transpose(axes)",
     "ravel": "tensor.reshape(-1)",
     "store": "api.memcpy(tensor, source) on the host; a kernel stores to its Mut parameters",
@@ -69,7 +68,6 @@ LANGUAGE: dict[str, str] = {
     "Constant": "Const",
     "ConstInt": "Const",
     "Config": "Autotuner(...).configs(BM=[64, 128]), of cutile.tune",
-    "autotune": "cutile.tune.Autotuner(...)",
     "constexpr": "Const",
     "do_bench": "cutile.bench.do_bench(op)",
     "function": "nothing: a kernel calls plain Python functions",

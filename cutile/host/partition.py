@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, cast
 
+import numpy as np
+
 from cuda_async import OwnershipError, Storage, Use
 from cuda_async.lease import refuse_conflicts
 from cuda_async.site import Site, format_site, kept_by_notebook, user_site
@@ -23,6 +25,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, Missing
 from cutile.host.compat import OldPartitionMethods
 from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
+from cutile.host.transfer import values_now
 from cutile.language import OWNED
 from cutile.launch.open_tiles import OpenTiledView, shown
 from cutile.launch.views import TiledView, View
@@ -160,6 +163,24 @@ class _TiledTensor(language.Partition):
     def storage(self) -> Storage:
         """The memory that it is in."""
         return self._tiled.view.storage
+
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """The values of the whole tensor as a NumPy array, now: waits for them.
+
+        Raises:
+            OwnershipError: an operation that has not finished writes the tensor.
+            ReentrancyError: called inside a function given to then(), map() or inspect().
+
+        Example:
+            >>> import cutile as ct
+            >>> @ct.entry
+            ... def double(y: ct.Mut):
+            ...     y.store(2 * y.load())
+            >>> out = double(ct.api.ones((4,)).partition((2,))).sync()
+            >>> out.y.numpy()
+            array([2., 2., 2., 2.], dtype=float32)
+        """
+        return values_now(self._tiled.view)
 
     def grid(self) -> tuple[int, int, int]:
         """The number of tiles along each axis; 1 for the axes that there are not.

@@ -38,7 +38,7 @@ from cutile.host.shapes import (
     transpose_layout,
     whole_shape,
 )
-from cutile.host.transfer import ToHost, duplicate
+from cutile.host.transfer import ToHost, duplicate, values_now
 from cutile.host.views import piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.launch.open_tiles import OpenTiledView
 from cutile.launch.views import TiledView, View
@@ -537,6 +537,21 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
                    [1., 1.]], dtype=float32)
         """
         return ToHost(self._usable("to_numpy"), self._view.shape, "to_numpy")
+
+    def numpy(self) -> Array:
+        """The values as a NumPy array of this shape, now: waits for them. `await tensor.to_numpy()` does not block.
+
+        Raises:
+            OwnershipError: the tensor is held, or an operation that has not finished writes it.
+            ReentrancyError: called inside a function given to then(), map() or inspect().
+            NotReadyError: the tensor is one of `api.meta`, without memory.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.ones((3,), f32).sync().numpy()
+            array([1., 1., 1.], dtype=float32)
+        """
+        return values_now(self._usable("numpy"))
 
 
 class TensorView(Tensor):

@@ -29,6 +29,7 @@ from cuda_async import (
     Use,
     copy_storage,
     download,
+    global_policy,
     upload,
 )
 from cuda_async.foreign import import_stream, wait_for_writer
@@ -51,6 +52,7 @@ __all__ = (
     "fresh_op",
     "number_of_bytes",
     "refuse_strided",
+    "values_now",
 )
 
 T = TypeVar("T")
@@ -165,6 +167,11 @@ class ToHost(DeviceOp[Array]):
             _download_range(context, view, result)
         context.on_complete(lambda: pending.set(result.reshape(self._shape)))
         return cast("Array", pending)  # the run puts the array in its place
+
+
+def values_now(view: View) -> Array:
+    """The elements as a new array of the host; waits for them, on a stream of their device."""
+    return ToHost(view, view.shape, "numpy").sync_on(global_policy(view.storage.device).next_stream())
 
 
 def _download_range(context: ExecutionContext, view: View, result: Array) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuda_async import DeviceOp, OwnershipError
+from cuda_async import DeviceOp, OwnershipError, default_device
 from cutile.compile.facts import MOST_EXTENT, PointerFacts
 from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
@@ -158,8 +158,15 @@ def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentType
 
 def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
     name = parameter.title
+    on_host = isinstance(argument, _ARRAY)
     what = "a tensor" if isinstance(argument, KernelInput) else _describe(argument)
     foreign = hasattr(argument, "__dlpack__") or hasattr(argument, "__cuda_array_interface__")
+    if on_host and default_device().kind != "host":
+        return ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got an array of the host, "
+            f"which a kernel on {default_device()} cannot write; write a tensor there, "
+            f"api.from_numpy({name}).sync().partition({_some_tile(argument)}), and read it with out.{name}.numpy()"
+        )
     if foreign and not isinstance(argument, KernelInput):
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
@@ -174,6 +181,9 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; {remedy}"
     )
+
+
+_ARRAY: type = np.ndarray
 
 
 def _some_tile(argument: Any) -> tuple[int, ...]:
@@ -204,11 +214,40 @@ def _describe(argument: Any) -> str:
 Reader = Callable[[Any, str], View | None]
 
 _readers: list[Reader] = []
+_carriers: list[Callable[[Any], DeviceOp[Any]]] = []
 
 
 def register_reader(reader: Reader) -> None:
     """Have `reader(argument, function)` asked for the elements of what is no tensor of ours; None where it is none."""
     _readers.append(reader)
+
+
+def register_carrier(carry: Callable[[Any], DeviceOp[Any]]) -> None:
+    """Have `carry(array)` make the op that brings an array of the host to the device that it runs on."""
+    _carriers[:] = [carry]
+
+
+def carried(arguments: tuple[Any, ...], checked: list[Checked]) -> tuple[Any, ...]:
+    """The arguments, with an op in the place of each array of the host that a launch may have to copy.
+
+    On the CPU, where nothing has to be copied, arrays stay. Where the device is not known yet, the op finds out.
+
+    Args:
+        arguments: those of a launch.
+        checked: what each is; None, from here on, for those that an op stands for.
+    """
+    arrays = [position for position, argument in enumerate(arguments) if isinstance(argument, np.ndarray)]
+    others = [view for position, view in enumerate(checked) if isinstance(view, _VIEWS) and position not in arrays]
+    if not arrays or (others and not any(map(is_op, arguments)) and all(_on_host(view) for view in others)):
+        return arguments
+    with_ops = list(arguments)
+    for position in arrays:
+        with_ops[position], checked[position] = _carriers[0](arguments[position]), None
+    return tuple(with_ops)
+
+
+def _on_host(view: View | TiledView | OpenTiledView) -> bool:
+    return view.storage.device.kind == "host"
 
 
 def foreign_argument(argument: Any, function: str) -> View | None:

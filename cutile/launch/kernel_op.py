@@ -27,7 +27,7 @@ from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError, LaunchError, MissingGenericsError
-from cutile.launch.arguments import Checked, give_back, is_op, words_of_argument
+from cutile.launch.arguments import Checked, carried, give_back, is_op, words_of_argument
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices
 from cutile.launch.division import taken
@@ -141,6 +141,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         """Check each argument that is known; those that have yet to run become part of this."""
         launchable = self._launchable
         checked = [None if is_op(each) else launchable.check(i, each) for i, each in enumerate(arguments)]
+        arguments = self._arguments = carried(arguments, checked)
         self._checked, self._uses = checked, launchable.uses(checked)
         for each in arguments:
             if is_op(each):
@@ -377,6 +378,8 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         for position, (before, argument) in enumerate(zip(self._arguments, arguments, strict=True)):
             if before is not argument:
                 checked[position] = launchable.check(position, argument)
+                # A launch yields what it was given: the array, of which a copy is the operand.
+                arguments[position] = getattr(argument, "__kernel_yields__", argument)
         self._arguments = tuple(arguments)
         if self._extents:
             names = open_names(checked)

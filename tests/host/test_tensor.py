@@ -140,7 +140,7 @@ CONVERSIONS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
 def test_values_are_never_copied_silently(x: Tensor, convert: Any) -> None:
-    with pytest.raises(TypeError, match=re.escape("write tensor.to_numpy().sync(), or await tensor.to_numpy()")):
+    with pytest.raises(TypeError, match=re.escape("write tensor.numpy(), or await tensor.to_numpy()")):
         convert(x)
 
 
