@@ -124,7 +124,10 @@ register_reader(_read)  # tensors of other libraries go straight into kernels
 
 
 class _Operand:
-    """A NumPy array as an operand: its elements on the device, for the launch; the array, for who gets the result."""
+    """A NumPy array as an operand.
+
+    The launch reads its elements on the device, and yields the array.
+    """
 
     def __init__(self, array: Array, view: View) -> None:
         self.__kernel_yields__ = array
@@ -135,7 +138,7 @@ class _Operand:
 
 
 class _Carry(DeviceOp[_Operand]):
-    """Brings a NumPy array to the device that it runs on: on the CPU as it is, elsewhere by a copy."""
+    """Brings a NumPy array to the device: on the CPU as it is, elsewhere by a copy."""
 
     __slots__ = ("_array",)
 

@@ -34,7 +34,7 @@ def _library(value: Any) -> str:
 
 
 def is_foreign(value: object) -> bool:
-    """Whether a value may be passed to a kernel as a tensor: one of another library, on any device."""
+    """Whether a value may be passed to a kernel as a tensor, on any device."""
     return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 

@@ -29,6 +29,7 @@ from cutile.host.display import Shown
 from cutile.host.hints import NotItsValues
 from cutile.host.memory import DevicePointer
 from cutile.host.partition import Holder, MutBorrow, Partition, TileLike, as_any_tile, as_tile, is_open
+from cutile.host.reading import ReadsValues
 from cutile.host.shapes import (
     ShapeLike,
     Span,
@@ -38,7 +39,7 @@ from cutile.host.shapes import (
     transpose_layout,
     whole_shape,
 )
-from cutile.host.transfer import ToHost, duplicate, values_now
+from cutile.host.transfer import duplicate
 from cutile.host.views import piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.launch.open_tiles import OpenTiledView
 from cutile.launch.views import TiledView, View
@@ -51,7 +52,7 @@ __all__ = ("Tensor", "TensorView")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
+class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor):
     """An array on a device.
 
     Made by the functions of `cutile.api`; never constructed directly.
@@ -515,43 +516,6 @@ class Tensor(OldTensorMethods, NotItsValues, Shown, language.Tensor):
         from cutile.host.transfer import ToDevice
 
         return ToDevice(self._usable("to_device"), as_device(device), Tensor)
-
-    def to_host_vec(self) -> DeviceOp[Array]:
-        """An op that yields the values as a NumPy array of one axis, in row-major order.
-
-        Raises as `dup`.
-
-        Example:
-            >>> api.eye(2).sync().to_host_vec().sync()
-            array([1., 0., 0., 1.], dtype=float32)
-        """
-        return ToHost(self._usable("to_host_vec"), (self.size,), "to_host_vec")
-
-    def to_numpy(self) -> DeviceOp[Array]:
-        """An op that yields the values as a NumPy array of this shape. Raises as `dup`.
-
-        Example:
-            >>> from cutile import api, f32
-            >>> api.ones((2, 2), f32).to_numpy().sync()
-            array([[1., 1.],
-                   [1., 1.]], dtype=float32)
-        """
-        return ToHost(self._usable("to_numpy"), self._view.shape, "to_numpy")
-
-    def numpy(self) -> Array:
-        """The values as a NumPy array of this shape, now: waits for them. `await tensor.to_numpy()` does not block.
-
-        Raises:
-            OwnershipError: the tensor is held, or an operation that has not finished writes it.
-            ReentrancyError: called inside a function given to then(), map() or inspect().
-            NotReadyError: the tensor is one of `api.meta`, without memory.
-
-        Example:
-            >>> from cutile import api, f32
-            >>> api.ones((3,), f32).sync().numpy()
-            array([1., 1., 1.], dtype=float32)
-        """
-        return values_now(self._usable("numpy"))
 
 
 class TensorView(Tensor):

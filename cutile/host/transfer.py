@@ -170,7 +170,7 @@ class ToHost(DeviceOp[Array]):
 
 
 def values_now(view: View) -> Array:
-    """The elements as a new array of the host; waits for them, on a stream of their device."""
+    """The elements as a new array of the host; waits for them."""
     return ToHost(view, view.shape, "numpy").sync_on(global_policy(view.storage.device).next_stream())
 
 
