@@ -60,7 +60,7 @@ def test_products_of_few_rows_get_enough_warps() -> None:
 @pytest.mark.slow
 def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of()
-    monkeypatch.setattr(lower, "CROWDED", 10_000)  # so that one warp is chosen
+    monkeypatch.setattr(lower, "MAX_PRODUCT_REGISTERS", 10_000)  # so that one warp is chosen
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = compile_kernel(request)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cuda_async import Device
-from cutile.backend.cuda.pipeline.split_k_rules import MOST_NEARBY
+from cutile.backend.cuda.pipeline.split_k_rules import MAX_CLUSTER_PIECES
 from kernels.gemm import gemm
 from tests.properties import sanitize, small_products
 from tests.properties.planned import SPECIALISED, plan_of
@@ -27,7 +27,7 @@ def test_each_product_has_the_plan_that_is_meant(case: Small) -> None:
         lowered = case.lowered("sm_90a")
     assert plan_of(lowered) == case.plan, lowered.splitlines()[0]
     pieces = case.pieces or 1
-    nearby = pieces if pieces <= MOST_NEARBY else 1
+    nearby = pieces if pieces <= MAX_CLUSTER_PIECES else 1
     assert f"cluster = {max(case.cluster, nearby)}" in lowered or case.plan != SPECIALISED
     assert ("division = " in lowered) == (case.pieces is None)
 

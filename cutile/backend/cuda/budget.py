@@ -2,8 +2,8 @@
 
 Registers are counted in words of a thread: the sums of a product live in them all the time, and so do its operands
 where they do not pass through a ring in shared memory. What is left of a thread's registers has to do for addresses and
-for what is on its way; compiled on sm_80 and sm_90a, products of up to `255 - SPARE` words spill nothing worth speaking
-of, and those above spill in their innermost loop, at a hundredth of the speed.
+for what is on its way; compiled on sm_80 and sm_90a, products of up to `255 - SPARE_REGISTERS` words spill nothing
+worth speaking of, and those above spill in their innermost loop, at a hundredth of the speed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cutile.errors import KernelTypeError
 from cutile.ir.core import Function, Value
 from cutile.ops.matmul import Mma
 
-LEAST = 16
+MIN_TILE_EXTENT = 16
 """The least extent of a tile that is named as one that fits."""
-MOST_REGISTERS = 255
+MAX_THREAD_REGISTERS = 255
 """Of one thread."""
-SPARE = 39
+SPARE_REGISTERS = 39
 """Registers of a thread that a product leaves to everything else."""
 SYSTEM_BYTES = 1024
 """Shared memory that the system keeps for each block."""
@@ -66,7 +66,7 @@ def check_budget(
         product = _largest(function)
         place = None if product is None else product.location
         raise KernelTypeError(message, place, _remedy(function, arch, blocks))
-    most = registers(arch, threads, blocks) - SPARE
+    most = registers(arch, threads, blocks) - SPARE_REGISTERS
     for op in lowered.walk():
         if isinstance(op, Mma | StagedMma):
             words = _words(op, layouts)
@@ -74,7 +74,7 @@ def check_budget(
                 raise KernelTypeError(
                     f"{function.name}: a thread would hold {words.sums} registers of the product's sums"
                     + (f" and {words.operands} of its operands" if words.operands else "")
-                    + f"; of its {most + SPARE} registers on {arch.name}, {most} are for these",
+                    + f"; of its {most + SPARE_REGISTERS} registers on {arch.name}, {most} are for these",
                     op.location,
                     _remedy(function, arch, blocks),
                 )
@@ -87,7 +87,7 @@ def shared_room(arch: Architecture, blocks: int) -> int:
 
 def registers(arch: Architecture, threads: int, blocks: int) -> int:
     """Registers that a thread may have where `blocks` blocks share a multiprocessor."""
-    return min(MOST_REGISTERS, arch.registers // (threads * blocks) // 8 * 8)
+    return min(MAX_THREAD_REGISTERS, arch.registers // (threads * blocks) // 8 * 8)
 
 
 def _words(op: Mma | StagedMma, layouts: dict[str, Layout]) -> Words:
@@ -125,7 +125,7 @@ def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, in
         for a, b, c in itertools.product(range(5), repeat=3)
         if a + b + c and all(extent % (1 << by) == 0 for extent, by in ((m, a), (n, b), (k, c)))
     ]
-    fitting = [each for each in halves if min(each) >= LEAST and _fits(each, product, arch, blocks)]
+    fitting = [each for each in halves if min(each) >= MIN_TILE_EXTENT and _fits(each, product, arch, blocks)]
 
     def merit(shape: tuple[int, int, int]) -> tuple[int, ...]:
         """The size; then that of the sums, which is the launch's; then how well it shares its operands."""
@@ -144,4 +144,4 @@ def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks:
     padded = 2 * operand_bytes * 5 // 4  # two slots of a ring, which keeps operands out of registers
     room = (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
     filled = m * n * sums.bits // 32 // (32 * warps)
-    return padded <= room and filled <= registers(arch, 32 * warps, blocks) - SPARE
+    return padded <= room and filled <= registers(arch, 32 * warps, blocks) - SPARE_REGISTERS

@@ -13,8 +13,8 @@ from cutile.backend.cuda.op_facts import inside, is_scalar_work
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ops.arith import Add, FloorDiv, Max, Mul, Sub
 from cutile.ops.matmul import Mma
 
@@ -68,25 +68,9 @@ def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
             inner.induction: builder.value(Add(x=inner.start, y=column), inner.induction.name),
         }
         named |= dict(zip(inner.body.arguments[1:], arguments[1:], strict=True))
+        copier = Copier(builder, named)
         for op in (*outer.body.operations, *inner.body.operations):
             if op is not inner and op is not outer.body.terminator:
-                _copied(op, named, builder)
+                copier.operation(op)
     loop = builder.add(For(start=zero, stop=whole, step=outer.step, carried=outer.carried, body=body))
     return list(loop.results)
-
-
-def _copied(op: Op, named: dict[Value, Value], builder: Builder) -> None:
-    """Copy an operation, with other names for what it reads."""
-    regions: list[Block] = []
-    for region in op.regions:
-        arguments = [Value(value.type, value.name) for value in region.arguments]
-        named.update(zip(region.arguments, arguments, strict=True))
-        with builder.block(*arguments) as block:
-            for each in region.operations:
-                _copied(each, named, builder)
-        regions.append(block)
-    builder.location = op.location
-    copy = builder.add(op.copy_with([named.get(value, value) for value in op.operands], regions, ()))
-    for old, new in zip(op.results, copy.results, strict=True):
-        new.name = old.name
-        named[old] = new

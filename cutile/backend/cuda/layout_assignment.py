@@ -67,7 +67,7 @@ def vector_width(
     return (axis, width) if width > 1 else None
 
 
-MOST_WARPS = 8
+MAX_MMA_WARPS = 8
 """Warps of a block with products, where nobody asks for more."""
 
 
@@ -76,7 +76,7 @@ def choose_warps(function: Function) -> int:
     tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
     products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
     if products:
-        return min(MOST_WARPS, max(1, round_up(max(products)) // 2048))
+        return min(MAX_MMA_WARPS, max(1, round_up(max(products)) // 2048))
     tiles = [value.tile for value in _values(function) if is_tile(value)]
     most = max((tile.size for tile in tiles), default=1)
     size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
@@ -115,7 +115,7 @@ class _Groups:
                 self._parent[self.find(root)] = self.find(roots[0])
 
 
-class Placement:
+class LayoutAssignment:
     """The layout of every tile of a function.
 
     Args:

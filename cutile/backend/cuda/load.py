@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from cuda_async.locks import new_lock
 from cutile.backend.cuda.failures import failure
-from cutile.backend.cuda.persistent_grid import MOST_BLOCKS, Residency, launch_blocks
+from cutile.backend.cuda.persistent_grid import MAX_GRID_BLOCKS, PersistentGrid, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
 from cutile.backend.interface import (
     Argument,
@@ -75,7 +75,7 @@ class CudaLoaded(Loaded):
         self._pack = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters)).pack_into
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
-        self._residency = Residency(executable.facts)
+        self._residency = PersistentGrid(executable.facts)
         self._reports = [i for i, each in enumerate(self._parameters) if each.kind == "report"]
         self._failure = partial(failure, executable.facts.get("failures", ()))
         self._limits: dict[Any, int] = {}
@@ -110,7 +110,7 @@ class CudaLoaded(Loaded):
         if self._maps or self._encoded or self._reports or not self._residency.plain:
             return None
         launch = stream.launcher(self._function(stream), self._block, self._shared)
-        return Packed(self._pack, launch, MOST_BLOCKS, self._packed_memory, self)
+        return Packed(self._pack, launch, MAX_GRID_BLOCKS, self._packed_memory, self)
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> CudaPreparedLaunch:
         """What launches the kernel again and again, at the cost of the driver's call.

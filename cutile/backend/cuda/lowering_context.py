@@ -8,15 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, blocked, register_map
-from cutile.backend.cuda.layout_assignment import Placement, is_tile
-from cutile.backend.cuda.multistage_rules import MOST_SLOTS, Ring
-from cutile.backend.cuda.ops import ConvertLayout
-from cutile.backend.cuda.smem_allocator import Arena
+from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile, vector_width
+from cutile.backend.cuda.ops import Barrier, ConvertLayout
+from cutile.backend.cuda.smem_allocator import SmemAllocator
 from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.types import MutType
+from cutile.ir.types import MutType, TensorType
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -24,10 +23,19 @@ from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import LoadView, StoreView
 
 
-class Draft(ABC):
-    """One walk over a function. `lowered` leads from its values to the lowered ones. What becomes of an operation, a
-    subclass says.
+class LoweringContext(ABC):
+    """One walk over a function. What becomes of an operation, a subclass says.
+
+    Attributes:
+        function: what is lowered.
+        early: whether the kernel may begin before the one ahead of it in the stream has ended.
+        lowered: leads from its values to the lowered ones.
+        layouts: of its tiles.
+        shared_tensors: those of which one thread may load what another has stored.
+        exposed: those of which the kernel takes an address.
     """
+
+    early = False
 
     def __init__(
         self,
@@ -35,59 +43,52 @@ class Draft(ABC):
         warps: int,
         arch: Architecture,
         accumulators: Sequence[tuple[Op, Layout]] = (),
-        most_slots: int = MOST_SLOTS,
     ) -> None:
-        self._function = function
-        self.placement = Placement(function, warps, accumulators)
-        self._arch = arch
-        self._unsafe = bool(function.facts.get("unsafe", False))
-        self._exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
-        self._shared_tensors = self._find_shared_tensors(function) | self._exposed
-        self._uses = Counter(value for op in function.walk() for value in op.operands)
-        self._definitions = {value: op for op in function.walk() for value in op.results}
-        self._rings: list[Ring] = []
-        self._most_slots = most_slots
-        self._warps = warps
+        self.function = function
+        self.layouts = LayoutAssignment(function, warps, accumulators)
+        self.arch = arch
+        self.unsafe = bool(function.facts.get("unsafe", False))
+        self.exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
+        self.shared_tensors = self.find_shared_tensors(function) | self.exposed
+        self.uses = Counter(value for op in function.walk() for value in op.operands)
+        self.definitions = {value: op for op in function.walk() for value in op.results}
+        self.warps = warps
         self.builder = Builder(Block())
         self.lowered: dict[Value, Value] = {}
-        self._layouts: dict[Layout, str] = {}
-        self.arena = Arena()
+        self._layout_names: dict[Layout, str] = {}
+        self.smem = SmemAllocator()
         self.loops: int = 0
         self.block_ids: dict[int, Value] = {}
-        self._failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
+        self.failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
         """Of each assertion its message, its place, and the names of the numbers that it tells."""
 
-    def run(self) -> Function:
-        """The lowered function."""
-        source = self._function
-        with self.builder.block(*(self.copy(value) for value in source.parameters)) as body:
-            self._make_block_ids()
-            for op in source.body.operations:
-                self.operation(op)
-        made = Function(source.name, body, source.source, source.file, "cuda")
-        self.arena.place()
-        blocks = max((ring.blocks for ring in self._rings), default=0)
-        made.facts = self._facts(threads=self._warps * 32, min_blocks=blocks)
-        return made
-
-    def _facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:
+    def facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:
         """What was decided about the whole kernel."""
         return {
-            "warps": self._warps,
+            "warps": self.warps,
             "threads": threads,
             "min_blocks": min_blocks,
-            "shared_bytes": self.arena.bytes,
+            "shared_bytes": self.smem.bytes,
             # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
-            "noalias": not (self._unsafe or self._exposed),
-            "speaks": any(isinstance(op, Print) for op in self._function.walk()),
-            **({"failures": tuple(self._failures)} if self._failures else {}),
+            "noalias": not (self.unsafe or self.exposed),
+            "speaks": any(isinstance(op, Print) for op in self.function.walk()),
+            **({"failures": tuple(self.failures)} if self.failures else {}),
             **more,
-            "layouts": tuple((name, _plain(layout)) for layout, name in self._layouts.items()),
+            "layouts": tuple((name, _plain(layout)) for layout, name in self._layout_names.items()),
         }
 
     @abstractmethod
     def operation(self, op: Op) -> None:
         """Lower one operation."""
+
+    @property
+    def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
+        """Which thread says what failed; and the flag that it sets, where not all threads leave at once."""
+        return (0,)
+
+    def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The index of what is stored; one outside of any tensor where nothing is to be stored any more."""
+        return index
 
     def operations(self, operations: Iterable[Op]) -> None:
         """Lower some operations."""
@@ -97,9 +98,10 @@ class Draft(ABC):
     # Values and layouts.
 
     def layout(self, value: Value) -> Layout:
-        return self.placement[value] if is_tile(value) else blocked((), self._warps)
+        """Of a tile, or of a number, which all threads have."""
+        return self.layouts[value] if is_tile(value) else blocked((), self.warps)
 
-    def _find_shared_tensors(self, function: Function) -> set[Value]:
+    def find_shared_tensors(self, function: Function) -> set[Value]:
         """The tensors of which one thread may load what another has stored, or store over it: accessed more than once,
         in more than one layout or at more than one place, or loaded where several threads hold an element."""
         layouts: dict[Value, set[Layout]] = {}
@@ -115,9 +117,9 @@ class Draft(ABC):
                 layouts.setdefault(op.x, set()).add(self.layout(op.value))
             if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
                 moved.add(op.x)
-        changing = {tensor for tensor, ways in layouts.items() if tensor in moved or len(ways) > 1}
+        changing = {tensor for tensor, held_in in layouts.items() if tensor in moved or len(held_in) > 1}
         held_twice = {
-            tensor for tensor, ways in layouts.items() if any(each.free_lanes or each.free_warps for each in ways)
+            tensor for tensor, held_in in layouts.items() if any(each.free_lanes or each.free_warps for each in held_in)
         }
         again = {tensor for tensor, count in stored.items() if count > 1}
         return (loaded & stored.keys() & (changing | held_twice)) | (again & changing)
@@ -129,15 +131,19 @@ class Draft(ABC):
 
     def layout_name(self, layout: Layout) -> str:
         """The layout's name in the function's facts."""
-        if layout not in self._layouts:
+        if layout not in self._layout_names:
             stem = "tile_" + "x".join(map(str, layout.shape))
-            taken = sum(name == stem or name.startswith(stem + "_") for name in self._layouts.values())
-            self._layouts[layout] = f"{stem}_{taken}" if taken else stem
-        return self._layouts[layout]
+            taken = sum(name == stem or name.startswith(stem + "_") for name in self._layout_names.values())
+            self._layout_names[layout] = f"{stem}_{taken}" if taken else stem
+        return self._layout_names[layout]
 
     def add(self, op: Op, **attributes: Any) -> Op:
         op.attributes.update(attributes)
         return self.builder.add(op)
+
+    def name_of(self, tile: Value) -> str:
+        """The name of a tile's layout."""
+        return self.layout_name(self.layouts[tile])
 
     def converted(self, value: Value, source: Layout, target: Layout) -> Value:
         """A lowered value in another layout."""
@@ -149,34 +155,68 @@ class Draft(ABC):
             return self.add(op, **names, how="take").result
         return self.in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
 
+    # Accesses to memory.
+
+    def access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
+        """The layout and the width of an access to memory, by tiles that begin at multiples of `steps`."""
+        widest, vector = vector_width(tensor, layout.shape, steps), None
+        if widest is not None:
+            axis, width = widest[0], min(widest[1], layout.vector(widest[0]))
+            vector = (axis, width) if width > 1 else None
+        return {"layout": self.layout_name(layout), "vector": vector}
+
+    def is_constant(self, tensor: Value) -> bool:
+        """Whether nothing writes to a tensor from the kernel's begin on, so that loads may go past what sees stores.
+
+        A kernel that begins before the one ahead of it has ended (`early`) may find it being written.
+        """
+        kind = tensor.type
+        return isinstance(kind, TensorType) and kind.stable and not self.unsafe and not self.early
+
+    def meet_before(self, tensor: Value) -> None:
+        """Ahead of an access: wait for other threads' accesses, if they may touch the same elements."""
+        if tensor in self.shared_tensors:
+            self.builder.add(Barrier())
+
+    # Operations.
+
     def in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
         """Add an operation that uses `size` bytes of shared memory."""
         self.add(op, **attributes)
-        self.arena.use(op, size, looped=self.loops > 0)
+        self.smem.use(op, size, looped=self.loops > 0)
         return op
 
-    def _finish(self, op: Op, made: Op) -> None:
-        self.add(made)
-        for old, new in zip(op.results, made.results, strict=True):
+    def copied(self, op: Op, regions: Sequence[Block] = ()) -> Op:
+        """A copy of an operation that takes the lowered values."""
+        return op.copy_with([self.lowered[value] for value in op.operands], regions, ())
+
+    def map(self, op: Op, new_op: Op) -> None:
+        """The results of an operation are those of another one."""
+        for old, new in zip(op.results, new_op.results, strict=False):
             new.name = old.name
             self.lowered[old] = new
+
+    def finish(self, op: Op, new_op: Op) -> None:
+        """Add an operation in place of another one."""
+        self.add(new_op)
+        self.map(op, new_op)
 
     def place(self, old: Value, new: Value, natural: Layout) -> None:
         """Map a result that came in its natural layout to one in its group's."""
         new.name = old.name
-        if is_tile(old) and natural != self.placement[old]:
+        if is_tile(old) and natural != self.layouts[old]:
             new.name = ""
-            new = self.converted(new, natural, self.placement[old])
+            new = self.converted(new, natural, self.layouts[old])
             new.name = old.name
         self.lowered[old] = new
 
     # Blocks and operations.
 
-    def _make_block_ids(self) -> None:
+    def make_block_ids(self) -> None:
         """This block's index, once, at the top: by the user's names where the kernel asks for it."""
-        asserts = any(isinstance(op, Assert) for op in self._function.walk())
-        asked = {op.axis: op for op in reversed(list(self._function.walk())) if isinstance(op, TileBlockId)}
-        own = [op.operands[0].mut.rank for op in self._function.walk() if isinstance(op, LoadMut | StoreMut)]
+        asserts = any(isinstance(op, Assert) for op in self.function.walk())
+        asked = {op.axis: op for op in reversed(list(self.function.walk())) if isinstance(op, TileBlockId)}
+        own = [op.operands[0].mut.rank for op in self.function.walk() if isinstance(op, LoadMut | StoreMut)]
         for axis in sorted(asked.keys() | set(range(3 if asserts else max(own, default=0)))):
             op = asked.get(axis)
             self.builder.location = op.location if op else None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.multistage_rules import Ahead, Loop, Ring, index_work, plan
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.smem_allocator import Span
@@ -47,38 +46,54 @@ class _Running:
     elsewhere: bool = False
 
 
-class RunAhead(Draft):
-    """The part of lowering that is about such loops."""
+class Multistage:
+    """The part of lowering that is about such loops.
 
-    _running: _Running | None = None
-    early = False
-    """Whether the kernel may begin before the one ahead of it in the stream has ended."""
+    Attributes:
+        blocks: per multiprocessor that their shared memory is planned for; 0 leaves it open.
+    """
 
-    @abstractmethod
-    def _constant(self, tensor: Value) -> bool:
-        """Whether nothing writes to a tensor while the kernel runs."""
+    def __init__(self, context: LoweringContext, max_stages: int) -> None:
+        self._context = context
+        self._max_stages = max_stages
+        self._running: _Running | None = None
+        self.blocks = 0
+
+    def lower(self, op: Op) -> bool:
+        """Lower an operation, if it is such a loop, or one of its operations that is about that."""
+        self._context.builder.location = op.location
+        if self._taken_ahead(op):
+            return True
+        ring = self._ring(op) if isinstance(op, For) else None
+        if not isinstance(op, For) or ring is None:
+            return False
+        self._run_ahead(op, ring)
+        return True
 
     def _ring(self, op: For) -> Ring | None:
-        if self._unsafe or self.early or self._running is not None:  # a raw pointer may write what is loaded ahead
-            return None
-        return plan(self._loop_of(op))
+        # A raw pointer may write what is loaded ahead.
+        return None if self._context.unsafe or self._running is not None else plan(self._loop_of(op))
 
     def _loop_of(self, op: For) -> Loop:
-        def stable(tensor: Value) -> bool:
-            return self._constant(tensor) and tensor not in self._shared_tensors
+        context = self._context
 
-        return Loop(op, self.placement, self._definitions, stable, self._arch, self._most_slots)
+        def stable(tensor: Value) -> bool:
+            return context.is_constant(tensor) and tensor not in context.shared_tensors
+
+        return Loop(op, context.layouts, context.definitions, stable, context.arch, self._max_stages)
 
     def _run_ahead(self, op: For, ring: Ring) -> None:
         """A loop whose loads are begun iterations ahead."""
-        self._rings.append(ring)
-        place, builder = None, self.builder
+        self.blocks = max(self.blocks, ring.blocks)
+        place, builder = None, self._context.builder
         if ring.slots:
-            place, used = self.arena.begin(ring.nbytes)
-            if self.loops or used:  # the last iteration, or what had its place before, may be under way elsewhere
+            place, used = self._context.smem.begin(ring.nbytes)
+            if (
+                self._context.loops or used
+            ):  # the last iteration, or what had its place before, may be under way elsewhere
                 builder.add(Barrier())
-        loop, step = self._loop_of(op), self._definitions.get(op.step)
-        start, zero = self.lowered[op.start], builder.constant(0)
+        loop, step = self._loop_of(op), self._context.definitions.get(op.step)
+        start, zero = self._context.lowered[op.start], builder.constant(0)
         counted = loop.is_number(op.start, 0) and loop.is_number(op.step, 1) and start.type == zero.type
         first = start if counted else zero
         running = _Running(loop, ring, place, first, step.value if isinstance(step, Constant) else None)
@@ -89,8 +104,8 @@ class RunAhead(Draft):
             self._copies(start, first, lead)
         firsts = [self._loaded(load, start) for load in self._by_registers(ring)]
         counter = [] if counted or not ring.slots else [zero]
-        self.loops += 1
-        arguments = [self.copy(value) for value in op.body.arguments]
+        self._context.loops += 1
+        arguments = [self._context.copy(value) for value in op.body.arguments]
         extra = [Value(value.type, value.name) for value in (*firsts, *counter)]
         with builder.block(*arguments, *extra) as body:
             induction = arguments[0]
@@ -108,20 +123,17 @@ class RunAhead(Draft):
                 if isinstance(each, Yield):
                     if counter:
                         following.append(builder.value(Add(x=running.turn, y=builder.constant(1))))
-                    builder.add(Yield(values=(*(self.lowered[value] for value in each.values), *following)))
+                    builder.add(Yield(values=(*(self._context.lowered[value] for value in each.values), *following)))
                 else:
-                    self.operation(each)
-        self.loops -= 1
+                    self._context.operation(each)
+        self._context.loops -= 1
         self._running = None
         builder.location = op.location
-        operands = [*(self.lowered[value] for value in op.operands), *firsts, *counter]
-        made = builder.add(op.copy_with(operands, [body], ()))
-        for old, new in zip(op.results, made.results, strict=False):
-            new.name = old.name
-            self.lowered[old] = new
+        operands = [*(self._context.lowered[value] for value in op.operands), *firsts, *counter]
+        self._context.finish(op, op.copy_with(operands, [body], ()))
         if ring.slots:
             builder.add(StageWait(pending=0, meet=ring.meets is not False))
-            self.arena.end()
+            self._context.smem.end()
 
     @staticmethod
     def _by_registers(ring: Ring) -> list[Load]:
@@ -147,13 +159,13 @@ class RunAhead(Draft):
 
     def _later(self, induction: Value, distance: int) -> Value:
         """The loop's variable, iterations later."""
-        running, builder = self._running, self.builder
+        running, builder = self._running, self._context.builder
         assert running is not None
         dtype = induction.tile.dtype
         if running.step is not None:
             by = builder.constant(distance * running.step, dtype)
         else:
-            step = self.lowered[running.loop.op.step]
+            step = self._context.lowered[running.loop.op.step]
             by = builder.value(Mul(x=step, y=builder.constant(distance, dtype)))
         return builder.value(Add(x=induction, y=by), "ahead")
 
@@ -162,24 +174,24 @@ class RunAhead(Draft):
         """Numbers as they are in the iteration of `induction`, while this lasts."""
         running = self._running
         assert running is not None
-        now = dict(self.lowered)
-        self.lowered[running.loop.op.induction] = induction
+        now = dict(self._context.lowered)
+        self._context.lowered[running.loop.op.induction] = induction
         running.elsewhere = True
         for op in dict.fromkeys(op for value in values for op in index_work(value, running.loop.inner)):
-            self.operation(op)
+            self._context.operation(op)
         yield
         running.elsewhere = False
-        self.lowered = now
+        self._context.lowered = now
 
     def _loaded(self, load: Load, induction: Value) -> Value:
         """A tile for the iteration of `induction`, into registers."""
         with self._at(induction, load.index):
-            self.operation(load)
-            return self.lowered[load.result]
+            self._context.operation(load)
+            return self._context.lowered[load.result]
 
     def _copies(self, induction: Value, turn: Value, lead: int = 0) -> None:
         """Begin the copies that are due in an iteration; ahead of the loop, `lead` iterations before its first."""
-        running, builder = self._running, self.builder
+        running, builder = self._running, self._context.builder
         assert running is not None
         for each in running.ring.loads.values():
             distance = each.distance - lead
@@ -191,20 +203,22 @@ class RunAhead(Draft):
 
     def _stage(self, each: Ahead, induction: Value, turn: Value) -> None:
         """Begin to copy a tile, if its iteration comes and loads it."""
-        running, builder = self._running, self.builder
+        running, builder = self._running, self._context.builder
         assert running is not None
         load, ring = each.load, running.ring
         builder.location = load.location
         with self._at(induction, [*load.index, *(op.condition for op, _ in each.guards)]):
-            conditions = [(self.lowered[op.condition], first) for op, first in each.guards]
+            conditions = [(self._context.lowered[op.condition], first) for op, first in each.guards]
             if running.step and not running.loop.is_whole:
                 compare = Lt if running.step > 0 else Gt
-                conditions.append((builder.value(compare(x=induction, y=self.lowered[running.loop.op.stop])), True))
+                conditions.append(
+                    (builder.value(compare(x=induction, y=self._context.lowered[running.loop.op.stop])), True)
+                )
             view = isinstance(load, LoadView)
             made = StageTile(
-                x=self.lowered[load.x],
+                x=self._context.lowered[load.x],
                 turn=turn,
-                index=tuple(self.lowered[value] for value in load.index),
+                index=tuple(self._context.lowered[value] for value in load.index),
                 shape=load.shape,
                 strides=each.strides,
                 stage=(each.place, ring.slots, ring.slot_bytes),
@@ -213,7 +227,7 @@ class RunAhead(Draft):
             )
 
         def stage() -> None:
-            self.add(made, layout=self.layout_name(each.layout), vector=each.vector)
+            self._context.add(made, layout=self._context.layout_name(each.layout), vector=each.vector)
 
         self._under(conditions, stage)
         self._share(made)
@@ -223,7 +237,7 @@ class RunAhead(Draft):
         if not conditions:
             do()
             return
-        builder = self.builder
+        builder = self._context.builder
         (condition, first), *rest = conditions
         with builder.block() as inside:
             self._under(rest, do)
@@ -241,18 +255,18 @@ class RunAhead(Draft):
         assert running is not None
         running.met = True
         if running.ring.slots:
-            self._copies(self.lowered[running.loop.op.induction], running.turn)
+            self._copies(self._context.lowered[running.loop.op.induction], running.turn)
 
     def _arrived(self, load: Load, each: Ahead) -> None:
         """A tile that was loaded ahead, in registers."""
         running = self._running
         assert running is not None
         if each.vector is None:
-            self.lowered[load.result] = running.registers[load]
+            self._context.lowered[load.result] = running.registers[load]
             return
         if not each.read:
             return
-        layout, ring = self.placement[load.result], running.ring
+        layout, ring = self._context.layouts[load.result], running.ring
         made = StageRead(
             turn=running.turn,
             dtype=load.x.tensor.dtype,
@@ -262,20 +276,20 @@ class RunAhead(Draft):
             own=each.own,
             of=load.x.name,
         )
-        self.add(made, layout=self.layout_name(layout), vector=each.vector)
+        self._context.add(made, layout=self._context.layout_name(layout), vector=each.vector)
         self._share(made)
         made.result.name = load.result.name
-        self.lowered[load.result] = made.result
+        self._context.lowered[load.result] = made.result
 
     def _put(self, product: Mma, sides: Sequence[Side], turn: Value) -> None:
         """Write operands to where their product reads them."""
         running = self._running
         assert running is not None
-        accumulator = self.layout_name(self.placement.accumulator(product))
+        accumulator = self._context.layout_name(self._context.layouts.accumulator(product))
         left, right = running.ring.products[product]
         for side in sides:
             made = StagePut(
-                value=self.lowered[side.value],
+                value=self._context.lowered[side.value],
                 turn=turn,
                 right=side is right,
                 dtype=product.a.tile.dtype,
@@ -283,7 +297,9 @@ class RunAhead(Draft):
                 swaps=(left.stage.swap, right.stage.swap),
                 stage=(side.place, side.copies, side.stage.bytes),
             )
-            self.add(made, source=self.layout_name(self.placement[side.value]), accumulator=accumulator)
+            self._context.add(
+                made, source=self._context.layout_name(self._context.layouts[side.value]), accumulator=accumulator
+            )
             self._share(made)
 
     def _share(self, op: Op) -> None:
@@ -291,11 +307,11 @@ class RunAhead(Draft):
         running = self._running
         assert running is not None
         assert running.place is not None
-        self.arena.share(op, running.place)
+        self._context.smem.share(op, running.place)
 
     def _staged_mma(self, product: Mma) -> None:
         """A product whose operands are in stages, or are written there for it."""
-        running, builder = self._running, self.builder
+        running, builder = self._running, self._context.builder
         assert running is not None
         ring, sides = running.ring, running.ring.products[product]
         if written := [side for side in sides if side.written]:
@@ -304,13 +320,15 @@ class RunAhead(Draft):
         if not running.met:
             self._meet()
         builder.location = product.location
-        accumulator = self.placement.accumulator(product)
+        accumulator = self._context.layouts.accumulator(product)
         left, right = (
             (side.place, ring.slots, ring.slot_bytes) if side.load else (side.place, side.copies, side.stage.bytes)
             for side in sides
         )
         made = StagedMma(
-            acc=self.converted(self.lowered[product.acc], self.placement[product.acc], accumulator),
+            acc=self._context.converted(
+                self._context.lowered[product.acc], self._context.layouts[product.acc], accumulator
+            ),
             turn=running.turn,
             dtype=product.a.tile.dtype,
             other=product.b.tile.dtype,
@@ -320,6 +338,6 @@ class RunAhead(Draft):
             right=right,
             rounds=any(side.rounds for side in sides),
         )
-        self.add(made, layout=self.layout_name(accumulator))
+        self._context.add(made, layout=self._context.layout_name(accumulator))
         self._share(made)
-        self.place(product.result, made.result, accumulator)
+        self._context.place(product.result, made.result, accumulator)

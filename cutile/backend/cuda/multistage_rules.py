@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from cutile.backend.cuda.budget import registers
 from cutile.backend.cuda.layout import Layout, blocked
-from cutile.backend.cuda.layout_assignment import Placement, is_tile, vector_width
+from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile, vector_width
 from cutile.backend.cuda.op_facts import inside, is_scalar_work
 from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_crowded, products_of
 from cutile.backend.cuda.target import Architecture
@@ -32,21 +32,21 @@ from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.shape import Reshape
 from cutile.ops.view import LoadView
 
-MOST_SLOTS = 4
+MAX_STAGES_AHEAD = 4
 """Stages, where nobody asks for another number."""
-RESERVED = 1024
+SYSTEM_BYTES = 1024
 """Bytes of shared memory that the system keeps for each block."""
-MOST_WORDS = 16
+MAX_TILE_WORDS = 16
 """Registers of a thread for one tile that is loaded ahead into registers."""
-FEW_WORDS = 8
+MAX_WORDS_WITHOUT_MMA = 8
 """Registers of a thread for all such tiles of a loop without products: more cost the thread blocks that hide what is
 waited for (layer_norm of rows of 65536 on an H200: 0.57 of a copy with 16, 0.62 with none ahead)."""
-BESIDE_SUMS = 64
+REGISTERS_BESIDE_SUMS = 64
 """Registers of a thread that a loop of products takes beside its sums: where fewer are left, two blocks were seen to
 spill."""
-LEAST_COPY = 4
+MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
-ALIGNMENT = 16
+COPY_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Ahead:
     @property
     def fits_registers(self) -> bool:
         """Whether it can go to registers: it does not take many, and stands under no branch."""
-        return self.words <= MOST_WORDS and not self.guards
+        return self.words <= MAX_TILE_WORDS and not self.guards
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,11 @@ class Loop:
     """
 
     op: For
-    placement: Placement
+    layouts: LayoutAssignment
     definitions: Mapping[Value, Op]
     stable: Callable[[Value], bool]
     arch: Architecture
-    most: int = MOST_SLOTS
+    most: int = MAX_STAGES_AHEAD
     operations: list[Op] = field(default_factory=list[Op])
     inner: dict[Value, Op] = field(default_factory=dict[Value, Op])
     users: dict[Value, list[Op]] = field(default_factory=dict[Value, list[Op]])
@@ -192,7 +192,7 @@ class Loop:
                 padded = isinstance(op, LoadView) and op.padding not in ("zero", "none")
                 if op.x not in self.inner and not padded and all(map(self.recomputable, op.index)):
                     latency = op.latency if isinstance(op, LoadTile) else 0
-                    yield op, Ahead(op, latency, guards, self.placement[op.result])
+                    yield op, Ahead(op, latency, guards, self.layouts[op.result])
 
 
 def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
@@ -216,14 +216,14 @@ def plan(loop: Loop) -> Ring | None:
         return None
     candidates = dict(loop.candidates(loop.op.body))
     products = products_of(
-        loop.operations, loop.inner, loop.users, candidates, loop.op.body.arguments, loop.placement.accumulator
+        loop.operations, loop.inner, loop.users, candidates, loop.op.body.arguments, loop.layouts.accumulator
     )
     staged = {load: stage for load, each in candidates.items() if (stage := _staged(loop, each, products)) is not None}
     operands = [(load, each) for load, each in staged.items() if products.side_of(load) is not None]
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
     ring = next((ring for some in (staged, *fewer) if (ring := _sized(loop, products, some)) is not None), Ring({}))
     others = [each for load, each in candidates.items() if each.fits_registers and load not in ring.loads]
-    if not ring.products and sum(each.words for each in others) > FEW_WORDS:
+    if not ring.products and sum(each.words for each in others) > MAX_WORDS_WITHOUT_MMA:
         others = []
     loads = {each.load: replace(each, distance=1) for each in others} | ring.loads
     return replace(ring, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
@@ -236,7 +236,7 @@ def _staged(loop: Loop, each: Ahead, products: Products) -> Ahead | None:
     size = tensor.dtype.bits // 8
     widest = vector_width(tensor, shape, load.steps if isinstance(load, LoadView) else None)
     axis, width = widest or (tensor.unit_axis, 1)
-    if axis is None or width * size < LEAST_COPY:
+    if axis is None or width * size < MIN_COPY_BYTES:
         return None
     # A tile that several threads hold each loads for itself: else they would have to wait for one another. And what
     # all tile blocks load comes from the cache, which one iteration hides: stages are for what comes from memory.
@@ -245,14 +245,14 @@ def _staged(loop: Loop, each: Ahead, products: Products) -> Ahead | None:
         return None
     others = [other for other in reversed(range(len(shape))) if other != axis]
     if spread or layout.vector(axis) < width:
-        layout = blocked(shape, loop.placement.warps, width, [axis, *others])
+        layout = blocked(shape, loop.layouts.warps, width, [axis, *others])
     strides, nbytes = [0] * len(shape), shape[axis]
     strides[axis] = 1
     for other in others:
         if shape[other] > 1:
             strides[other] = nbytes if side is None else side.stage.pitch
         nbytes *= shape[other]
-    nbytes = -(-nbytes * size // ALIGNMENT) * ALIGNMENT if side is None else side.stage.bytes
+    nbytes = -(-nbytes * size // COPY_ALIGNMENT) * COPY_ALIGNMENT if side is None else side.stage.bytes
     own = layout == each.layout
     return replace(each, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
 
@@ -265,7 +265,7 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, Ahead]) -> Ring
     for load, each in staged.items():
         loads[load] = replace(each, place=slot_bytes, read=products.is_read(load.result))
         slot_bytes += each.nbytes
-    most = min(loop.most, 1 + max((each.distance or MOST_SLOTS for each in staged.values()), default=0))
+    most = min(loop.most, 1 + max((each.distance or MAX_STAGES_AHEAD for each in staged.values()), default=0))
     best = _meeting(loop, products, loads)
     for room, least, blocks in _rooms(loop, products) if loads else ():
         for meets in (best, True) if isinstance(best, Mma) else (best,):
@@ -287,16 +287,16 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
     and the blocks per multiprocessor that this is for."""
     shared = loop.arch.shared_bytes
     if not products.sides:  # several blocks hide what each waits for, but fewer stages than three hide little in one
-        yield from ((shared // blocks - RESERVED, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
+        yield from ((shared // blocks - SYSTEM_BYTES, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
         return
     every = [op for op in loop.operations if isinstance(op, Mma)]
     results = {op.result for op in every}  # what another product goes on adding to has its registers
     sums = [op for op in every if op.acc not in results]
-    words = sum(loop.placement.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in sums)
+    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in sums)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
-    if words <= registers(loop.arch, 32 * loop.placement.warps, 2) - BESIDE_SUMS and not crowded:
-        yield shared // 2 - 2 * RESERVED, 2, 2
-    yield shared - RESERVED, 2, 1
+    if words <= registers(loop.arch, 32 * loop.layouts.warps, 2) - REGISTERS_BESIDE_SUMS and not crowded:
+        yield shared // 2 - 2 * SYSTEM_BYTES, 2, 2
+    yield shared - SYSTEM_BYTES, 2, 1
 
 
 def _meeting(loop: Loop, products: Products, loads: Mapping[Load, Ahead]) -> Mma | bool:

@@ -19,7 +19,7 @@ from typing import Any
 from cutile.backend.interface import Grid, LaunchStream
 from cutile.errors import LaunchError
 
-MOST_BLOCKS = 2**31 - 1
+MAX_GRID_BLOCKS = 2**31 - 1
 COUNTERS = 1024
 """Words of 4 bytes at a workspace's begin by which the blocks of a launch count each other."""
 
@@ -31,12 +31,12 @@ def launch_blocks(grid: Grid) -> int:
         LaunchError: that is more than a launch may have.
     """
     blocks = grid[0] * grid[1] * grid[2]
-    if not 1 <= blocks <= MOST_BLOCKS:
-        raise LaunchError(f"the grid {grid} has {blocks} tile blocks; a launch takes 1 to {MOST_BLOCKS}")
+    if not 1 <= blocks <= MAX_GRID_BLOCKS:
+        raise LaunchError(f"the grid {grid} has {blocks} tile blocks; a launch takes 1 to {MAX_GRID_BLOCKS}")
     return blocks
 
 
-class Residency:
+class PersistentGrid:
     """The shape and the workspace of a kernel's launches.
 
     Args:

@@ -16,7 +16,7 @@ from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Cooperative, Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.pipeline.split_k_launches import left_to_launches
+from cutile.backend.cuda.pipeline.split_k_launches import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
@@ -65,18 +65,20 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
         schedule = plan_.tiles.schedule
         if isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
             plan_for = partial(_divided, kernel, room, options)
-            lowered.facts |= left_to_launches(kernel, plan_, plan_for, target.units)
+            lowered.facts |= launch_division(kernel, plan_, plan_for, target.units)
         return lowered
     reasons = [("specialised warps", mainloop)]
     swapped = swap(add_tiles(function))
     rotated = rotate(swapped)
-    for candidate in (rotated,) if rotated is swapped else (rotated, swapped):
-        pipelined = _specialised(Kernel(candidate), arch, options, plan)
-        if not isinstance(pipelined, str):
-            pipelined[0].facts["refused"] = tuple(reasons)
-            return pipelined[0]
-    lowered = lower_for_one_group(function, target, options)
-    lowered.facts["refused"] = (*reasons, ("pipelines", pipelined))
+    pipelined = _specialised(Kernel(rotated), arch, options, plan)
+    if isinstance(pipelined, str) and rotated is not swapped:  # what rotation holds in registers may not fit
+        pipelined = _specialised(Kernel(swapped), arch, options, plan)
+    if isinstance(pipelined, str):
+        lowered = lower_for_one_group(function, target, options)
+        reasons.append(("pipelines", pipelined))
+    else:
+        lowered = pipelined[0]
+    lowered.facts["refused"] = tuple(reasons)
     return lowered
 
 

@@ -26,14 +26,14 @@ def waits_after(op: Access) -> bool:
     return op.order in ("acquire", "acq_rel")
 
 
-def acts_alone(op: Access) -> bool:
+def accesses_by_one_lane(op: Access) -> bool:
     """Whether an element that several threads hold is accessed by one of them: it may change from one to the next."""
     return not (isinstance(op, LoadPointer) and op.order == "weak")
 
 
-def hands_on(op: Op, layout: Layout | None, used: bool) -> bool:
+def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
     """Whether what one thread found must be handed to others that hold the element too."""
-    if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not acts_alone(op):
+    if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not accesses_by_one_lane(op):
         return False
     return layout is None or bool(layout.free_lanes or layout.free_warps)
 

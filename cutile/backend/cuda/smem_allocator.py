@@ -56,7 +56,7 @@ class _Use:
     """In which it is, if it is large."""
 
 
-class Arena:
+class SmemAllocator:
     """Collects the uses of shared memory in program order; `place` writes the decisions into their operations.
 
     Attributes:

@@ -50,20 +50,20 @@ def operand_words(op: Mma, layouts: Mapping[str, Layout], definitions: Mapping[V
     return sum(words(value, name) for value, name in zip((op.a, op.b), op.attributes["source"], strict=True))
 
 
-def can_halve(op: Mma, definitions: Mapping[Value, Op]) -> bool:
+def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:
     """Whether a product's operands are loaded for it, from tensors that stay as they are, in whole steps."""
     whole = op.a.tile.shape[-1] % (2 * step_of(op.a.tile.dtype)) == 0
     return whole and len(op.acc.tile.shape) == 2 and all(_chain(value, definitions) for value in (op.a, op.b))
 
 
-def halved(function: Function, wanted: set[Key]) -> Function:
-    """The function with these products, of those that `can_halve`, in two steps each."""
+def with_half_steps(function: Function, wanted: set[Key]) -> Function:
+    """The function with these products, of those that `can_split_step`, in two steps each."""
     definitions: dict[Value, Op] = {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         definitions.update((value, op) for value in op.results)
         # Of a loop that was unrolled, products stand in one place: their operands may be made in other ways.
-        if not isinstance(op, Mma) or key_of(op) not in wanted or not can_halve(op, definitions):
+        if not isinstance(op, Mma) or key_of(op) not in wanted or not can_split_step(op, definitions):
             return KEEP
         chains = [_chain(value, definitions) for value in (op.a, op.b)]
         acc = op.acc

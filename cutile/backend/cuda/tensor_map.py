@@ -15,8 +15,8 @@ from cutile.errors import LaunchError
 
 MAP_BYTES = 128
 MAP_ALIGNMENT = 64
-MOST_AXES = 5
-MOST_BOX = 256
+MAX_TMA_AXES = 5
+MAX_TMA_BOX = 256
 """Elements of a copy along one axis."""
 GRAIN = 16
 """Bytes that divide the address, every stride, and the row of a copy."""
@@ -88,8 +88,8 @@ def _grains(nbytes: int) -> int:
 def _broken(made: Descriptor, size: int, innermost: int) -> str | None:
     """The first rule of `cuTensorMapEncodeTiled` that does not hold."""
     row = made.box[0] * size
-    if not 1 <= len(made.extents) <= MOST_AXES:
-        return f"a descriptor has 1 to {MOST_AXES} axes, got {len(made.extents)}"
+    if not 1 <= len(made.extents) <= MAX_TMA_AXES:
+        return f"a descriptor has 1 to {MAX_TMA_AXES} axes, got {len(made.extents)}"
     if innermost != 1:
         return f"the innermost axis must have stride 1, got {innermost}"
     if made.address % GRAIN:
@@ -99,8 +99,8 @@ def _broken(made: Descriptor, size: int, innermost: int) -> str | None:
             return f"a stride must be a multiple of {GRAIN} bytes, above 0 and below 2**40, got {stride} bytes"
     if max(made.extents) > 2**32:
         return "an extent is at most 2**32"
-    if not all(1 <= extent <= MOST_BOX for extent in made.box):
-        return f"a copy has 1 to {MOST_BOX} elements along each axis, got {made.box[::-1]}"
+    if not all(1 <= extent <= MAX_TMA_BOX for extent in made.box):
+        return f"a copy has 1 to {MAX_TMA_BOX} elements along each axis, got {made.box[::-1]}"
     if row % GRAIN or (made.swizzle and row > made.swizzle):
         limit = f" and at most the swizzle's {made.swizzle}" if made.swizzle else ""
         return f"a copy's row must be a multiple of {GRAIN} bytes{limit}, got {row}"

@@ -11,7 +11,7 @@ COLUMN_STEP = 8
 
 
 @dataclass(frozen=True)
-class Form:
+class MmaAtom:
     """One kind of product.
 
     Attributes:
@@ -34,26 +34,26 @@ class Form:
         return "s32" if self.sums is i32 else "f32"
 
 
-FORMS: dict[DTypeLike, Form] = {
-    f16: Form("f16", f32, True, ", 1, 1"),
-    bf16: Form("bf16", f32, True, ", 1, 1"),
-    tf32: Form("tf32", f32, False, ", 1, 1"),
-    f8e4m3fn: Form("e4m3", f32, False, ", 1, 1", promoted=True),
-    f8e5m2: Form("e5m2", f32, False, ", 1, 1", promoted=True),
-    i8: Form("s8", i32, False, ""),
-    u8: Form("u8", i32, False, ""),
+MMA_ATOMS: dict[DTypeLike, MmaAtom] = {
+    f16: MmaAtom("f16", f32, True, ", 1, 1"),
+    bf16: MmaAtom("bf16", f32, True, ", 1, 1"),
+    tf32: MmaAtom("tf32", f32, False, ", 1, 1"),
+    f8e4m3fn: MmaAtom("e4m3", f32, False, ", 1, 1", promoted=True),
+    f8e5m2: MmaAtom("e5m2", f32, False, ", 1, 1", promoted=True),
+    i8: MmaAtom("s8", i32, False, ""),
+    u8: MmaAtom("u8", i32, False, ""),
 }
 
 
-def form_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> Form | None:
+def atom_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> MmaAtom | None:
     """The form of a product; None where there is no instruction. Operands of 8 bits may differ in their dtype."""
-    form, other = FORMS.get(left), FORMS.get(right)
+    form, other = MMA_ATOMS.get(left), MMA_ATOMS.get(right)
     if form is None or other is None or sums is not form.sums or sums is not other.sums:
         return None
     return form if left is right or (left.bits == right.bits == 8) else None
 
 
-def columns_fit(form: Form, columns: int) -> bool:
+def columns_fit(form: MmaAtom, columns: int) -> bool:
     """Whether one instruction takes so many columns: integers beyond 32 in steps of 16."""
     step = 2 * COLUMN_STEP if form.sums is i32 and columns > 32 else COLUMN_STEP
     return columns % step == 0 and 0 < columns <= 256

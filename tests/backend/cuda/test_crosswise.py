@@ -17,7 +17,7 @@ from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Store
 from cutile.backend.cuda.panels import Fed, Panels
-from cutile.backend.cuda.pipeline.a_from_registers import crosswise_accumulator
+from cutile.backend.cuda.pipeline.a_from_registers import a_from_registers_accumulator
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, tf32, u8
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
@@ -132,7 +132,7 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     x, y = (random.integers(-8, 8, shape).astype(numbers) for shape in ((tall, depth), (wide, depth)))
     left, right = Panels(tall, depth, size, k_major=False), Panels(depth, wide, size, k_major=True)
     shape = (wide, tall) if exchanged else (tall, wide)
-    layout = crosswise_accumulator(shape, groups, size, exchanged=exchanged)
+    layout = a_from_registers_accumulator(shape, groups, size, exchanged=exchanged)
     sums = i32 if dtype is i8 else f32
     start = random.integers(-8, 8, (tall, wide)).astype(sums.numpy)
     start = start.T if exchanged else start

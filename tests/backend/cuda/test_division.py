@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.persistent_grid import Residency
-from cutile.backend.cuda.pipeline.split_k_launches import CLUSTERED
-from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, LEAST_TURNS, MOST_NEARBY, MOST_PIECES
+from cutile.backend.cuda.persistent_grid import PersistentGrid
+from cutile.backend.cuda.pipeline.split_k_launches import CLUSTER_SHARES
+from cutile.backend.cuda.pipeline.split_k_rules import (
+    MAX_CLUSTER_PIECES,
+    MAX_PIECES,
+    MIN_CLUSTER_ITERATIONS,
+    MIN_WORKSPACE_ITERATIONS,
+)
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32
 from cutile.ir.core import Function
@@ -35,9 +40,11 @@ def test_fewer_tile_blocks_have_more_pieces(tile: tuple[int, int]) -> None:
     assert tiles == sorted(tiles)
     assert tiles[-1] == 66  # that is half of the multiprocessors
     assert pieces == sorted(pieces, reverse=True)
-    assert set(pieces) <= {*CLUSTERED, MOST_PIECES}
+    assert set(pieces) <= {*CLUSTER_SHARES, MAX_PIECES}
     for _, least, n in ways:
-        assert least >= n * (LEAST_NEARBY if n <= MOST_NEARBY else LEAST_TURNS)  # else the kernel divides nothing
+        assert least >= n * (
+            MIN_CLUSTER_ITERATIONS if n <= MAX_CLUSTER_PIECES else MIN_WORKSPACE_ITERATIONS
+        )  # else the kernel divides nothing
 
 
 @pytest.mark.parametrize("function", [*(gemm_program(f16, tile, 64) for tile in TILES), fused(64, 128), row_sums()])
@@ -45,10 +52,10 @@ def test_a_kernel_for_so_many_pieces_has_them_all_at_once(function: Function) ->
     for tiles, _, pieces in ways_of(function):
         facts = lowered(function, H200, num_pieces=pieces).facts
         assert facts["persistent"] == pieces
-        assert facts["cluster"] == (pieces if pieces <= MOST_NEARBY else 1)
+        assert facts["cluster"] == (pieces if pieces <= MAX_CLUSTER_PIECES else 1)
         assert "division" not in facts
-        held = int(132 * CLUSTERED.get(pieces, 1.0)) // facts["cluster"] * facts["cluster"]
-        assert Residency(facts).blocks(tiles, held) == min(tiles * pieces, held)
+        held = int(132 * CLUSTER_SHARES.get(pieces, 1.0)) // facts["cluster"] * facts["cluster"]
+        assert PersistentGrid(facts).blocks(tiles, held) == min(tiles * pieces, held)
 
 
 @pytest.mark.parametrize("tile", [*TILES, (128, 256), (256, 64)], ids=str)
@@ -124,7 +131,7 @@ def test_tiles_whose_sums_fill_no_cluster_meet_in_a_workspace() -> None:
     """There a kernel finds by itself how many pieces fit."""
     ((tiles, least, pieces),) = ways_of(gemm_program(bf16, (128, 256), 64))
     assert (tiles, pieces) == (66, 16)
-    assert least >= 2 * LEAST_TURNS
+    assert least >= 2 * MIN_WORKSPACE_ITERATIONS
     facts = lowered(gemm_program(bf16, (128, 256), 64), H200, num_pieces=16).facts
     assert (facts["cluster"], facts["persistent"]) == (1, 16)
 

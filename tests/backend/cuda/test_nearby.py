@@ -18,8 +18,8 @@ from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import Barrier, ClusterStart, Fixup, ReducePartials, ScatterPartials, Store, TmaStore
-from cutile.backend.cuda.persistent_grid import Residency
-from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, MOST_NEARBY
+from cutile.backend.cuda.persistent_grid import PersistentGrid
+from cutile.backend.cuda.pipeline.split_k_rules import MAX_CLUSTER_PIECES, MIN_CLUSTER_ITERATIONS
 from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, part_layout
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function
@@ -70,7 +70,7 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
     assert not any(isinstance(op, Fixup) for op in made.walk())
     assert sum(isinstance(op, ScatterPartials) for op in made.walk()) == 1
     assert sum(isinstance(op, ClusterStart) for op in made.body.operations) == 1  # all wait, those who load too
-    assert f"{pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster" in print_function(made)
+    assert f"{pieces} pieces of {MIN_CLUSTER_ITERATIONS} turns or more, which are a cluster" in print_function(made)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_needs_whole_rows_is_done_by_the_first() -> None:
 
 
 def test_more_pieces_than_a_cluster_has_meet_in_a_workspace() -> None:
-    for pieces in (MOST_NEARBY + 1, 16):
+    for pieces in (MAX_CLUSTER_PIECES + 1, 16):
         made = lowered(gemm_program(bf16, (64, 64), 64), num_pieces=pieces)
         assert made.facts["cluster"] == 1
         assert any(isinstance(op, Fixup) for op in made.walk())
@@ -114,8 +114,8 @@ def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int], piece
 @pytest.mark.parametrize(
     ("blocks", "tiles", "turns", "wanted"),
     [
-        (128, 32, 4 * LEAST_NEARBY, 4),
-        (128, 32, 4 * LEAST_NEARBY - 1, 1),  # pieces would be too short
+        (128, 32, 4 * MIN_CLUSTER_ITERATIONS, 4),
+        (128, 32, 4 * MIN_CLUSTER_ITERATIONS - 1, 1),  # pieces would be too short
         (132, 33, 128, 4),
         (132, 34, 128, 1),  # more than the GPU holds
         (128, 128, 128, 1),
@@ -123,13 +123,13 @@ def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int], piece
     ],
 )
 def test_there_are_all_pieces_or_one(blocks: int, tiles: int, turns: int, wanted: int) -> None:
-    made = split_k.splits(4, LEAST_NEARBY, whole=True)
+    made = split_k.splits(4, MIN_CLUSTER_ITERATIONS, whole=True)
     assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == wanted
 
 
 def test_a_launch_has_a_thread_block_for_each_piece_or_as_many_as_fit() -> None:
     """Two rounds of quarters take half as long as one of whole tile blocks; four of them no less."""
-    residency = Residency(lowered(gemm_program(bf16, (64, 128), 64), num_pieces=4).facts)
+    residency = PersistentGrid(lowered(gemm_program(bf16, (64, 128), 64), num_pieces=4).facts)
     for tiles, wanted in ((1, 4), (32, 128), (33, 132), (64, 256), (97, 128), (128, 128), (1000, 128)):
         assert residency.blocks(tiles, 128) == wanted
     assert residency.workspace(128) == 0

@@ -16,7 +16,7 @@ from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.panels import GROUP, Fed, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
-from cutile.backend.cuda.pipeline.simt_mma import outer_groups
+from cutile.backend.cuda.pipeline.simt_mma import simt_accumulator
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, i8
@@ -35,7 +35,7 @@ EACH_STORED = pytest.mark.parametrize("by_k", STORED, ids=("by rows", "along K",
 
 
 def layout(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout:
-    found = outer_groups(shape, warps, by_k)
+    found = simt_accumulator(shape, warps, by_k)
     assert found is not None
     return found
 
@@ -107,7 +107,7 @@ def test_threads_hold_sums_that_take_few_reads() -> None:
     for by_k in STORED:
         made = layout((128, 256), 8, by_k)
         assert [len({offset[axis] for offset in made.offsets}) for axis in range(2)] in ([8, 16], [16, 8])
-    assert outer_groups((24, 40), 4, (True, False)) is None
+    assert simt_accumulator((24, 40), 4, (True, False)) is None
 
 
 def gemm_of(tile: tuple[int, int], depth: int, by_k: tuple[bool, bool]) -> Function:

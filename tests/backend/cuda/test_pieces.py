@@ -7,7 +7,7 @@ import pytest
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.layout import batched, blocked, mma_accumulator, outer_accumulator
 from cutile.backend.cuda.ops import Barrier
-from cutile.backend.cuda.smem_allocator import Arena
+from cutile.backend.cuda.smem_allocator import SmemAllocator
 from cutile.backend.cuda.smem_sizes import product_bytes, reduce_bytes, stages
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.cuda.toolchain import compile_ir, link, read_log
@@ -39,7 +39,7 @@ def test_other_architectures_are_refused(name: str, message: str) -> None:
 
 
 def test_small_uses_have_places_of_their_own_and_large_ones_share() -> None:
-    arena, ops = Arena(), [Barrier() for _ in range(5)]
+    arena, ops = SmemAllocator(), [Barrier() for _ in range(5)]
     for op, size, looped in zip(ops, (100, 5000, 300, 9000, 0), (False, False, True, False, True), strict=True):
         arena.use(op, size, looped)
     arena.place()
@@ -48,7 +48,7 @@ def test_small_uses_have_places_of_their_own_and_large_ones_share() -> None:
 
 
 def test_a_reserved_place_is_shared_by_those_it_is_handed_to() -> None:
-    arena, (first, second, other) = Arena(), (Barrier(), Barrier(), Barrier())
+    arena, (first, second, other) = SmemAllocator(), (Barrier(), Barrier(), Barrier())
     place = arena.reserve(1000)
     arena.share(first, place)
     arena.use(other, 3000, looped=False)

@@ -13,8 +13,8 @@ from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_a
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.ops import ConvertLayout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
-from cutile.backend.cuda.pipeline.vector_epilogue_load import widened
-from cutile.backend.cuda.pipeline.warpgroups import own_accumulator
+from cutile.backend.cuda.pipeline.vector_epilogue_load import vector_load_layout
+from cutile.backend.cuda.pipeline.warpgroups import pingpong_accumulator
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 from cutile.errors import IRError
 from cutile.ir.core import Function, Value
@@ -29,14 +29,14 @@ SUMS = {
     "of two groups": group_accumulator((128, 64), 2),
     "of one group": group_accumulator((64, 96), 1),
     "of 16 columns": group_accumulator((128, 16), 2),
-    "of a group alone": own_accumulator((128, 48)),
+    "of a group alone": pingpong_accumulator((128, 48)),
 }
 
 
 @pytest.mark.parametrize("layout", SUMS.values(), ids=SUMS)
 @pytest.mark.parametrize("dtype", [bf16, f16, f32], ids=str)
 def test_elements_come_to_where_the_sums_are(layout: Layout, dtype: DTypeLike) -> None:
-    wide = widened(layout, 1, dtype.bits // 8)
+    wide = vector_load_layout(layout, 1, dtype.bits // 8)
     assert wide is not None
     assert wide.vector(1) > layout.vector(1)
     tile = draw(dtype, layout.shape, "small", 3)
@@ -46,12 +46,12 @@ def test_elements_come_to_where_the_sums_are(layout: Layout, dtype: DTypeLike) -
 
 
 def test_wide_accesses_are_as_wide_as_the_columns_allow() -> None:
-    widths = [widened(group_accumulator((64, columns), 1), 1, 2) for columns in (128, 96, 48, 16, 8)]
+    widths = [vector_load_layout(group_accumulator((64, columns), 1), 1, 2) for columns in (128, 96, 48, 16, 8)]
     assert [each and each.vector(1) for each in widths] == [8, 8, 4, 4, None]
-    assert widened(group_accumulator((64, 64), 1), 0, 2) is None  # memory goes along the other axis
-    assert widened(group_accumulator((64, 64), 1), 1, 8) is None  # two elements are an access as it is
-    assert widened(blocked((64, 64), 4, 4), 1, 2) is None  # no sums
-    assert widened(mma_accumulator((64, 32), 4), 1, 2) is None  # whose columns other warps have
+    assert vector_load_layout(group_accumulator((64, 64), 1), 0, 2) is None  # memory goes along the other axis
+    assert vector_load_layout(group_accumulator((64, 64), 1), 1, 8) is None  # two elements are an access as it is
+    assert vector_load_layout(blocked((64, 64), 4, 4), 1, 2) is None  # no sums
+    assert vector_load_layout(mma_accumulator((64, 32), 4), 1, 2) is None  # whose columns other warps have
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_a_tile_that_is_not_handed_round_is_found(monkeypatch: pytest.MonkeyPatc
     def as_it_came(epilogue: Epilogue, values: Sequence[Value]) -> None:
         """Leaves the tile where the wide accesses brought it."""
 
-    monkeypatch.setattr(Epilogue, "hand_round", as_it_came)
+    monkeypatch.setattr(Epilogue, "shuffle_back", as_it_came)
     with pytest.raises(
         IRError, match=r"cuda\.optimization_barrier takes .* to lie as tile_128x128_1, it lies as tile_128x128"
     ):

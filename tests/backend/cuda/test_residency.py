@@ -11,7 +11,7 @@ import pytest
 
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.persistent_grid import Residency, launch_blocks
+from cutile.backend.cuda.persistent_grid import PersistentGrid, launch_blocks
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.dtypes import i32, u64
 from cutile.errors import LaunchError
@@ -44,7 +44,7 @@ def executable(*parameters: Parameter, **facts: Any) -> Executable:
     ids=str,
 )
 def test_how_many_blocks_are_launched(facts: dict[str, Any], grid: tuple[int, int, int], blocks: int) -> None:
-    assert Residency({"threads": 128, "shared_bytes": 0} | facts).blocks(launch_blocks(grid), 132) == blocks
+    assert PersistentGrid({"threads": 128, "shared_bytes": 0} | facts).blocks(launch_blocks(grid), 132) == blocks
 
 
 def test_the_kernel_still_learns_the_logical_grid() -> None:

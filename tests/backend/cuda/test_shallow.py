@@ -8,7 +8,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.split_k_step import halved, key_of
+from cutile.backend.cuda.split_k_step import key_of, with_half_steps
 from cutile.backend.reference.interpret import Walker
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32
 from cutile.ir.core import Function
@@ -36,7 +36,7 @@ def products(function: Function) -> list[Mma]:
 
 def test_two_steps_of_half_the_depth_add_up_to_one() -> None:
     function = written(dedent(TURNED), {"z": mut(16, 8), "x": tensor(2), "y": tensor(2)})
-    made = halved(function, {key_of(op) for op in products(function)})
+    made = with_half_steps(function, {key_of(op) for op in products(function)})
     verify(made)
     assert [op.a.tile.shape for op in products(made)] == [(16, 16)] * 2
     x, y = draw(f32, (75, 16), "small", 1), draw(f32, (75, 8), "small", 2)  # the last step ends within its first half
@@ -59,7 +59,7 @@ def test_of_two_products_on_one_line_only_that_whose_operands_are_loaded_is_halv
     function = written(dedent(TWICE), {"z": mut(16, 8), "x": tensor(2), "y": tensor(2)})
     one, other = products(function)
     assert key_of(one) == key_of(other)
-    made = halved(function, {key_of(one)})
+    made = with_half_steps(function, {key_of(one)})
     verify(made)
     assert [op.a.tile.shape for op in products(made)] == [(16, 16), (16, 16), (16, 32)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.ops import Barrier, Pipeline, StagedMma, StageTile
-from cutile.backend.cuda.smem_allocator import Arena
+from cutile.backend.cuda.smem_allocator import SmemAllocator
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import Target
 from cutile.dtypes import bf16, i32
@@ -96,7 +96,7 @@ def _inside(op: Any) -> Any:
 
 
 def test_the_arena_overlaps_what_does_not_live_together() -> None:
-    arena, ops = Arena(), [Barrier() for _ in range(5)]
+    arena, ops = SmemAllocator(), [Barrier() for _ in range(5)]
     arena.use(ops[0], 3000, looped=False)
     first, used = arena.begin(10_000)
     arena.share(ops[1], first)

@@ -12,8 +12,8 @@ from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Fixup, KSplits, WorkUnit
-from cutile.backend.cuda.persistent_grid import COUNTERS, Residency
-from cutile.backend.cuda.pipeline.split_k_rules import LEAST_TURNS, MOST_PIECES
+from cutile.backend.cuda.persistent_grid import COUNTERS, PersistentGrid
+from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, MIN_WORKSPACE_ITERATIONS
 from cutile.dtypes import bf16, f16, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
@@ -39,7 +39,7 @@ def integers() -> Function:
 def test_tiles_may_be_divided(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64), num_pieces=100)
     verify(made)
-    assert made.facts["persistent"] == MOST_PIECES
+    assert made.facts["persistent"] == MAX_PIECES
     assert made.facts["workspace"] == 4 * COUNTERS
     rows = -(-tile[0] // 8) * 8
     assert made.facts["workspace_per_block"] == rows * tile[1] * 4
@@ -151,15 +151,15 @@ class Launch(Emulated):
         (132, 64, 128, 2),
         (132, 67, 128, 1),  # two pieces of each would be more than there are thread blocks
         (132, 132, 1000, 1),
-        (132, 1, 10_000, MOST_PIECES),
-        (132, 16, 4 * LEAST_TURNS, 4),  # pieces are not too short
-        (132, 16, LEAST_TURNS, 1),
+        (132, 1, 10_000, MAX_PIECES),
+        (132, 16, 4 * MIN_WORKSPACE_ITERATIONS, 4),  # pieces are not too short
+        (132, 16, MIN_WORKSPACE_ITERATIONS, 1),
         (132, 16, 0, 1),
         (5000, COUNTERS + 1, 1000, 1),  # more than are counted
     ],
 )
 def test_there_are_as_many_pieces_as_fill_the_gpu(blocks: int, tiles: int, turns: int, wanted: int) -> None:
-    made = intrinsics.splits(MOST_PIECES, LEAST_TURNS)
+    made = intrinsics.splits(MAX_PIECES, MIN_WORKSPACE_ITERATIONS)
     assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == wanted
     assert everywhere(Launch(blocks).run(made, tiles, 5, 5 + 3 * turns, 3), i32) == wanted
 
@@ -177,8 +177,8 @@ def test_the_units_of_work_are_all_turns_of_all_tile_blocks(start: int, stop: in
 
 
 def test_no_more_thread_blocks_are_launched_than_the_gpu_holds() -> None:
-    residency = Residency(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16).facts)
-    assert [residency.blocks(tiles, 132) for tiles in (1, 4, 16, 1000)] == [MOST_PIECES, 64, 132, 132]
+    residency = PersistentGrid(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16).facts)
+    assert [residency.blocks(tiles, 132) for tiles in (1, 4, 16, 1000)] == [MAX_PIECES, 64, 132, 132]
     assert residency.workspace(132) == 4 * COUNTERS + 132 * 16 * 64 * 4
 
 

@@ -14,7 +14,7 @@ from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.layout_assignment import MOST_WARPS
+from cutile.backend.cuda.layout_assignment import MAX_MMA_WARPS
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
@@ -49,9 +49,9 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     made = Kernel(function, target).source()
     hoped = made.facts["min_blocks"] > 1 and options.occupancy is None
     more: dict[str, Any] = {"may_have_fewer_blocks": True} if hoped else {}
-    few = made.facts["warps"] < MOST_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
+    few = made.facts["warps"] < MAX_MMA_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
     if few and options.num_worker_warps is None:  # what to try if it spills
-        more["more_warps"] = MOST_WARPS
+        more["more_warps"] = MAX_MMA_WARPS
     return replace(made, facts={**made.facts, **more}) if more else made
 
 

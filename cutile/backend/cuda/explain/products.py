@@ -13,7 +13,7 @@ from cutile.backend.cuda.ops.mma import Dot, SimtMma, Wgmma
 from cutile.backend.cuda.panels import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.cuda.wgmma_instructions import FORMS
+from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f16, f32, f64, tf32
 from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
@@ -23,8 +23,8 @@ FMA = "FMA f32 on the CUDA cores"
 
 def _wgmma(left: DTypeLike, right: DTypeLike, sums: DTypeLike, columns: int) -> str:
     """An instruction of warpgroups (PTX ISA, `wgmma.mma_async`)."""
-    form = FORMS[left]
-    names = " x ".join(dict.fromkeys((form.name, FORMS[right].name)))
+    form = MMA_ATOMS[left]
+    names = " x ".join(dict.fromkeys((form.name, MMA_ATOMS[right].name)))
     return f"wgmma m64n{columns}k{STEP_BYTES * 8 // left.bits} {names} -> {sums}"
 
 

@@ -15,7 +15,7 @@ from cutile.backend.cuda.intrinsics.pipeline import INTEGER, address, stage_of
 from cutile.backend.cuda.intrinsics.wgmma import Instruction, begin_group, commit, descriptor, group_number, tied
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Panels, Place
-from cutile.backend.cuda.wgmma_instructions import FORMS
+from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.dtypes import DTypeLike, i32
 
 
@@ -47,7 +47,7 @@ class _FromRegisters(Instruction):
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: Panels) -> None:
         super().__init__(dtype, other, columns, right, right)
         # The flag that says which axis of the left operand is contiguous is there for descriptors alone.
-        self._flags = FORMS[dtype].flags + f", {int(not right.k_major)}"
+        self._flags = MMA_ATOMS[dtype].flags + f", {int(not right.k_major)}"
 
     def begin_from(self, b: Any, x: list[Any], y: Any) -> list[Any]:
         """Begin a product in registers of its own."""

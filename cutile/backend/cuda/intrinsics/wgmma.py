@@ -14,7 +14,7 @@ from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, address, as
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
-from cutile.backend.cuda.wgmma_instructions import FORMS
+from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF
@@ -49,9 +49,9 @@ class Instruction:
     """One form of `wgmma`, of so many columns, and the operands of one stage."""
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: Panels, right: Panels) -> None:
-        form = FORMS[dtype]
+        form = MMA_ATOMS[dtype]
         self._count = columns // 2
-        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{form.sums_name}.{form.name}.{FORMS[other].name}"
+        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{form.sums_name}.{form.name}.{MMA_ATOMS[other].name}"
         self._flags = form.flags
         if form.any_major:
             self._flags += f", {int(not left.k_major)}, {int(not right.k_major)}"

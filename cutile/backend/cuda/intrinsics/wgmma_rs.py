@@ -144,7 +144,7 @@ def multiply(
         dtype: of the left operand.
         other: of the right one.
         acc: of the sums.
-        layout: of the sums: a `crosswise_accumulator`.
+        layout: of the sums: an `a_from_registers_accumulator`.
         fed: where the operands are, the left one across K.
         exchanged: whether the layout is of the product's transpose.
         replaces: whether it depends on a condition that the sums are added to.

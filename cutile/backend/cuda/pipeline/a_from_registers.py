@@ -29,7 +29,7 @@ WARP_ROWS = {WORD: (8, 32), BYTE: (16, 32)}
 """What the bits of a warp's number in its group add."""
 
 
-def crosswise_accumulator(shape: tuple[int, int], groups: int, size: int, *, exchanged: bool) -> Layout:
+def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, exchanged: bool) -> Layout:
     """Where a product leaves its sums whose left operand was read crosswise.
 
     Of the two neighbours along the rows and along the columns of the instruction that a thread holds, those come first
@@ -42,7 +42,7 @@ def crosswise_accumulator(shape: tuple[int, int], groups: int, size: int, *, exc
         exchanged: whether the tile is the product's transpose.
 
     Example:
-        >>> print(crosswise_accumulator((192, 128), 2, WORD, exchanged=True))
+        >>> print(a_from_registers_accumulator((192, 128), 2, WORD, exchanged=True))
         192x128: 96 each of 256 threads, core 8x128
     """
 

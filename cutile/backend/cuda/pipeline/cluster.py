@@ -38,7 +38,7 @@ def cluster_of(
     right: Operand,
     axes: Mapping[Operand, frozenset[int]],
     options: CompileOptions,
-    swapped: bool,
+    swap_ab: bool,
     few: bool,
 ) -> tuple[int, int, Operand, Operand]:
     """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared,
@@ -60,7 +60,7 @@ def cluster_of(
         Refused: no cluster has so many blocks.
     """
     right_is_larger = few or right.panels.nbytes > left.panels.nbytes
-    larger, along = (right, int(swapped)) if right_is_larger else (left, int(not swapped))
+    larger, along = (right, int(swap_ab)) if right_is_larger else (left, int(not swap_ab))
     blocks = options.num_cta_in_cga or 1
     require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
     if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cutile.backend.cuda.layout import group_accumulator
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import OptimizationBarrier, PackPairs, Subtile, Undef
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
-from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
+from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
 from cutile.ir.core import Op, Value
@@ -29,14 +29,14 @@ from cutile.ops.arith import Add, And, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Lt, Ne
 
-FIRST = 1
+FIRST_ITERATION = 1
 """The iteration under whose product the first piece is written: with another before it under way, a warpgroup that is
 late with the next leaves the tensor cores no gap."""
-WARPGROUPS = 2
+DELAYED_WARPGROUPS = 2
 """That share a tile: one has small tiles, of which a thread block has one; three have no registers left."""
-MAX_PIECES = 4
+MAX_DELAYED_PIECES = 4
 """Of a result: each is some hundred instructions under a product."""
-MAX_SUMS = 128
+MAX_DELAYED_SUMS = 128
 """Of a thread: with half as many words of the result before they leave 32 of its registers to the rest."""
 
 
@@ -50,7 +50,7 @@ def may_delay(kernel: Kernel, loop: For, store: TmaStore, sums: int, pieces: int
     """
     kind = store.op.value.tile
     plain = all(op is store.op or (isinstance(op, Convert) and op.result.tile == kind) for op in kernel.behind(loop))
-    return plain and sums <= MAX_SUMS and pieces <= MAX_PIECES
+    return plain and sums <= MAX_DELAYED_SUMS and pieces <= MAX_DELAYED_PIECES
 
 
 class DelayedStore:
@@ -61,7 +61,11 @@ class DelayedStore:
     """
 
     def __init__(
-        self, draft: Draft, plan: Plan, tiles: TileLoop, store: Callable[[Value, Sequence[Value], int], None]
+        self,
+        context: LoweringContext,
+        plan: Plan,
+        tiles: TileScheduler,
+        store: Callable[[Value, Sequence[Value], int], None],
     ) -> None:
         """Args:
         draft, plan, tiles: the kernel that is being lowered.
@@ -69,7 +73,7 @@ class DelayedStore:
         """
         assert plan.store is not None
         assert plan.mainloop is not None
-        self._draft = draft
+        self._context = context
         self._tiles = tiles
         self._store_words = store
         self._sums = plan.mainloop.results[0]
@@ -83,55 +87,55 @@ class DelayedStore:
 
     def nothing(self) -> list[Value]:
         """What stands for a result before there is one."""
-        draft = self._draft
-        words = draft.add(Undef(dtype=i32, shape=self._packed.shape), layout=draft.layout_name(self._packed)).result
-        values = [words, *(draft.builder.constant(0) for _ in range(2))]
+        context = self._context
+        words = context.add(Undef(dtype=i32, shape=self._packed.shape), layout=context.layout_name(self._packed)).result
+        values = [words, *(context.builder.constant(0) for _ in range(2))]
         for value, name in zip(values, ("result", "row", "column"), strict=True):
             value.name = name
         return values
 
     def finish(self, operations: Sequence[Op]) -> None:
         """What follows the main loop: the result waits, but for the last one, which nothing follows."""
-        draft, builder, tiles = self._draft, self._draft.builder, self._tiles
+        context, builder, tiles = self._context, self._context.builder, self._tiles
         builder.location = None
         following = builder.value(Add(x=tiles.number, y=tiles.step))
         last = builder.value(Ge(x=following, y=tiles.total))
-        sums = draft.lowered[self._sums]
+        sums = context.lowered[self._sums]
         self.at_once = True
         with builder.block() as then:
             # Else the compiler rounds all sums ahead of the branch, and not each piece while another is on its way.
-            layout = draft.layout_name(self._accumulator)
-            draft.lowered[self._sums] = draft.add(OptimizationBarrier(x=sums), layout=layout).result
-            draft.operations(operations)
+            layout = context.layout_name(self._accumulator)
+            context.lowered[self._sums] = context.add(OptimizationBarrier(x=sums), layout=layout).result
+            context.operations(operations)
             builder.location = None
             builder.yield_(*self.nothing())
-        self.at_once, draft.lowered[self._sums] = False, sums
+        self.at_once, context.lowered[self._sums] = False, sums
         with builder.block() as orelse:
-            draft.operations(operations)
+            context.operations(operations)
             builder.location = None
             builder.yield_(*tiles.carried)
         tiles.carried = builder.add(If(condition=last, then=then, orelse=orelse)).results
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
         """Have a result wait, which belongs to a tile index."""
-        words = self._draft.add(PackPairs(x=value), layout=self._draft.layout_name(self._packed)).result
+        words = self._context.add(PackPairs(x=value), layout=self._context.layout_name(self._packed)).result
         self._tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:
         """Write some columns of the result that waits."""
         words, row, column = self._tiles.carried
-        draft, builder, pieces = self._draft, self._draft.builder, self._pieces
+        context, builder, pieces = self._context, self._context.builder, self._pieces
         rows, columns = self._packed.shape
         layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // 64)
-        names = {"source": draft.layout_name(self._packed), "layout": draft.layout_name(layout)}
+        names = {"source": context.layout_name(self._packed), "layout": context.layout_name(layout)}
         tall = self._packed.registers // pieces * 4 // self._span  # a warp's 16 rows are stored at a time
-        some = draft.add(Subtile(x=words, part=piece, parts=pieces), **names).result
+        some = context.add(Subtile(x=words, part=piece, parts=pieces), **names).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
         self._store_words(some, (row, builder.value(Add(x=scaled, y=builder.constant(piece)))), tall * piece)
 
     def write_before(self, start: Value, stop: Value, step: Value) -> None:
         """Ahead of a loop with too few iterations: the whole result. Whether it is left to the loop, `_owed` says."""
-        builder, tiles = self._draft.builder, self._tiles
+        builder, tiles = self._context.builder, self._tiles
         waits = builder.value(Ne(x=tiles.number, y=tiles.first))
         last = self._place_of(self._pieces - 1, start, step)
         few, enough = (builder.value(compare(x=last, y=stop)) for compare in (Ge, Lt))
@@ -146,7 +150,7 @@ class DelayedStore:
     def write_under(self, iteration: Value, start: Value, step: Value) -> None:
         """Under the product of an iteration, counted from `start` by `step`: the piece that belongs there, if any."""
         assert self._owed is not None
-        owed, builder, pieces = self._owed, self._draft.builder, self._pieces
+        owed, builder, pieces = self._owed, self._context.builder, self._pieces
 
         def before(piece: int) -> Value:
             return builder.value(Lt(x=iteration, y=self._place_of(piece, start, step)))
@@ -164,12 +168,12 @@ class DelayedStore:
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:
         """The iteration under whose product a piece is written."""
-        builder = self._draft.builder
-        return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST + piece)))))
+        builder = self._context.builder
+        return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))
 
     def _when(self, condition: Value, then_do: Callable[[], None], else_do: Callable[[], None] = lambda: None) -> None:
         """Do the one thing or the other."""
-        builder = self._draft.builder
+        builder = self._context.builder
         with builder.block() as then:
             then_do()
             builder.yield_()

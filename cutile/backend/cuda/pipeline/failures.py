@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import only_asserts
 from cutile.backend.cuda.ops import Failed, PipelineAcquire, PipelineRelease, PipelineWait
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
@@ -35,8 +35,8 @@ class Verdict:
         failed: whether that was so at the store that is being lowered; None elsewhere.
     """
 
-    def __init__(self, draft: Draft, plan: Plan, pipelines: Pipelines) -> None:
-        self._draft = draft
+    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines) -> None:
+        self._context = context
         self._plan = plan
         self._pipelines = pipelines
         self.failed: Value | None = None
@@ -48,11 +48,11 @@ class Verdict:
             return
         counter = self._pipelines.next_stage(number)
         acquire = PipelineAcquire(self._pipelines.values[number], counter, nbytes=0, limited=self._plan.limited)
-        self._draft.builder.add(acquire)
+        self._context.builder.add(acquire)
 
     def take(self) -> None:
         """The consumers' part."""
-        builder, number = self._draft.builder, self._plan.verdict
+        builder, number = self._context.builder, self._plan.verdict
         if number is None:
             return
         counter = self._pipelines.next_stage(number)
@@ -64,7 +64,7 @@ class Verdict:
     def read(self) -> None:
         """Read the flag, which the producer has set by now if it ever does."""
         if self._pipelines.flag is not None:
-            self.failed = self._draft.builder.value(Failed(self._pipelines.flag), "failed")
+            self.failed = self._context.builder.value(Failed(self._pipelines.flag), "failed")
 
     def forget(self) -> None:
         """What follows is no store, or another one: only behind a main loop does an answer last."""
@@ -76,6 +76,6 @@ class Verdict:
         if self.failed is None:
             return index
         first, *others = index
-        dtype, builder = first.tile.dtype, self._draft.builder
+        dtype, builder = first.tile.dtype, self._context.builder
         nowhere = builder.constant(-1 if dtype.kind == "int" else 2**dtype.bits - 1, dtype)
         return (builder.value(Select(condition=self.failed, x=nowhere, y=first)), *others)

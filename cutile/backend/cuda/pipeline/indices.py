@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
 from cutile.backend.cuda.ops import StoreSubtile, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -29,8 +29,8 @@ class Indices:
             needs them earlier.
     """
 
-    def __init__(self, draft: Draft, source: Function, plan: Plan) -> None:
-        self._draft = draft
+    def __init__(self, context: LoweringContext, source: Function, plan: Plan) -> None:
+        self._context = context
         self._tiles = plan.tiles
         self._asked = {op.axis: op for op in reversed(list(source.walk())) if isinstance(op, TileBlockId)}
         stored = [op.x.mut.rank for op in source.walk() if isinstance(op, StoreMut | StoreSubtile | LoadMut)]
@@ -41,10 +41,10 @@ class Indices:
 
     def add(self, number: Value) -> None:
         """Find the index of the tile block with that number."""
-        draft, tiles = self._draft, self._tiles
-        draft.block_ids = {}
+        context, tiles = self._context, self._tiles
+        context.block_ids = {}
         for axis in self._axes:
-            draft.builder.location = self._asked[axis].location if axis in self._asked else None
+            context.builder.location = self._asked[axis].location if axis in self._asked else None
             index = TileIndex(
                 number=number,
                 axis=axis,
@@ -55,8 +55,8 @@ class Indices:
                 along=tiles.along,
                 backwards=axis in tiles.order.backwards,
             )
-            draft.block_ids[axis] = draft.builder.value(index, self._name(axis))
-        draft.builder.location = None
+            context.block_ids[axis] = context.builder.value(index, self._name(axis))
+        context.builder.location = None
 
     def _name(self, axis: int) -> str:
         return self._asked[axis].result.name if axis in self._asked else f"block_{axis}"
@@ -78,15 +78,15 @@ class Indices:
         """`values` where they are known; else they are worked out, of the tile block with that number."""
         if self.late is None or not values:
             return ()
-        draft, builder = self._draft, self._draft.builder
+        context, builder = self._context, self._context.builder
         with builder.block() as then:
             builder.yield_(*values)
         with builder.block() as orelse:
             self.add(number)
             for op in self.late:
-                draft.operation(op)
+                context.operation(op)
             builder.location = None
-            builder.yield_(*draft.block_ids.values(), *(draft.lowered[value] for value in self._numbers()))
+            builder.yield_(*context.block_ids.values(), *(context.lowered[value] for value in self._numbers()))
         results = builder.add(If(condition=known, then=then, orelse=orelse)).results
         for result, value in zip(results, values, strict=True):
             result.name = value.name
@@ -96,12 +96,12 @@ class Indices:
         """From here on, the numbers are these."""
         if self.late is None or not found:
             return
-        draft = self._draft
-        draft.block_ids = dict(zip(self._axes, found, strict=False))
-        draft.lowered.update(zip(self._numbers(), found[len(self._axes) :], strict=True))
+        context = self._context
+        context.block_ids = dict(zip(self._axes, found, strict=False))
+        context.lowered.update(zip(self._numbers(), found[len(self._axes) :], strict=True))
         for op in self.late:
             if isinstance(op, TileBlockId):
-                draft.lowered[op.result] = draft.block_ids[op.axis]
+                context.lowered[op.result] = context.block_ids[op.axis]
 
 
 def _late(source: Function, plan: Plan) -> list[Op] | None:
@@ -110,7 +110,7 @@ def _late(source: Function, plan: Plan) -> list[Op] | None:
     None where something else before it, or the loop itself, needs them; or where no first product goes on by itself.
     """
     loop = plan.mainloop
-    if loop is None or plan.dot.interval or plan.dot.by_fma:
+    if loop is None or plan.dot.promote_interval or plan.dot.simt:
         return None
     operations = source.body.operations
     late: list[Op] = []

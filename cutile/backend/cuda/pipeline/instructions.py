@@ -10,23 +10,23 @@ from cutile.backend.cuda.pipeline.a_from_registers import fragment_registers
 from cutile.backend.cuda.pipeline.kernel import Refused, require
 from cutile.backend.cuda.pipeline.operand import lies_across
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
-from cutile.backend.cuda.pipeline.warpgroups import TALL, THREE
-from cutile.backend.cuda.wgmma_instructions import Form, columns_fit, form_of, padded_columns
+from cutile.backend.cuda.pipeline.warpgroups import THREE_WARPGROUP_ROWS, THREE_WARPGROUPS
+from cutile.backend.cuda.wgmma_instructions import MmaAtom, atom_of, columns_fit, padded_columns
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma
 
-MOST_SUMS = 128
+MAX_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
-LEAST_SUMS = 32
+MAX_SIMT_SUMS_OF_ONE = 32
 """Sums of a thread from outer products up to which one warp group has a tile to itself."""
-MOST_BESIDE = 144
+MAX_SUMS_AND_OPERAND = 144
 """Registers of a thread for its sums and for the operand that it reads."""
-MOST_TWICE = 96
+MAX_SUMS_TWICE = 96
 """Sums of a thread beside which it has registers for as many again."""
-MOST_APART = 64
+MAX_PARTIAL_SUMS = 64
 """Registers of a thread for products that are yet to be added to its sums."""
-TOGETHER = 512
+MAX_PROMOTE_DEPTH = 512
 """Products of 8-bit floats that the tensor cores add up before they are added in f32."""
 
 
@@ -38,31 +38,31 @@ class Instructions:
         form: the kind of product of warp groups; None where it is made by fused multiply-adds.
         tall, wide: rows and columns that are multiplied; the tile's, unless the operands change places.
         warpgroups: that share the rows.
-        swapped: whether the operands change places.
+        swap_ab: whether the operands change places.
         crosswise: whether the left operand lies across K, and is read by threads.
         fast: whether all sums are left to the tensor cores, whatever they add in.
     """
 
-    form: Form | None
+    form: MmaAtom | None
     tall: int
-    wide: int
+    vector_load: int
     warpgroups: int
-    swapped: bool
+    swap_ab: bool
     crosswise: bool
     fast: bool
 
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.tall * self.wide // (GROUP * self.warpgroups)
+        return self.tall * self.vector_load // (GROUP * self.warpgroups)
 
     @property
     def by_instruction(self) -> bool:
         """Whether the sums are where an instruction leaves those of the tile: a warp has sixteen of its rows."""
-        return self.form is not None and not (self.swapped or self.crosswise)
+        return self.form is not None and not (self.swap_ab or self.crosswise)
 
     @property
-    def apart(self) -> bool:
+    def promotes(self) -> bool:
         """Whether the tensor cores add in fewer bits than f32 has, so that some products are added up at a time."""
         return self.form is not None and self.form.promoted and not self.fast
 
@@ -73,14 +73,14 @@ class Instructions:
         Raises:
             Refused: the left operand is read by threads, which multiply all columns at a time.
         """
-        if not self.apart:
+        if not self.promotes:
             return 0, 0
-        if self.sums <= MOST_TWICE and by_turns:
-            return 0, max(1, TOGETHER // depth)
+        if self.sums <= MAX_SUMS_TWICE and by_turns:
+            return 0, max(1, MAX_PROMOTE_DEPTH // depth)
         require(not self.crosswise, "8-bit floats that lie across K are added up some turns at a time, counted in i32")
         down = self.tall // (ROWS * self.warpgroups)
-        fitting = (each for each in range(8, self.wide + 1, 8) if self.wide % each == 0)
-        return max(each for each in fitting if down * each // 2 <= MOST_APART), 0
+        fitting = (each for each in range(8, self.vector_load + 1, 8) if self.vector_load % each == 0)
+        return max(each for each in fitting if down * each // 2 <= MAX_PARTIAL_SUMS), 0
 
 
 def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructions:
@@ -93,45 +93,50 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     rows, columns = product.acc.tile.shape
     dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
     depth_bytes = product.a.tile.shape[1] * dtype.bits // 8
-    form = form_of(dtype, other, acc)
+    form = atom_of(dtype, other, acc)
     if form is None and not dtype is other is acc is f32:
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise Refused(f"products of {of} that add up in {acc} keep to a warp")
     turns = form is not None and not form.any_major  # of what lies across K on the way in
     across = [turns and lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
-    crosswise, swapped = any(across), across[1] or (form is not None and swaps_ab(rows, columns))
-    keeps = not (across[0] and swapped)
+    crosswise, swap_ab = any(across), across[1] or (form is not None and swaps_ab(rows, columns))
+    keeps = not (across[0] and swap_ab)
     require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
-    tall, wide = (columns, padded_columns(rows)) if swapped else (rows, columns)
-    groups = _of_outer(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swapped else "rows")
-    made = Instructions(form, tall, wide, groups, swapped, crosswise, product.use_fast_acc)
+    tall, vector_load = (columns, padded_columns(rows)) if swap_ab else (rows, columns)
+    groups = (
+        _of_outer(rows, columns) if form is None else _groups(tall, vector_load, form, "columns" if swap_ab else "rows")
+    )
+    made = Instructions(form, tall, vector_load, groups, swap_ab, crosswise, product.use_fast_acc)
     if crosswise:
-        twice = not made.apart or made.sums <= MOST_TWICE
-        require(twice, f"a thread would hold {made.sums} sums twice, and has registers for {MOST_TWICE}")
+        twice = not made.promotes or made.sums <= MAX_SUMS_TWICE
+        require(twice, f"a thread would hold {made.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
         held = made.sums + fragment_registers(tall, depth_bytes, groups)
-        require(held <= MOST_BESIDE, f"a thread would hold {held} sums and operands, and has room for {MOST_BESIDE}")
+        require(
+            held <= MAX_SUMS_AND_OPERAND,
+            f"a thread would hold {held} sums and operands, and has room for {MAX_SUMS_AND_OPERAND}",
+        )
     require(depth_bytes % STEP_BYTES == 0, f"a depth of {product.a.tile.shape[1]} is no whole number of steps")
     return made
 
 
-def _groups(rows: int, columns: int, form: Form, named: str) -> int:
+def _groups(rows: int, columns: int, form: MmaAtom, named: str) -> int:
     """The warp groups that share a tile's rows; they are `named` otherwise where the operands have changed places."""
     others = "columns" if named == "rows" else "rows"
     require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
     step = "16" if form.sums is i32 and columns > 32 else "8"
     require(columns_fit(form, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
-    groups = {ROWS: 1, TALL: THREE}.get(rows, 2)
+    groups = {ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
     require(rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
-    return _few_enough(rows * columns, groups)
+    return _with_room(rows * columns, groups)
 
 
 def _of_outer(rows: int, columns: int) -> int:
     """The warp groups that share the sums of outer products."""
-    return _few_enough(rows * columns, 1 if rows * columns <= GROUP * LEAST_SUMS else 2)
+    return _with_room(rows * columns, 1 if rows * columns <= GROUP * MAX_SIMT_SUMS_OF_ONE else 2)
 
 
-def _few_enough(sums: int, groups: int) -> int:
+def _with_room(sums: int, groups: int) -> int:
     """So many groups, if their threads have room for the sums."""
     each = sums // (GROUP * groups)
-    require(each <= MOST_SUMS, f"a thread would hold {each} sums, and has registers for {MOST_SUMS}")
+    require(each <= MAX_SUMS, f"a thread would hold {each} sums, and has registers for {MAX_SUMS}")
     return groups

@@ -6,7 +6,7 @@ for k in a..b:
 
 from __future__ import annotations
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
     OptimizationBarrier,
     OrderBarrierArrive,
@@ -24,14 +24,14 @@ from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
+from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
 from cutile.dtypes import bool_
 from cutile.ir.control import For
 from cutile.ir.core import Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
 from cutile.ops.compare import Lt, Ne, Select
 
-MAX_BLANK_ACROSS = 112
+MAX_UNDEF_SUMS = 112
 """Sums of a thread that may have registers all the time where it reads the left operand, too."""
 
 
@@ -40,16 +40,16 @@ class Mainloop:
 
     def __init__(
         self,
-        draft: Draft,
+        context: LoweringContext,
         plan: Plan,
         pipelines: Pipelines,
-        tiles: TileLoop,
+        tiles: TileScheduler,
         indices: Indices,
         split: DividedLoop | None,
         delayed: DelayedStore | None,
     ) -> None:
         assert plan.mainloop is not None
-        self._draft = draft
+        self._context = context
         self._plan = plan
         self._loop = plan.mainloop
         self._dot = plan.dot
@@ -72,51 +72,55 @@ class Mainloop:
 
     def add(self) -> None:
         """The loop, and the sums of all its pieces."""
-        draft, builder, loop, dot = self._draft, self._draft.builder, self._loop, self._dot
+        context, builder, loop, dot = self._context, self._context.builder, self._loop, self._dot
         builder.location = loop.location
-        bounds = self._split.bounds() if self._split else [draft.lowered[x] for x in (loop.start, loop.stop, loop.step)]
-        if dot.by_fma:
-            sums = self._by_fma(bounds)
-        elif dot.interval:
+        bounds = (
+            self._split.bounds() if self._split else [context.lowered[x] for x in (loop.start, loop.stop, loop.step)]
+        )
+        if dot.simt:
+            sums = self._simt(bounds)
+        elif dot.promote_interval:
             sums = self._promoted(self._first_sums(blank=False), bounds)
         else:
-            blank = self._starts_blank
+            blank = self._starts_undefined
             sums = self._iterations(self._first_sums(blank=blank), bounds, fresh=blank)
             if blank:
                 ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
-                sums = draft.add(ZeroUnless(x=sums, condition=ran), layout=draft.layout_name(dot.accumulator)).result
+                sums = context.add(
+                    ZeroUnless(x=sums, condition=ran), layout=context.layout_name(dot.accumulator)
+                ).result
         if self._split:
             sums = self._split.added_up(sums)
-        draft.place(loop.results[0], sums, dot.accumulator)
+        context.place(loop.results[0], sums, dot.accumulator)
 
     @property
-    def _starts_blank(self) -> bool:
+    def _starts_undefined(self) -> bool:
         """Whether the first product may take the place of the sums, since they start from zeros.
 
         Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
         where the sums of one tile have been done with and those of the next have not begun.
         """
         dot = self._dot
-        few = self._plan.narrow or (dot.crosswise and dot.accumulator.registers > MAX_BLANK_ACROSS)
-        return dot.fresh and not dot.promoted and not few
+        few = self._plan.narrow or (dot.crosswise and dot.accumulator.registers > MAX_UNDEF_SUMS)
+        return dot.fresh and not dot.promote_columns and not few
 
     def _first_sums(self, *, blank: bool) -> Value:
         """What the sums start from, in registers that the compiler does not make anew within the loop."""
-        draft, loop, accumulator = self._draft, self._loop, self._dot.accumulator
-        layout = draft.layout_name(accumulator)
+        context, loop, accumulator = self._context, self._loop, self._dot.accumulator
+        layout = context.layout_name(accumulator)
         if blank:
             acc = loop.carried[0].tile
-            sums = draft.add(Undef(dtype=acc.dtype, shape=acc.shape), layout=layout).result
+            sums = context.add(Undef(dtype=acc.dtype, shape=acc.shape), layout=layout).result
         else:
-            start = draft.converted(draft.lowered[loop.carried[0]], draft.placement[loop.results[0]], accumulator)
-            sums = draft.add(OptimizationBarrier(x=start), layout=layout).result
+            start = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], accumulator)
+            sums = context.add(OptimizationBarrier(x=start), layout=layout).result
         sums.name = loop.results[0].name
         return sums
 
     def _iterations(self, sums: Value, bounds: list[Value], *, fresh: bool) -> Value:
         """Products added to sums, or to nothing where they are `fresh`; and all of them finished."""
-        draft, builder, dot, indices = self._draft, self._draft.builder, self._dot, self._indices
-        layout = draft.layout_name(dot.accumulator)
+        context, builder, dot, indices = self._context, self._context.builder, self._dot, self._indices
+        layout = context.layout_name(dot.accumulator)
         start, stop, step = bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
         groups = dot.steps if dot.crosswise else 1
@@ -133,16 +137,16 @@ class Mainloop:
                 self._delayed.write_under(iteration, start, step)
             found = indices.found(later, late, self._tiles.number)
             builder.location = dot.op.location
-            waited = draft.add(WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
+            waited = context.add(WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
             self._release_before(counter, later)
             builder.yield_(waited, self._pipelines.after(counter), *found)
         builder.location = self._loop.location
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
-        done = draft.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
+        done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._set_counter(done.results[1])
         if self._plan.pingpong:
-            builder.add(OrderBarrierArrive(self._pipelines.further))
-        settled = draft.add(WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
+            builder.add(OrderBarrierArrive(self._pipelines.more_barriers))
+        settled = context.add(WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         indices.settle(indices.found(ran, done.results[2:], self._tiles.number))
         self._release_before(self._counter, ran)
@@ -157,19 +161,19 @@ class Mainloop:
             right=right,
             counter=counter,
             added=added,
-            left_dtype=(b if dot.swapped else a).tile.dtype,
-            right_dtype=(a if dot.swapped else b).tile.dtype,
+            left_dtype=(b if dot.swap_ab else a).tile.dtype,
+            right_dtype=(a if dot.swap_ab else b).tile.dtype,
             depth=a.tile.shape[1],
-            promoted=dot.promoted,
+            promoted=dot.promote_columns,
             crosswise=dot.crosswise,
-            exchanged=dot.swapped,
+            exchanged=dot.swap_ab,
         )
-        return self._draft.add(product, layout=self._draft.layout_name(dot.accumulator)).result
+        return self._context.add(product, layout=self._context.layout_name(dot.accumulator)).result
 
     def _release_before(self, counter: Value, when: Value) -> None:
         """Give up the stage before: its product is over where the one behind it has begun."""
         before = self._pipelines.before(counter)
-        self._draft.builder.add(PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
+        self._context.builder.add(PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
 
     def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
         """Some iterations at a time, whose products the tensor cores add up apart from the sums.
@@ -178,11 +182,11 @@ class Mainloop:
         while the other waits for its products and adds them. What the first product of some iterations replaces is what
         the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
         """
-        draft, builder, interval = self._draft, self._draft.builder, self._dot.interval
+        context, builder, promote_interval = self._context, self._context.builder, self._dot.promote_interval
         start, stop, step = bounds
-        layout = draft.layout_name(self._dot.accumulator)
-        many = builder.value(Mul(x=step, y=builder.constant(interval)))
-        fewer, begin = interval // self._plan.warpgroups, start
+        layout = context.layout_name(self._dot.accumulator)
+        many = builder.value(Mul(x=step, y=builder.constant(promote_interval)))
+        fewer, begin = promote_interval // self._plan.warpgroups, start
         if self._plan.warpgroups > 1 and fewer:
             iterations = builder.value(Mul(x=builder.value(WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
@@ -195,31 +199,31 @@ class Mainloop:
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
             within = first if begin is start else builder.value(Max(x=first, y=start))
             partial = self._iterations(apart, [within, beyond, step], fresh=True)
-            added = draft.add(Add(x=acc, y=partial), layout=layout).result
+            added = context.add(Add(x=acc, y=partial), layout=layout).result
             builder.yield_(added, partial, self._counter)
         builder.location = self._loop.location
-        done = draft.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
+        done = context.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
         self._set_counter(done.results[2])
         return done.results[0]
 
-    def _by_fma(self, bounds: list[Value]) -> Value:
+    def _simt(self, bounds: list[Value]) -> Value:
         """Products by fused multiply-adds. Each warp gives up a stage as soon as it has read it."""
-        draft, builder, dot, loop = self._draft, self._draft.builder, self._dot, self._loop
-        layout = draft.layout_name(dot.accumulator)
-        sums = draft.converted(draft.lowered[loop.carried[0]], draft.placement[loop.results[0]], dot.accumulator)
+        context, builder, dot, loop = self._context, self._context.builder, self._dot, self._loop
+        layout = context.layout_name(dot.accumulator)
+        sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)
         counter = Value(self._counter.type, "counter")
-        acc = draft.copy(loop.body.arguments[1])
-        with builder.block(draft.copy(loop.induction), acc, counter) as body:
+        acc = context.copy(loop.body.arguments[1])
+        with builder.block(context.copy(loop.induction), acc, counter) as body:
             builder.location = dot.op.location
             builder.add(PipelineWait(self._pipeline, counter, limited=self._plan.limited))
             left, right = self._pipelines.buffers[0]
-            product = draft.add(SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
+            product = context.add(SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
             always = builder.constant(True, bool_)
             builder.add(PipelineRelease(self._pipeline, counter, always, warps=True))
             builder.yield_(product.result, self._pipelines.after(counter))
         builder.location = loop.location
         start, stop, step = bounds
-        done = draft.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))
+        done = context.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))
         self._set_counter(done.results[1])
         done.results[0].name = loop.results[0].name
         return done.results[0]

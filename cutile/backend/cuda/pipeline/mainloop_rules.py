@@ -20,9 +20,9 @@ from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
-from cutile.backend.cuda.pipeline.a_from_registers import crosswise_accumulator
+from cutile.backend.cuda.pipeline.a_from_registers import a_from_registers_accumulator
 from cutile.backend.cuda.pipeline.cluster import block_axes, cluster_of
-from cutile.backend.cuda.pipeline.delayed_epilogue import WARPGROUPS, may_delay
+from cutile.backend.cuda.pipeline.delayed_epilogue import DELAYED_WARPGROUPS, may_delay
 from cutile.backend.cuda.pipeline.groups import groups_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
@@ -36,23 +36,28 @@ from cutile.backend.cuda.pipeline.plan import (
     SplitK,
     Tiles,
     TmaStore,
-    square,
+    square_group,
 )
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.pipeline.simt_mma import outer_groups
+from cutile.backend.cuda.pipeline.simt_mma import simt_accumulator
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
-from cutile.backend.cuda.pipeline.split_k_rules import MOST_PIECES, parts_nearby, why_too_many, why_whole
+from cutile.backend.cuda.pipeline.split_k_rules import (
+    MAX_PIECES,
+    cluster_parts,
+    why_no_registers,
+    why_undivided,
+)
 from cutile.backend.cuda.pipeline.stages import MAX_STAGES
 from cutile.backend.cuda.pipeline.swap_ab import swap_ab_accumulator, swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
 from cutile.backend.cuda.pipeline.warpgroups import (
-    NARROW,
-    PINGPONG,
+    NARROW_COLUMNS,
+    PINGPONG_WARPGROUPS,
     PINGPONG_WARPS,
-    TALL,
-    THREE,
+    THREE_WARPGROUP_ROWS,
+    THREE_WARPGROUPS,
     goes_narrow,
-    own_accumulator,
+    pingpong_accumulator,
     why_not_pingpong,
     why_not_three,
 )
@@ -93,9 +98,9 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     moving = bool(block_axes(_bounds(loop), kernel.definitions))
     if pingpong:
         _require_pingpong(how, guards, store, tiles, moving=moving)
-        accumulator = own_accumulator(accumulator.shape)
+        accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
         require(not (why := why_not_pingpong(kernel, loop, accumulator)), why)
-    promoted, interval = how.promoted(product.a.tile.shape[1], by_turns=loop.start.tile.dtype is i32)
+    columns_at_a_time, promote_interval = how.promoted(product.a.tile.shape[1], by_turns=loop.start.tile.dtype is i32)
     zeros = kernel.definitions.get(loop.carried[0])
     dot = Dot(
         product,
@@ -103,23 +108,24 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         right,
         accumulator,
         fresh=isinstance(zeros, Constant) and zeros.value == 0,
-        by_fma=how.form is None,
-        swapped=how.swapped,
+        simt=how.form is None,
+        swap_ab=how.swap_ab,
         crosswise=how.crosswise,
-        promoted=promoted,
-        interval=interval,
+        promote_columns=columns_at_a_time,
+        promote_interval=promote_interval,
     )
     schedule = PingPong() if pingpong else _split_k(kernel, loop, dot, how, tiles, options, moving=moving)
     if isinstance(schedule, Cooperative) and _may_delay(kernel, loop, how, tiles, store):
         schedule = replace(schedule, delayed=True)
     narrow = pingpong and goes_narrow(kernel.function, loop)
     columns = accumulator.shape[1]
-    span = Panels(NARROW if narrow else columns, 1, 2, k_major=False).span
-    subtile = 0 if how.swapped else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
+    span = Panels(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
+    subtile = 0 if how.swap_ab else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
     stores: dict[Op, TmaStore] = {}
     if store is not None:
         stores[store.op] = replace(store, box=(*store.box[:-1], span), layout=accumulator)
-    dots: dict[Op, Dot] = {product: dot}
+    dots: dict[Op, Dot] = {}
+    dots[product] = dot
     groups, buffers = groups_of(kernel, dots, Reads())
     first = Plan(
         warpgroups=how.warpgroups,
@@ -133,7 +139,7 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         stores=stores,
         tiles=replace(tiles, schedule=schedule),
         mainloop=loop,
-        subtile=accumulator.core[1] if dot.by_fma else subtile,
+        subtile=accumulator.core[1] if dot.simt else subtile,
         narrow=narrow,
     )
     return _with_room(first, arch)
@@ -205,12 +211,12 @@ def _clustered(
     for operand in operands:
         require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
     rows, columns = kernel.products[0].acc.tile.shape
-    left, right = reversed(operands) if how.swapped else operands
+    left, right = reversed(operands) if how.swap_ab else operands
     axes = {one: block_axes((*one.index, *_bounds(loop)), kernel.definitions) for one in (left, right)}
     hints = replace(options, num_cta_in_cga=1) if alone else options
-    cluster, along, left, right = cluster_of(left, right, axes, hints, how.swapped, swaps_ab(rows, columns))
+    cluster, along, left, right = cluster_of(left, right, axes, hints, how.swap_ab, swaps_ab(rows, columns))
     lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
-    grouped = square(rows, columns, cluster if along == 0 else 1)
+    grouped = square_group(rows, columns, cluster if along == 0 else 1)
     return Tiles(cluster=cluster, along=along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
 
@@ -219,18 +225,18 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
     (product,) = kernel.products
     (rows, columns), groups = product.acc.tile.shape, how.warpgroups
     if how.form is None:
-        layout = outer_groups((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
+        layout = simt_accumulator((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
         if layout is None:
             raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         return layout
-    usual = swap_ab_accumulator(rows, columns, groups) if how.swapped else group_accumulator((rows, columns), groups)
-    if groups == THREE:
+    usual = swap_ab_accumulator(rows, columns, groups) if how.swap_ab else group_accumulator((rows, columns), groups)
+    if groups == THREE_WARPGROUPS:
         dtype = product.a.tile.dtype
-        require(not how.swapped, f"{TALL} columns of few rows do not divide among 2 warp groups")
+        require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
         require(not how.crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
-        require(not (why := why_not_three(kernel, loop, usual, apart=how.apart)), why)
+        require(not (why := why_not_three(kernel, loop, usual, apart=how.promotes)), why)
     if how.crosswise:
-        return crosswise_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swapped)
+        return a_from_registers_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swap_ab)
     return usual
 
 
@@ -241,7 +247,7 @@ def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) ->
     """Whether the author asks for as many warps as warpgroups with tile blocks of their own have."""
     usual = 4 * how.warpgroups
     wanted = options.num_worker_warps or usual
-    pingpong = how.warpgroups == PINGPONG and how.form is not None and wanted == PINGPONG_WARPS
+    pingpong = how.warpgroups == PINGPONG_WARPGROUPS and how.form is not None and wanted == PINGPONG_WARPS
     fits = pingpong or wanted == usual
     require(fits, f"{wanted} worker warps are asked for, a tile of {rows} rows has {usual}")
     return pingpong
@@ -251,7 +257,7 @@ def _require_pingpong(
     how: Instructions, guards: Sequence[Op], store: TmaStore | None, tiles: Tiles, *, moving: bool
 ) -> None:
     """That warpgroups may have tile blocks of their own."""
-    plain = not (how.swapped or how.crosswise or how.apart)
+    plain = not (how.swap_ab or how.crosswise or how.promotes)
     require(plain, "warp groups alone add up 16-bit operands as they lie")
     require(not guards, "warp groups alone end at no assert")
     require(store is not None, "warp groups alone write by the copy engine, which does not store this result")
@@ -264,25 +270,25 @@ def _split_k(
 ) -> Schedule:
     """The division of iterations that is asked for; else why there is none."""
     counts = loop.start.tile.dtype  # numbers that plans make of iterations are i32, and may be less than none
-    why = why_whole(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, how.warpgroups)
-    why = why or why_too_many(kernel, loop, dot.accumulator, how.crosswise)
+    why = why_undivided(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, how.warpgroups)
+    why = why or why_no_registers(kernel, loop, dot.accumulator, how.crosswise)
     if not why and counts is not i32:
         why = f"the loop counts in {counts}, and pieces in i32"
     if why:
         return Cooperative(why)
-    pieces = min(options.num_pieces or 1, MOST_PIECES)
+    pieces = min(options.num_pieces or 1, MAX_PIECES)
     if pieces < 2:
         why = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
         return Cooperative(why, divisible=True)
-    return SplitK(pieces, parts_nearby(kernel, loop, dot.accumulator, pieces))
+    return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
 
 
 def _may_delay(kernel: Kernel, loop: For, how: Instructions, tiles: Tiles, store: TmaStore | None) -> bool:
     """Whether a result is stored under the next tile block's products."""
-    if store is None or how.warpgroups != WARPGROUPS or tiles.cluster > 1 or loop.start.tile.dtype is not i32:
+    if store is None or how.warpgroups != DELAYED_WARPGROUPS or tiles.cluster > 1 or loop.start.tile.dtype is not i32:
         return False
     pieces = Panels(store.value.tile.shape[1], ROWS, 2, k_major=False).count
-    return not how.apart and may_delay(kernel, loop, store, how.sums, pieces)
+    return not how.promotes and may_delay(kernel, loop, store, how.sums, pieces)
 
 
 def _with_room(plan: Plan, arch: Architecture) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.ops import OptimizationBarrier
 from cutile.backend.cuda.pipeline.operand import loads_of
@@ -31,14 +31,14 @@ class Nests:
 
     def __init__(
         self,
-        draft: Draft,
+        context: LoweringContext,
         plan: Plan,
         pipelines: Pipelines,
         split: DividedLoop | None,
         run_block: RunBlock,
         products: Products | None,
     ) -> None:
-        self._draft = draft
+        self._context = context
         self._plan = plan
         self._pipelines = pipelines
         self._split = split
@@ -51,7 +51,7 @@ class Nests:
             self._products.enter_nest()
             self._products.read(reads(op))
         used = self._used(op)
-        self._draft.builder.location = op.location
+        self._context.builder.location = op.location
         if isinstance(op, For):
             self._loop(op, used)
         elif isinstance(op, While):
@@ -74,25 +74,25 @@ class Nests:
         return self._plan.slice.carried[op] if self._products is None else range(len(op.results))
 
     def _loop(self, op: For, used: Sequence[int]) -> None:
-        draft, builder, pipelines, products = self._draft, self._draft.builder, self._pipelines, self._products
+        context, builder, pipelines, products = self._context, self._context.builder, self._pipelines, self._products
         places = self._places(op)
         carried = [self._initial(op, at) for at in places]
         before = [pipelines.counters[number] for number in used]
-        arguments = [draft.copy(op.body.arguments[1 + at]) for at in places]
+        arguments = [context.copy(op.body.arguments[1 + at]) for at in places]
         counters = [Value(value.type, "counter") for value in before]
         start, stop, step = self._bounds(op)
         deferred = products is not None and self._only_multiplies(op)
         multiplied = [number for number in used if number not in self._plan.aside]
-        draft.loops += 1
-        with builder.block(draft.copy(op.induction), *arguments, *counters) as body:
+        context.loops += 1
+        with builder.block(context.copy(op.induction), *arguments, *counters) as body:
             pipelines.set_counters(used, counters)
             self._run_block(op.body, keep=deferred)
             if products is not None and deferred:
-                later = builder.value(Ne(x=draft.lowered[op.induction], y=start))
+                later = builder.value(Ne(x=context.lowered[op.induction], y=start))
                 held = [counters[used.index(number)] for number in multiplied]
                 products.settle_last_iteration(later, held, multiplied, self._dots_of(op.body))
             self._yield(op, op.body, used)
-        draft.loops -= 1
+        context.loops -= 1
         done = builder.add(For(start=start, stop=stop, step=step, carried=(*carried, *before), body=body))
         self._finish(op, done, used)
         if products is not None and deferred:
@@ -104,7 +104,7 @@ class Nests:
     def _bounds(self, op: For) -> Sequence[Value]:
         if self._split is not None and op is self._plan.mainloop:
             return self._split.bounds()
-        return [self._draft.lowered[value] for value in (op.start, op.stop, op.step)]
+        return [self._context.lowered[value] for value in (op.start, op.stop, op.step)]
 
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop adds products to what it carries, and touches the sums in no other way."""
@@ -127,37 +127,39 @@ class Nests:
 
     def _initial(self, op: For, at: int) -> Value:
         """What a loop begins with: sums in registers that the compiler does not make anew in each iteration."""
-        draft = self._draft
-        value = draft.lowered[op.carried[at]]
+        context = self._context
+        value = context.lowered[op.carried[at]]
         chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self._plan.dots.values())
         if not chained:
             return value
-        return draft.add(OptimizationBarrier(x=value), layout=draft.layout_name(draft.placement[op.carried[at]])).result
+        return context.add(
+            OptimizationBarrier(x=value), layout=context.layout_name(context.layouts[op.carried[at]])
+        ).result
 
     def _while(self, op: While, used: Sequence[int]) -> None:
-        draft, builder, pipelines = self._draft, self._draft.builder, self._pipelines
+        context, builder, pipelines = self._context, self._context.builder, self._pipelines
         places = self._places(op)
-        carried = [draft.lowered[op.carried[at]] for at in places]
+        carried = [context.lowered[op.carried[at]] for at in places]
         before = [pipelines.counters[number] for number in used]
-        draft.loops += 1
+        context.loops += 1
         blocks: list[Block] = []
         for source in (op.condition, op.body):
-            arguments = [draft.copy(source.arguments[at]) for at in places]
+            arguments = [context.copy(source.arguments[at]) for at in places]
             counters = [Value(value.type, "counter") for value in before]
             with builder.block(*arguments, *counters) as block:
                 pipelines.set_counters(used, counters)
                 self._run_block(source)
                 if source is op.condition:
-                    builder.yield_(draft.lowered[source.terminator.operands[0]])
+                    builder.yield_(context.lowered[source.terminator.operands[0]])
                 else:
                     self._yield(op, source, used)
             blocks.append(block)
-        draft.loops -= 1
+        context.loops -= 1
         done = builder.add(While(carried=(*carried, *before), condition=blocks[0], body=blocks[1]))
         self._finish(op, done, used)
 
     def _branch(self, op: If, used: Sequence[int]) -> None:
-        builder, pipelines = self._draft.builder, self._pipelines
+        builder, pipelines = self._context.builder, self._pipelines
         before = list(pipelines.counters)
         blocks: list[Block] = []
         for source in (op.then, op.orelse):
@@ -167,18 +169,18 @@ class Nests:
                 self._yield(op, source, used)
             blocks.append(block)
         pipelines.counters = before
-        done = builder.add(If(condition=self._draft.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
+        done = builder.add(If(condition=self._context.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
         self._finish(op, done, used)
 
     def _yield(self, op: Op, source: Block, used: Sequence[int]) -> None:
-        draft = self._draft
-        values = [draft.lowered[source.terminator.operands[at]] for at in self._places(op)]
-        draft.builder.location = op.location
-        draft.builder.yield_(*values, *(self._pipelines.counters[number] for number in used))
+        context = self._context
+        values = [context.lowered[source.terminator.operands[at]] for at in self._places(op)]
+        context.builder.location = op.location
+        context.builder.yield_(*values, *(self._pipelines.counters[number] for number in used))
 
     def _finish(self, op: Op, done: Op, used: Sequence[int]) -> None:
         results = [op.results[at] for at in self._places(op)]
         for old, new in zip(results, done.results, strict=False):
             new.name = old.name
-            self._draft.lowered[old] = new
+            self._context.lowered[old] = new
         self._pipelines.set_counters(used, done.results[len(results) :])

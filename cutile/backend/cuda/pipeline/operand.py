@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
-from cutile.backend.cuda.tensor_map import MOST_AXES
+from cutile.backend.cuda.tensor_map import MAX_TMA_AXES
 from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.interface import TensorMap
 from cutile.dtypes import f32, tf32
@@ -128,7 +128,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     axis = -1 if tensor.unit_axis is None else tensor.unit_axis - lead
     if axis < 0:
         raise Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
-    require(len(load.shape) <= MOST_AXES, f"the {side} operand's tensor has more than {MOST_AXES} axes")
+    require(len(load.shape) <= MAX_TMA_AXES, f"the {side} operand's tensor has more than {MAX_TMA_AXES} axes")
     apart = f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes, each at one of its own"
     require(tensor.alignment == 16, apart)
     width, length = load.shape[lead + axis], load.shape[lead + 1 - axis]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barriers, BarriersStart, Buffer, Pipeline, Scratch
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.operand import Operand
@@ -19,7 +19,7 @@ VERDICT_STAGES = 2
 """Stores that the producer may be ahead of: while the results of one tile are stored, loads of the next go on."""
 TILE_STAGES = 2
 """Numbers of tile blocks on their way: consumers may still read one while the producer sends the next."""
-WARPS = 4
+WARPS_PER_WARPGROUP = 4
 """Of a warpgroup. Each releases a tile block's number for itself, since it has read it for itself, and says for itself
 that it has begun all its products."""
 
@@ -37,11 +37,11 @@ class Pipelines:
         written: the buffers that consumers write operands to.
     """
 
-    def __init__(self, draft: Draft, plan: Plan) -> None:
-        self._draft = draft
+    def __init__(self, context: LoweringContext, plan: Plan) -> None:
+        self._context = context
         self._plan = plan
         self._staging: Value | None = None
-        self._further: Value | None = None
+        self._more_barriers: Value | None = None
         self.values: list[Value] = []
         self.buffers: list[list[Value]] = []
         self.counters: list[Value] = []
@@ -57,14 +57,14 @@ class Pipelines:
         return self._staging
 
     @property
-    def further(self) -> Value:
+    def more_barriers(self) -> Value:
         """The barriers besides those of pipelines."""
-        assert self._further is not None
-        return self._further
+        assert self._more_barriers is not None
+        return self._more_barriers
 
     def reserve(self) -> None:
         """Add everything, and start the barriers: these lie behind what wants to be aligned."""
-        plan, draft = self._plan, self._draft
+        plan, context = self._plan, self._context
         for number in range(len(plan.operands)):
             self.buffers.append(self._reserve_buffers(number))
         for panels, written in plan.written.items():
@@ -72,11 +72,11 @@ class Pipelines:
             buffer = Buffer(dtype=kind.dtype, shape=kind.shape, panels=panels.plain, stages=1)
             self.written[panels] = self._named(buffer, f"{written.value.name}_buffer")
             buffer.attributes["stage_bytes"] = panels.place_bytes
-            draft.arena.share(buffer, draft.arena.reserve(panels.place_bytes))
+            context.smem.share(buffer, context.smem.reserve(panels.place_bytes))
         if plan.staging_bytes:
             scratch = Scratch(nbytes=plan.staging_bytes)
             self._staging = self._named(scratch, "staging")
-            draft.arena.share(scratch, draft.arena.reserve(plan.staging_bytes))
+            context.smem.share(scratch, context.smem.reserve(plan.staging_bytes))
         barriers: list[tuple[Op, int]] = []
         for number, buffers in enumerate(self.buffers):
             stages, cluster = plan.stages[number], plan.tiles.cluster
@@ -86,9 +86,9 @@ class Pipelines:
             self.values.append(self._named(pipeline, "_".join(tensors) + "_pipeline"))
             barriers.append((pipeline, 2 * stages))
         if plan.more_barriers:
-            further = Barriers(count=plan.more_barriers, arrivals=WARPS if plan.pingpong else 1)
-            self._further = self._named(further, "turns" if plan.pingpong else "arrived")
-            barriers.append((further, plan.more_barriers))
+            more_barriers = Barriers(count=plan.more_barriers, arrivals=WARPS_PER_WARPGROUP if plan.pingpong else 1)
+            self._more_barriers = self._named(more_barriers, "turns" if plan.pingpong else "arrived")
+            barriers.append((more_barriers, plan.more_barriers))
         if plan.verdict is not None:
             verdict = Pipeline((), stages=VERDICT_STAGES, arrivals=plan.readers(plan.verdict))
             self.values.append(self._named(verdict, "verdict"))
@@ -96,39 +96,39 @@ class Pipelines:
         if plan.tiles.order.taken:
             numbers = Scratch(nbytes=4 * TILE_STAGES)
             self.numbers = self._named(numbers, "tiles")
-            draft.arena.share(numbers, draft.arena.reserve(4 * TILE_STAGES))
-            tiles = Pipeline((), stages=TILE_STAGES, arrivals=WARPS * plan.warpgroups)
+            context.smem.share(numbers, context.smem.reserve(4 * TILE_STAGES))
+            tiles = Pipeline((), stages=TILE_STAGES, arrivals=WARPS_PER_WARPGROUP * plan.warpgroups)
             self.tiles = self._named(tiles, "tiles_pipeline")
             barriers.append((tiles, 2 * TILE_STAGES))
         if plan.guards:
             flag = Scratch(nbytes=BARRIER_BYTES)
             self.flag = self._named(flag, "failed_flag")
             barriers.append((flag, 1))
-        place = draft.arena.reserve(sum(count for _, count in barriers) * BARRIER_BYTES)
+        place = context.smem.reserve(sum(count for _, count in barriers) * BARRIER_BYTES)
         for op, count in barriers:
-            draft.arena.share(op, place)
+            context.smem.share(op, place)
             place += count * BARRIER_BYTES
-        started = [value for value in (*self.values, self._further, self.tiles, self.flag) if value is not None]
-        draft.builder.add(BarriersStart(tuple(started), cluster=plan.clustered))
+        started = [value for value in (*self.values, self._more_barriers, self.tiles, self.flag) if value is not None]
+        context.builder.add(BarriersStart(tuple(started), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:
         """The buffers of a pipeline: each stage has all of them, one behind the other."""
-        plan, draft = self._plan, self._draft
+        plan, context = self._plan, self._context
         stages, nbytes = plan.stages[number], plan.stage_bytes(number)
-        place = draft.arena.reserve(stages * nbytes)
+        place = context.smem.reserve(stages * nbytes)
         buffers: list[Value] = []
         for operand in plan.operands[number]:
             load, panels = operand.load, operand.panels
             buffer = Buffer(dtype=load.x.tensor.dtype, shape=load.shape, panels=panels.plain, stages=stages)
-            draft.add(buffer, stage_bytes=nbytes)
+            context.add(buffer, stage_bytes=nbytes)
             buffer.result.name = f"{load.x.name}_buffer"
-            draft.arena.share(buffer, place)
+            context.smem.share(buffer, place)
             place += panels.place_bytes
             buffers.append(buffer.result)
         return buffers
 
     def _named(self, op: Op, name: str) -> Value:
-        self._draft.builder.add(op)
+        self._context.builder.add(op)
         op.result.name = name
         return op.result
 
@@ -141,18 +141,18 @@ class Pipelines:
     def next_stage(self, number: int) -> Value:
         """Count one stage on. The counter of the stage before is the result."""
         counter = self.counters[number]
-        self._draft.builder.location = None
+        self._context.builder.location = None
         self.counters[number] = self.after(counter)
         return counter
 
     def after(self, counter: Value) -> Value:
         """The stage after another."""
-        builder = self._draft.builder
+        builder = self._context.builder
         return builder.value(Add(x=counter, y=builder.constant(1)), "counter")
 
     def before(self, counter: Value) -> Value:
         """The stage before another."""
-        builder = self._draft.builder
+        builder = self._context.builder
         return builder.value(Sub(x=counter, y=builder.constant(1)))
 
     def set_counters(self, numbers: Sequence[int], counters: Sequence[Value]) -> None:

@@ -31,7 +31,7 @@ from cutile.ops.matmul import Mma
 from cutile.ops.memory import StoreMut
 from cutile.ops.view import StoreView
 
-AT_ONCE = 132
+NUM_SMS = 132
 """Tile blocks that are at work at one time: the multiprocessors of an H100 or H200."""
 BARRIER_BYTES = 8
 WARP_ROWS = 16
@@ -40,7 +40,7 @@ REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 """Registers of a producer and of a consumer thread by consumer warpgroups: 65536 hold them all; 0 leaves the number."""
 MAINLOOP_REGISTERS = (56, 224)
 """The same of two warpgroups that share the tiles of a main loop."""
-WRITING = (24, 240)
+WRITING_REGISTERS = (24, 240)
 """The same of two warpgroups that write an operand: the addresses of where it goes take some more."""
 
 
@@ -69,11 +69,11 @@ class Dot:
         right: its right operand.
         accumulator: the layout of its sums.
         fresh: whether the sums begin at zero with this product.
-        by_fma: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
-        swapped: whether the operands have changed places (`swap_ab.py`): `left` is the kernel's right one.
+        simt: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
+        swap_ab: whether the operands have changed places: `left` is the kernel's right one.
         crosswise: whether the left operand lies across K, and is read by threads (`a_from_registers.py`).
-        promoted: columns whose products are added in f32 together; 0 where the tensor cores add them to the sums.
-        interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all of them.
+        promote_columns: columns whose products are added in f32 at once; 0 where the tensor cores add them to the sums.
+        promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
         written: its left operand, where that is computed and goes through shared memory.
     """
 
@@ -82,11 +82,11 @@ class Dot:
     right: Operand
     accumulator: Layout
     fresh: bool
-    by_fma: bool = False
-    swapped: bool = False
+    simt: bool = False
+    swap_ab: bool = False
     crosswise: bool = False
-    promoted: int = 0
-    interval: int = 0
+    promote_columns: int = 0
+    promote_interval: int = 0
     written: Written | None = None
 
     @property
@@ -102,7 +102,7 @@ class Dot:
     @property
     def by_warps(self) -> bool:
         """Whether each warp reads its operands by itself."""
-        return self.crosswise or self.by_fma
+        return self.crosswise or self.simt
 
     @property
     def steps(self) -> int:
@@ -315,8 +315,8 @@ class Plan:
     def registers(self) -> tuple[int, int]:
         """Of a producer and of a consumer thread; 0 leaves the number alone."""
         if self.written and self.warpgroups == 2:
-            return WRITING
-        held_twice = self.dot.crosswise and self.dot.interval
+            return WRITING_REGISTERS
+        held_twice = self.dot.crosswise and self.dot.promote_interval
         if self.mainloop is None or self.warpgroups != 2 or self.pingpong or held_twice:
             return REGISTERS[self.warpgroups]
         return MAINLOOP_REGISTERS
@@ -412,7 +412,7 @@ class Plan:
         return frozenset(read | outside | ({self.verdict} if self.verdict is not None else set()))
 
 
-def square(rows: int, columns: int, together: int = 1) -> int:
+def square_group(rows: int, columns: int, together: int = 1) -> int:
     """Rows of tile blocks, or of clusters of so many together, that with those beside them make a square.
 
     Args:
@@ -420,7 +420,7 @@ def square(rows: int, columns: int, together: int = 1) -> int:
         together: tile blocks of a cluster that lie below each other.
 
     Example:
-        >>> square(128, 128), square(128, 256), square(128, 256, together=2)
+        >>> square_group(128, 128), square_group(128, 256), square_group(128, 256, together=2)
         (11, 16, 8)
     """
-    return max(1, round(math.sqrt(AT_ONCE * columns / rows) / together))
+    return max(1, round(math.sqrt(NUM_SMS * columns / rows) / together))

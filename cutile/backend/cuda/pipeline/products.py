@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
     Barrier,
     Dot,
@@ -72,8 +72,8 @@ class _Begun:
 class Products:
     """The products under way, and the stages that are held."""
 
-    def __init__(self, draft: Draft, plan: Plan, pipelines: Pipelines, words: Mapping[Value, int]) -> None:
-        self._draft = draft
+    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines, words: Mapping[Value, int]) -> None:
+        self._context = context
         self._plan = plan
         self._pipelines = pipelines
         self._words = words
@@ -93,7 +93,7 @@ class Products:
 
     def read(self, values: Iterable[Value]) -> None:
         """Have threads read the tiles among these values that are in stages."""
-        draft = self._draft
+        context = self._context
         for value in dict.fromkeys(values):
             use = next((use for use in self._uses.values() if value in use.unread), None)
             if use is None:
@@ -102,8 +102,8 @@ class Products:
             self._wait(use)
             axis = operand.lead + operand.axis
             tile = ReadBuffer(self._pipelines.buffer_of(operand), use.counter, axis=axis)
-            draft.lowered[value] = draft.add(tile, layout=draft.layout_name(draft.placement[value])).result
-            draft.lowered[value].name = value.name
+            context.lowered[value] = context.add(tile, layout=context.layout_name(context.layouts[value])).result
+            context.lowered[value].name = value.name
             use.left -= 1
             self._release_if_over(use)
 
@@ -159,10 +159,10 @@ class Products:
             return
         use.waited = True
         pipeline = self._pipelines.values[use.group.pipeline]
-        self._draft.builder.add(PipelineWait(pipeline, use.counter, limited=self._plan.limited))
+        self._context.builder.add(PipelineWait(pipeline, use.counter, limited=self._plan.limited))
 
     def _release(self, use: _Use) -> None:
-        builder = self._draft.builder
+        builder = self._context.builder
         always = builder.constant(True, bool_)
         number = use.group.pipeline
         warps = number in self._plan.by_warps
@@ -172,7 +172,7 @@ class Products:
 
     def begin(self, dot: PlannedDot) -> None:
         """Begin a product."""
-        op, draft = dot.op, self._draft
+        op, context = dot.op, self._context
         uses: list[_Use] = []
         for operand in dot.operands:
             use = self._uses[operand.load]
@@ -181,7 +181,7 @@ class Products:
         if dot.left is None:
             self.settle([op.a if dot.written is None else dot.written.value])
         acc = None if dot.fresh else self._sums(dot)
-        draft.builder.location = op.location
+        context.builder.location = op.location
         for use in uses:
             self._wait(use)
         left = self._left(dot)
@@ -199,9 +199,9 @@ class Products:
             left_k_major=_left_k_major(dot),
             right_k_major=dot.right.panels.k_major,
         )
-        draft.add(begun, layout=draft.layout_name(dot.accumulator))
+        context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:
-            begun.attributes["source"] = draft.layout_name(layout_of_words(op.a, self._plan.warpgroups))
+            begun.attributes["source"] = context.layout_name(layout_of_words(op.a, self._plan.warpgroups))
         begun.result.name = op.result.name
         mine = [use for use in uses if use.group.within]
         for use in mine:
@@ -212,7 +212,7 @@ class Products:
             mine += earlier.uses
         words = left[0] if dot.in_registers else None
         self._under_way.append(_Begun(op.result, begun.result, words, op.a, mine))
-        draft.lowered[op.result] = begun.result
+        context.lowered[op.result] = begun.result
 
     def _left(self, dot: PlannedDot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
@@ -220,21 +220,21 @@ class Products:
             return [self._pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
         if dot.written is not None:
             self._write(dot.written)
-            return [self._pipelines.written[dot.written.panels], self._draft.builder.constant(0)]
-        left = self._draft.lowered[dot.op.a]
+            return [self._pipelines.written[dot.written.panels], self._context.builder.constant(0)]
+        left = self._context.lowered[dot.op.a]
         in_words = dot.op.a in self._words
-        return [left if in_words else packed(self._draft, dot.op.a, left, self._plan.warpgroups)]
+        return [left if in_words else packed(self._context, dot.op.a, left, self._plan.warpgroups)]
 
     def _write(self, written: Written) -> None:
         """Write an operand to shared memory. Each warpgroup has some rows of it, and its product reads all of them."""
-        draft, builder = self._draft, self._draft.builder
+        context, builder = self._context, self._context.builder
         dots = self._plan.dots.values()
         readers = {dot.op.a for dot in dots if dot.written is not None and dot.written.panels == written.panels}
         self.settle([begun.result for begun in self._under_way if begun.source in readers])
-        layout = draft.layout_name(draft.placement[written.value])
-        words = packed(draft, written.value, draft.lowered[written.value], self._plan.warpgroups)
+        layout = context.layout_name(context.layouts[written.value])
+        words = packed(context, written.value, context.lowered[written.value], self._plan.warpgroups)
         builder.add(Barrier())  # what was written before, all warpgroups have read
-        draft.add(WriteOperand(words, self._pipelines.written[written.panels]), layout=layout)
+        context.add(WriteOperand(words, self._pipelines.written[written.panels]), layout=layout)
         builder.add(Barrier())
 
     def _counter_of(self, operand: Operand) -> Value:
@@ -242,11 +242,11 @@ class Products:
 
     def _sums(self, dot: PlannedDot) -> Value:
         """What a product adds to: sums that are under way too, or that may be read."""
-        op, draft = dot.op, self._draft
-        value = draft.lowered[op.acc]
+        op, context = dot.op, self._context
+        value = context.lowered[op.acc]
         if any(other.value is value for other in self._under_way):
             return value
-        return draft.converted(value, draft.placement[op.acc], dot.accumulator)
+        return context.converted(value, context.layouts[op.acc], dot.accumulator)
 
     def settle_all(self) -> None:
         """Wait for all products."""
@@ -272,35 +272,35 @@ class Products:
             self._release_if_over(use)
 
     def _settled(self, result: Value, wait: DotWait) -> None:
-        draft, layout = self._draft, self._layouts[result]
-        sums = draft.add(wait, layout=draft.layout_name(layout)).result
-        draft.place(result, sums, layout)
+        context, layout = self._context, self._layouts[result]
+        sums = context.add(wait, layout=context.layout_name(layout)).result
+        context.place(result, sums, layout)
 
     # Loops that only multiply: an iteration's products go on in the next one.
 
     def settle_last_iteration(self, later: Value, counters: Sequence[Value], used: Sequence[int], dots: int) -> None:
         """Wait for the products of the iteration before, whose stages are released; this one's `dots` go on."""
-        draft = self._draft
+        context = self._context
         under_way, self._under_way = self._under_way, []
         first = under_way[0]
-        layout = draft.layout_name(self._layouts[first.result])
-        waited = draft.add(WgmmaWait(acc=first.value, pending=dots, groups=1), layout=layout).result
-        draft.lowered[first.result] = waited
+        layout = context.layout_name(self._layouts[first.result])
+        waited = context.add(WgmmaWait(acc=first.value, pending=dots, groups=1), layout=layout).result
+        context.lowered[first.result] = waited
         self._release_before(counters, used, later)
 
     def settle_loop(self, op: Op, yields: Sequence[Value], used: Sequence[int], ran: Value) -> None:
         """Wait for the products of a loop's last iteration, and release its stages."""
         for result, value in zip(op.results, yields, strict=True):
             if value in self._layouts:
-                draft, layout = self._draft, self._layouts[value]
-                wait = DotWait(draft.lowered[result], (), pending=0)
-                sums = draft.add(wait, layout=draft.layout_name(layout)).result
-                draft.place(result, sums, layout)
+                context, layout = self._context, self._layouts[value]
+                wait = DotWait(context.lowered[result], (), pending=0)
+                sums = context.add(wait, layout=context.layout_name(layout)).result
+                context.place(result, sums, layout)
         self._release_before([self._pipelines.counters[number] for number in used], used, ran)
 
     def _release_before(self, counters: Sequence[Value], used: Sequence[int], when: Value) -> None:
         """Release the stages before these."""
-        builder = self._draft.builder
+        builder = self._context.builder
         for number, counter in zip(used, counters, strict=True):
             before = builder.value(Sub(x=counter, y=builder.constant(1)))
             warps = number in self._plan.by_warps

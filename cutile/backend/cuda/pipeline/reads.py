@@ -17,14 +17,14 @@ from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot
-from cutile.backend.cuda.tensor_map import MOST_AXES, MOST_BOX
+from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, MAX_TMA_BOX
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
 
-ROW_BYTES = 128
+COPY_LINE_BYTES = 128
 """What copies into shared memory begin at multiples of."""
 
 
@@ -54,7 +54,9 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
     for op in kernel.order:
         for value in op.operands:
             takers.setdefault(value, []).append(op)
-    products = {dot.op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for dot in dots.values()}
+    products: dict[Op, set[Value]] = {
+        dot.op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for dot in dots.values()
+    }
 
     def by_threads(value: Value) -> list[Op]:
         """The operations that take a value, or what it is passed on as, but for products that find it in a buffer."""
@@ -107,12 +109,12 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
     width = shape[tensor.unit_axis] if tensor.unit_axis is not None else 0
     length = math.prod(shape) // max(width, 1)
     size = tensor.dtype.bits // 8
-    if axis < 0 or len(shape) > MOST_AXES or max(shape) > MOST_BOX * 4 or length > MOST_BOX:
+    if axis < 0 or len(shape) > MAX_TMA_AXES or max(shape) > MAX_TMA_BOX * 4 or length > MAX_TMA_BOX:
         return None
     if (width * size) % 32 or any(extent & (extent - 1) for extent in shape):
         return None
     panels = Panels(width, length, size, k_major=True)
-    if panels.panel_bytes % ROW_BYTES or tensor.dtype.bits < 8:
+    if panels.panel_bytes % COPY_LINE_BYTES or tensor.dtype.bits < 8:
         return None
     return Operand(load, panels, axis)
 

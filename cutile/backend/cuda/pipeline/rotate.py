@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.pipeline.copy import Copy
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Effect, Function, Op, Value
+from cutile.ir.rewriter import Copier
 from cutile.ops.arith import Add, Sub
 from cutile.ops.compare import Lt
 from cutile.ops.matmul import Mma
@@ -88,31 +88,32 @@ def _slice(values: Iterable[Value], made: Mapping[Value, Op]) -> set[Op]:
     return found
 
 
-class _Rotated(Copy):
+class _Rotated(Copier):
     """The copy with loops rotated."""
 
     def __init__(self, cuts: Mapping[For, _Cut]) -> None:
         super().__init__()
         self._cuts = cuts
 
-    def _operation(self, op: Op) -> None:
+    def operation(self, op: Op) -> None:
+        """Append the copy of an operation."""
         if isinstance(op, For) and op in self._cuts:
             self._rotated(op, self._cuts[op])
         else:
-            super()._operation(op)
+            super().operation(op)
 
     def _some(self, loop: For, wanted: Iterable[Op]) -> None:
         """The operations of a loop's body that are wanted, in their order."""
         chosen = set(wanted)
         for op in loop.body.operations:
             if op in chosen:
-                self._operation(op)
+                self.operation(op)
 
     def _rotated(self, loop: For, cut: _Cut) -> None:
-        builder = self._builder
+        builder = self.builder
         body = loop.body
-        start, stop, step = (self._map[value] for value in (loop.start, loop.stop, loop.step))
-        initial = [self._map[value] for value in loop.carried]
+        start, stop, step = (self.values[value] for value in (loop.start, loop.stop, loop.step))
+        initial = [self.values[value] for value in loop.carried]
         index, *arguments = body.arguments
         yields = body.terminator.operands
         kept = [at for at in range(len(arguments)) if at != cut.carried]
@@ -124,28 +125,28 @@ class _Rotated(Copy):
         runs = builder.value(Lt(x=start, y=stop))
         with builder.block() as then:
             # The first iteration, up to its second product.
-            self._map.update(zip(arguments, initial, strict=True))
-            self._map[index] = start
+            self.values.update(zip(arguments, initial, strict=True))
+            self.values[index] = start
             self._some(loop, [*cut.ahead, *inner])
             builder.location = loop.location
-            carried = [self._map[value] for value in (*waiting, *(yields[at] for at in kept))]
+            carried = [self.values[value] for value in (*waiting, *(yields[at] for at in kept))]
             second = builder.value(Add(x=start, y=step))
-            with builder.block(self._value(index), *(self._value(value) for value in waiting)) as turn:
-                others = [self._value(arguments[at]) for at in kept]
+            with builder.block(self.value(index), *(self.value(value) for value in waiting)) as turn:
+                others = [self.value(arguments[at]) for at in kept]
                 turn.arguments = (*turn.arguments, *others)
                 self._some(loop, cut.ahead)
-                self._behind(loop, cut, builder.value(Sub(x=self._map[index], y=step)))
-                self._map[arguments[cut.carried]] = self._map[cut.product.result]
+                self._behind(loop, cut, builder.value(Sub(x=self.values[index], y=step)))
+                self.values[arguments[cut.carried]] = self.values[cut.product.result]
                 self._some(loop, inner)
                 builder.location = loop.location
-                builder.yield_(*(self._map[value] for value in (*waiting, *(yields[at] for at in kept))))
+                builder.yield_(*(self.values[value] for value in (*waiting, *(yields[at] for at in kept))))
             rest = builder.add(For(start=second, stop=stop, step=step, carried=tuple(carried), body=turn))
-            self._map.update(zip(waiting, rest.results, strict=False))
+            self.values.update(zip(waiting, rest.results, strict=False))
             # The last second product.
             last = builder.value(Sub(x=stop, y=builder.constant(1, stop.tile.dtype)))
             self._behind(loop, cut, last)
             results = dict(zip(kept, rest.results[len(waiting) :], strict=True))
-            results[cut.carried] = self._map[cut.product.result]
+            results[cut.carried] = self.values[cut.product.result]
             builder.location = loop.location
             builder.yield_(*(results[at] for at in range(len(arguments))))
         with builder.block() as orelse:
@@ -153,14 +154,14 @@ class _Rotated(Copy):
         done = builder.add(If(condition=runs, then=then, orelse=orelse))
         for old, new in zip(loop.results, done.results, strict=True):
             new.name = old.name
-            self._map[old] = new
+            self.values[old] = new
 
     def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
         """The second product of the iteration with that index. Other values stay those of this iteration."""
-        now = dict(self._map)
-        self._map[loop.induction] = index
+        now = dict(self.values)
+        self.values[loop.induction] = index
         self._some(loop, cut.behind)
-        self._map = now | {cut.product.result: self._map[cut.product.result]}
+        self.values = now | {cut.product.result: self.values[cut.product.result]}
 
     @staticmethod
     def _varies(value: Value, loop: For) -> bool:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.layout import Layout, across_accumulator, group_accumulator, round_up
-from cutile.backend.cuda.layout_assignment import Placement, is_tile
+from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile
 from cutile.backend.cuda.op_facts import blocks_of, reads
 from cutile.backend.cuda.panels import GROUP, ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.groups import groups_of, loads_on
-from cutile.backend.cuda.pipeline.instructions import TOGETHER, Instructions, instructions_of
+from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Tiles, Written
@@ -36,15 +36,15 @@ from cutile.ops.memory import LoadTile, StoreMut
 from cutile.ops.shape import Permute
 from cutile.ops.view import LoadView, StoreView
 
-ROWS_TOGETHER = 12
+GROUP_ROWS = 12
 """Rows of tile blocks that are gone through column by column: 132 multiprocessors then work on about 12 x 11 tiles."""
-ROWS_LONGEST_FIRST = 32
+GROUP_ROWS_LONGEST_FIRST = 32
 """The same where the longest tile blocks of those come first: each time, short ones are followed by long ones again. Of
 128 heads of causal attention, 32 at a time are 1.01 to 1.10 as fast as 12 (`docs/benchmarks/loops`)."""
-ROOM = {1: 176, 2: 208, 3: 128}
+MAX_SUMS_AND_OPERANDS = {1: 176, 2: 208, 3: 128}
 """Registers of a consumer thread that accumulators and left operands may fill, by warpgroups: the rest of what it has
 is for addresses and for what is computed from them."""
-LARGEST = {1: 128, 2: 128, 3: 96}
+MAX_SUMS_OF_ONE_MMA = {1: 128, 2: 128, 3: 96}
 """Sums of one product that a thread may hold, by warpgroups. Whatever `setmaxnreg` adds, ptxas has 128 registers for
 each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
 
@@ -67,12 +67,12 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     require(asked in (None, 4 * warpgroups), f"{asked} worker warps are asked for, the tiles have {4 * warpgroups}")
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
-    roomy = [block for block in blocks if _held(block, dots, warpgroups) <= ROOM[warpgroups]]
+    roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
     by_threads = reads_of(kernel, dots, roomy)
     for load, operand in by_threads.operands.items():
         require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
     anchors = anchors_of(kernel, dots, by_threads, warpgroups)
-    placement = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
+    layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
     _require_room(blocks, dots, warpgroups)
     groups, buffers = groups_of(kernel, dots, by_threads)
     operands = [operand for group in groups.values() for operand in group.operands]
@@ -82,11 +82,11 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     stores = [op for op in kernel.order if isinstance(op, StoreMut | StoreView)] if guards else []
     wanted = [*(value for operand in operands for value in operand.index), *asserted]
     slice_ = producer_slice(kernel, wanted, (*loads, *guards, *stores))
-    tma_stores = tma_stores_of(kernel, dots, placement, warpgroups)
+    tma_stores = tma_stores_of(kernel, dots, layouts, warpgroups)
     order = order_of(slice_.nests, kernel.definitions)
     # Along the columns tile blocks follow each other most slowly: the axis along which they grow.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
-    together = ROWS_LONGEST_FIRST if order.backwards else ROWS_TOGETHER
+    together = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
     first = Plan(
         warpgroups=warpgroups,
@@ -116,7 +116,7 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     require(bool(hows), "the kernel has no product")
     for op, how in hows.items():
         rows, dtype = op.acc.tile.shape[0], op.a.tile.dtype
-        require(not (how.swapped and not how.crosswise), f"a tile of {rows} rows is no whole number of {ROWS}")
+        require(not (how.swap_ab and not how.crosswise), f"a tile of {rows} rows is no whole number of {ROWS}")
         require(how.form is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
         require(how.by_instruction, f"an operand of {dtype} lies across K")
     count = max(how.warpgroups for how in hows.values())
@@ -157,8 +157,8 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
         require(lies, f"an operand of {dtype} lies across K")
     start = definitions.get(op.acc)
     fresh = isinstance(start, Constant) and start.value == 0
-    by_itself = fresh and op.a.tile.shape[1] <= TOGETHER  # who adds these up in f32 is the kernel
-    require(not how.apart or by_itself, f"sums of {dtype} are added up in f32 on the way")
+    by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH  # who adds these up in f32 is the kernel
+    require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = (across_accumulator if across else group_accumulator)((rows, columns), warpgroups)
     return Dot(op, left, right, accumulator, fresh, written=written)
 
@@ -189,36 +189,36 @@ def _written(exchange: Permute) -> Written:
 
 def _require_layouts(
     kernel: Kernel, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
-) -> Placement:
+) -> LayoutAssignment:
     """Where tiles lie. Left operands from registers lie as a product's sums do, which is how `wgmma` takes them."""
     dots = list(dots)
     accumulators = [(dot.op, dot.accumulator) for dot in dots]
-    placement = Placement(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])
+    layouts = LayoutAssignment(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])
     for dot in dots:
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value
             rows, columns = value.tile.shape
             require(rows % (ROWS * warpgroups) == 0, f"{rows} rows of a left operand do not divide among warpgroups")
             wanted = group_accumulator((rows, columns), warpgroups)
-            require(placement[value] == wanted, "the left operand is computed in another layout than sums have")
-        require(placement[dot.op.result] == dot.accumulator, "the sums are used in another layout")
+            require(layouts[value] == wanted, "the left operand is computed in another layout than sums have")
+        require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
         staged = _staged(dots) - reads.operands.keys() - reads.kept  # in shared memory alone
         tiles = [value for op in kernel.order if op not in staged for value in op.results if is_tile(value)]
         require(
-            all(among_three(placement[value]) for value in tiles),
+            all(among_three(layouts[value]) for value in tiles),
             "three warpgroups do not hold every tile alone",
         )
-    return placement
+    return layouts
 
 
 def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: int) -> None:
     """That the sums and left operands of the products of a block fit into a thread's registers together."""
     for block in blocks:
-        held, most = _held(block, dots, warpgroups), ROOM[warpgroups]
+        held, most = _held(block, dots, warpgroups), MAX_SUMS_AND_OPERANDS[warpgroups]
         require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
         one = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)
-        most = LARGEST[warpgroups]
+        most = MAX_SUMS_OF_ONE_MMA[warpgroups]
         require(one <= most, f"a thread would hold {one} sums of one product, and {most} at most compile")
 
 

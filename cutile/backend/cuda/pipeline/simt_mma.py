@@ -13,7 +13,7 @@ LANES = (4, 8)
 """Lanes of a warp along rows and columns."""
 
 
-def outer_groups(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
+def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
     """The sums of outer products: a warp covers 4 rows, or 4 times 4, by 8 columns, or 8 times 4.
 
     Of an operand that is contiguous along K a thread reads its rows one by one. They are so far apart that the swizzle
@@ -29,7 +29,7 @@ def outer_groups(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) ->
         None where no split covers the shape in whole cores.
 
     Example:
-        >>> print(outer_groups((128, 256), 8, (True, False)))
+        >>> print(simt_accumulator((128, 256), 8, (True, False)))
         128x256: 128 each of 256 threads, core 16x64
     """
     found = [_layout(shape, (rows, warps // rows), by_k) for rows in (1 << k for k in range(warps.bit_length()))]

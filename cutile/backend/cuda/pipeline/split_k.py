@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.backend.cuda.layout_assignment import is_tile
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, LEAST_TURNS, loop_of_parts
+from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS, find_parts_loop
 from cutile.backend.cuda.pipeline.split_k_sums import part_layout, sums_bytes
 from cutile.dtypes import bool_
 from cutile.ir.control import For, If
@@ -50,10 +50,10 @@ class DividedLoop:
         parts: the loop that does what follows the main loop for some columns of the tile, at the end of the kernel.
     """
 
-    def __init__(self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines) -> None:
+    def __init__(self, context: LoweringContext, source: Function, plan: Plan, pipelines: Pipelines) -> None:
         assert plan.mainloop is not None
         assert plan.split is not None
-        self._draft = draft
+        self._context = context
         self._source = source
         self._plan = plan
         self._split = plan.split
@@ -64,7 +64,7 @@ class DividedLoop:
         self._bounds: list[Value] = []
         self._mine: Value | None = None
         self.hoisted = self._bound_work()
-        self.parts = loop_of_parts(source)
+        self.parts = find_parts_loop(source)
 
     def facts(self) -> dict[str, Any]:
         """What a launch has to know of it."""
@@ -72,12 +72,13 @@ class DividedLoop:
         if split.parts:
             return {
                 "persistent": split.pieces,
-                "divided": f"{split.pieces} pieces of {LEAST_NEARBY} turns or more, which are a cluster, "
+                "divided": f"{split.pieces} pieces of {MIN_CLUSTER_ITERATIONS} turns or more, which are a cluster, "
                 "where tile blocks are too few",
             }
         return {
             "persistent": split.pieces,
-            "divided": f"up to {split.pieces} pieces of {LEAST_TURNS} turns or more, where tile blocks are too few",
+            "divided": f"up to {split.pieces} pieces of {MIN_WORKSPACE_ITERATIONS} turns or more, "
+            "where tile blocks are too few",
             "workspace": 4 * COUNTERS,
             "workspace_per_block": sums_bytes(dot.accumulator, dot.op.acc.tile.dtype),
         }
@@ -95,24 +96,27 @@ class DividedLoop:
 
     def units(self, tiles: Value) -> Value:
         """How many units of work so many tile blocks are."""
-        draft, split, loop = self._draft, self._split, self._loop
+        context, split, loop = self._context, self._split, self._loop
         for op in self._source.body.operations:
             if op in self.hoisted:
-                draft.operation(op)
-        draft.builder.location = None
-        self._bounds = [draft.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
+                context.operation(op)
+        context.builder.location = None
+        self._bounds = [context.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
         start, stop, step = self._bounds
-        limits: dict[str, int] = {"most": split.pieces, "least": LEAST_NEARBY if split.parts else LEAST_TURNS}
+        limits: dict[str, int] = {
+            "most": split.pieces,
+            "least": MIN_CLUSTER_ITERATIONS if split.parts else MIN_WORKSPACE_ITERATIONS,
+        }
         pieces = KSplits(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=split.parts > 0)
-        self._pieces = draft.builder.value(pieces, "pieces")
-        return draft.builder.value(Mul(x=tiles, y=self._pieces))
+        self._pieces = context.builder.value(pieces, "pieces")
+        return context.builder.value(Mul(x=tiles, y=self._pieces))
 
     def tile_of(self, unit: Value) -> Value:
         """The tile block of a unit of work."""
         assert self._pieces is not None
         unit.name = "unit"
         start, stop, step = self._bounds
-        share = self._draft.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
+        share = self._context.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
         for value, name in zip(share.results, ("tile", "piece", "first", "last"), strict=True):
             value.name = name
         tile, piece, first, last = share.results
@@ -130,30 +134,30 @@ class DividedLoop:
 
     def added_up(self, sums: Value) -> Value:
         """The sums of all pieces, where this thread block has them."""
-        share, plan, draft = self._mine_of_it, self._plan, self._draft
+        share, plan, context = self._mine_of_it, self._plan, self._context
         if self.parts is not None:
             return sums
         if self._split.parts:
             return self._added_by_first(sums, share)
-        draft.builder.location = self._loop.location
+        context.builder.location = self._loop.location
         add = Fixup(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
-        added, self._mine = draft.add(add, layout=draft.layout_name(plan.dot.accumulator)).results
+        added, self._mine = context.add(add, layout=context.layout_name(plan.dot.accumulator)).results
         return added
 
     def finish(self, operations: Sequence[Op]) -> None:
         """What follows the main loop, by the thread block that has all sums."""
-        draft, builder, share = self._draft, self._draft.builder, self._mine_of_it
+        context, builder, share = self._context, self._context.builder, self._mine_of_it
         if self.parts is not None:
             with builder.block() as then:
                 self._finish_parts(self.parts, share, operations)
                 builder.yield_()
             with builder.block() as orelse:
-                draft.operations(operations)
+                context.operations(operations)
                 builder.yield_()
             condition = None
         else:
             with builder.block() as then:
-                draft.operations(operations)
+                context.operations(operations)
                 builder.yield_()
             with builder.block() as orelse:
                 builder.yield_()
@@ -166,44 +170,44 @@ class DividedLoop:
     def _divided(self) -> Value:
         """Whether there are several pieces of a tile block."""
         assert self._pieces is not None
-        return self._draft.builder.value(Lt(x=self._draft.builder.constant(1), y=self._pieces))
+        return self._context.builder.value(Lt(x=self._context.builder.constant(1), y=self._pieces))
 
     def _deal_out(self, sums: Value) -> None:
-        plan, draft, pipelines = self._plan, self._draft, self._pipelines
+        plan, context, pipelines = self._plan, self._context, self._pipelines
         sizes = {"parts": self._split.parts, "blocks": self._split.pieces}
-        deal = ScatterPartials(sums, pipelines.staging, pipelines.further, **sizes, limited=plan.limited)
-        draft.add(deal, layout=draft.layout_name(plan.dot.accumulator))
+        deal = ScatterPartials(sums, pipelines.staging, pipelines.more_barriers, **sizes, limited=plan.limited)
+        context.add(deal, layout=context.layout_name(plan.dot.accumulator))
 
     def sums_of_part(self, op: ReducePartials) -> Value:
         """A part of the sums of all thread blocks of the cluster."""
-        draft, accumulator = self._draft, self._plan.dot.accumulator
-        sums = draft.converted(draft.lowered[op.x], draft.placement[op.x], accumulator)
-        return self._nearby_sums(sums, draft.lowered[op.part])
+        context, accumulator = self._context, self._plan.dot.accumulator
+        sums = context.converted(context.lowered[op.x], context.layouts[op.x], accumulator)
+        return self._nearby_sums(sums, context.lowered[op.part])
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
-        draft, accumulator, parts = self._draft, self._plan.dot.accumulator, self._split.parts
+        context, accumulator, parts = self._context, self._plan.dot.accumulator, self._split.parts
         add = ReducePartials(sums, part, (self._pipelines.staging,), parts=parts, blocks=self._split.pieces)
-        target = draft.layout_name(part_layout(accumulator, parts))
-        return draft.add(add, source=draft.layout_name(accumulator), layout=target).result
+        target = context.layout_name(part_layout(accumulator, parts))
+        return context.add(add, source=context.layout_name(accumulator), layout=target).result
 
     def _finish_parts(self, parts: For, share: _Piece, operations: Sequence[Op]) -> None:
         """What follows the main loop, for those columns that this thread block adds up."""
-        draft, builder, sums = self._draft, self._draft.builder, self._loop.results[0]
+        context, builder, sums = self._context, self._context.builder, self._loop.results[0]
         builder.location = self._loop.location
-        self._deal_out(draft.converted(draft.lowered[sums], draft.placement[sums], self._plan.dot.accumulator))
+        self._deal_out(context.converted(context.lowered[sums], context.layouts[sums], self._plan.dot.accumulator))
         for op in operations:
             if not any(is_tile(value) or isinstance(value.type, MutType) for value in (*op.operands, *op.results)):
-                draft.operation(op)
-        draft.loops += 1
-        body = draft.block(parts.body)
-        draft.loops -= 1
+                context.operation(op)
+        context.loops += 1
+        body = context.block(parts.body)
+        context.loops -= 1
         builder.location = None
         count = builder.constant(self._split.parts)
         builder.add(For(start=share.piece, stop=count, step=share.pieces, carried=(), body=body))
 
     def _added_by_first(self, sums: Value, share: _Piece) -> Value:
         """All sums, by the thread block of the first piece."""
-        builder = self._draft.builder
+        builder = self._context.builder
         builder.location = self._loop.location
         divided = self._divided()
         with builder.block() as then:

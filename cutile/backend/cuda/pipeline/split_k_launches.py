@@ -18,38 +18,38 @@ from cutile.analysis.affine import Affine, Facts, ceil_div
 from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.plan import AT_ONCE, Plan
-from cutile.backend.cuda.pipeline.split_k_rules import LEAST_NEARBY, LEAST_TURNS, MOST_PIECES
+from cutile.backend.cuda.pipeline.plan import NUM_SMS, Plan
+from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS
 from cutile.backend.cuda.pipeline.split_k_sums import sums_bytes
 from cutile.ir.core import Attribute, Function, Value
 
-CLUSTERED = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
+CLUSTER_SHARES = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
 """Pieces that launches may ask for in clusters, and the share of a GPU that these fill: of 132 multiprocessors an H200
 has 117 in clusters of three, 120 of four and of eight, 110 of five, 102 of six."""
-TURN = 0.13e-6
+MIN_ITERATION_S = 0.13e-6
 """Seconds of the shortest turn,"""
-LOADED, LOADED_TOGETHER = 155e9, 92e9
+LOAD_BYTES_PER_S, CLUSTER_LOAD_BYTES_PER_S = 155e9, 92e9
 """bytes that a thread block loads in a second, where half of the multiprocessors have one at most, and in a cluster,
 whose thread blocks are neighbours,"""
-MULTIPLIED, MULTIPLIED_F32 = 7.3e12, 0.39e12
+MMA_BYTES_PER_S, SIMT_FLOP_PER_S = 7.3e12, 0.39e12
 """and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
-ENOUGH_SLOTS = 4
+ENOUGH_STAGES = 4
 """Slots of a ring; with fewer, loads wait for products."""
-MEETING, SENT = 0.6e-6, 30e9
+CLUSTER_REDUCE_S, CLUSTER_SEND_BYTES_PER_S = 0.6e-6, 30e9
 """Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
-GATHERING, GATHERED = 3e-6, 100e9
+WORKSPACE_REDUCE_S, WORKSPACE_READ_BYTES_PER_S = 3e-6, 100e9
 """Seconds until the last thread block is found by way of a workspace, and bytes of sums that it reads in one."""
-WORTH = 1.25
+MIN_GAIN = 1.25
 """How many times what it costs a division is to save."""
 
-MOST_TURNS = 2**31 - 1
+MAX_ITERATIONS = 2**31 - 1
 """More than a loop of the kernel has."""
 
-Ways = tuple[tuple[int, int, int], ...]
+Divisions = tuple[tuple[int, int, int], ...]
 """Tile blocks up to which, and turns from which on, there are so many pieces; the first that holds counts."""
 
 
-def left_to_launches(
+def launch_division(
     kernel: Kernel, whole: Plan, plan_for: Callable[[int], Plan | str], units: int
 ) -> dict[str, Attribute]:
     """The fact `division` of a kernel that is not divided itself, and `divided`, which says so, or why it has none.
@@ -60,11 +60,11 @@ def left_to_launches(
         plan_for: its plan for so many pieces, or why there is none.
         units: multiprocessors; 0 where that is not known.
     """
-    turns = turns_at_launch(kernel.function, whole)
+    turns = iterations_at_launch(kernel.function, whole)
     if turns is None:
-        asking = f"CompileOptions(num_pieces={MOST_PIECES})"
+        asking = f"CompileOptions(num_pieces={MAX_PIECES})"
         return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
-    found = ways(plan_for, units)
+    found = divisions_of(plan_for, units)
     if not found:
         return {"divided": "no: there is no room for the sums of other pieces"}
     most = max(tiles for tiles, _, _ in found)
@@ -74,7 +74,7 @@ def left_to_launches(
     }
 
 
-def turns_at_launch(function: Function, plan: Plan) -> str | None:
+def iterations_at_launch(function: Function, plan: Plan) -> str | None:
     """The turns of the loop of products, as Python over the kernel's parameters; None where only the kernel knows."""
     facts = Facts()
     read_preconditions(function, facts)
@@ -93,7 +93,7 @@ def turns_at_launch(function: Function, plan: Plan) -> str | None:
     return None if ONLY_IN_THE_KERNEL in text else text
 
 
-def ways(plan_for: Callable[[int], Plan | str], units: int) -> Ways:
+def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
     """In which ways launches on a device with so many multiprocessors divide the turns.
 
     More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
@@ -104,22 +104,22 @@ def ways(plan_for: Callable[[int], Plan | str], units: int) -> Ways:
         plan_for: the plan of the kernel for so many pieces, or why there is none.
         units: multiprocessors; 0 where that is not known.
     """
-    units = units or AT_ONCE
+    units = units or NUM_SMS
     found: list[tuple[int, int, int]] = []
     costs = {1: 0.0}
-    for pieces, share in CLUSTERED.items():
+    for pieces, share in CLUSTER_SHARES.items():
         plan = plan_for(pieces)
         if isinstance(plan, Plan) and plan.parts:
-            meet = MEETING + _sums_bytes(plan) / SENT
-            least = max(pieces * LEAST_NEARBY, _worth(plan, pieces, meet, costs))
+            meet = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
+            least = max(pieces * MIN_CLUSTER_ITERATIONS, _worth(plan, pieces, meet, costs))
             found.append((int(units * share) // pieces, least, pieces))
             costs[pieces] = meet
-    plan = plan_for(MOST_PIECES)
+    plan = plan_for(MAX_PIECES)
     if isinstance(plan, Plan) and plan.split is not None:
         fewest = 2 * max(costs)
-        meet = GATHERING + fewest * _sums_bytes(plan) / GATHERED
-        least = max(fewest * LEAST_TURNS, _worth(plan, fewest, meet, costs))
-        found.append((units // fewest, least, MOST_PIECES))
+        meet = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
+        least = max(fewest * MIN_WORKSPACE_ITERATIONS, _worth(plan, fewest, meet, costs))
+        found.append((units // fewest, least, MAX_PIECES))
     return tuple(each for each in reversed(found) if each[0] > 0)
 
 
@@ -132,23 +132,25 @@ def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> 
         meet: what it costs.
         costs: the same of each fewer.
     """
-    whole, divided = _turn_s(plan, alone=True), _turn_s(plan, alone=False)
+    whole, divided = _iteration_s(plan, alone=True), _iteration_s(plan, alone=False)
     needed: list[float] = []
     for fewer, cost in costs.items():
         saved = (whole if fewer == 1 else divided / fewer) - divided / pieces
-        needed.append(WORTH * (meet - cost) / saved if saved > 0 else math.inf)
-    return math.ceil(min(max(needed), MOST_TURNS))
+        needed.append(MIN_GAIN * (meet - cost) / saved if saved > 0 else math.inf)
+    return math.ceil(min(max(needed), MAX_ITERATIONS))
 
 
-def _turn_s(plan: Plan, *, alone: bool) -> float:
+def _iteration_s(plan: Plan, *, alone: bool) -> float:
     """Seconds of a turn: of a thread block that has a tile block alone, or of one of several."""
     rows, columns = plan.dot.op.acc.tile.shape
     left = plan.dot.op.a.tile
-    if plan.dot.by_fma:
-        return 2 * rows * columns * left.shape[1] / MULTIPLIED_F32
-    loaded = sum(operand.panels.nbytes for operand in plan.dot.operands) / (LOADED if alone else LOADED_TOGETHER)
-    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MULTIPLIED
-    return max(TURN, loaded, multiplied) * (1 if alone else max(1, ENOUGH_SLOTS / plan.stages[0]))
+    if plan.dot.simt:
+        return 2 * rows * columns * left.shape[1] / SIMT_FLOP_PER_S
+    loaded = sum(operand.panels.nbytes for operand in plan.dot.operands) / (
+        LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
+    )
+    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MMA_BYTES_PER_S
+    return max(MIN_ITERATION_S, loaded, multiplied) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
 
 
 def _sums_bytes(plan: Plan) -> int:

@@ -45,26 +45,26 @@ from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import ReducePartials
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, parts_of, registers_of
-from cutile.backend.cuda.pipeline.subtiles import in_parts
+from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op
 
-MOST_PIECES = 16
+MAX_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
-MOST_NEARBY = 8
+MAX_CLUSTER_PIECES = 8
 """Pieces up to which their thread blocks are a cluster, which every kind of device takes."""
-MOST_BESIDE_MORE = 64
+MAX_SUMS_BESIDE_MORE = 64
 """Sums of a thread up to which it adds those of other pieces where it holds more than sums."""
-LEAST_TURNS = 16
+MIN_WORKSPACE_ITERATIONS = 16
 """Of a piece: what writing and adding up sums costs, in turns that would take longer."""
-LEAST_NEARBY = 3
+MIN_CLUSTER_ITERATIONS = 3
 """The same where thread blocks are a cluster, which adds up sooner: of fewer, most is the first turn's way there."""
-MOST_BYTES = 96 * 1024
+MAX_CLUSTER_SUMS_BYTES = 96 * 1024
 """What a thread block may be sent: it takes room from the ring."""
 
 
-def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
+def why_undivided(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
     """Why a product cannot be divided; empty where it can.
 
     Args:
@@ -84,7 +84,7 @@ def why_whole(initial: Op | None, moving_bounds: bool, cluster: int, groups: int
     return ""
 
 
-def why_too_many(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> str:
+def why_no_registers(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> str:
     """Why a thread has no registers to add up the sums of other pieces; empty where it has.
 
     Args:
@@ -94,13 +94,13 @@ def why_too_many(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> st
         crosswise: whether threads hold an operand beside them.
     """
     more = kernel.computes_behind(loop)
-    if sums.registers <= MOST_BESIDE_MORE or not (more or crosswise):
+    if sums.registers <= MAX_SUMS_BESIDE_MORE or not (more or crosswise):
         return ""
-    beside = "an operand" if crosswise else "what follows the loop"
-    return f"a thread holds {sums.registers} sums, and has registers for {MOST_BESIDE_MORE} beside {beside}"
+    more_held = "an operand" if crosswise else "what follows the loop"
+    return f"a thread holds {sums.registers} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {more_held}"
 
 
-def parts_nearby(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
+def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     """Into how many parts a cluster of so many pieces cuts the columns of a tile; 0 where pieces are no cluster.
 
     Args:
@@ -108,29 +108,29 @@ def parts_nearby(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
         sums: the layout of what they add up to.
         pieces: of its turns.
     """
-    if not 2 <= pieces <= MOST_NEARBY:
+    if not 2 <= pieces <= MAX_CLUSTER_PIECES:
         return 0
     columns, least = sums.shape[1], sums.core[1]
     count = parts_of(columns, least, pieces)
     lies = columns % (least * count) == 0 and registers_of(sums, count) is not None
-    if not lies or loop_beside(kernel.function, loop, count) is None:
+    if not lies or parts_loop(kernel.function, loop, count) is None:
         count = 1
-    return count if cluster_bytes(sums, count, pieces) <= MOST_BYTES else 0
+    return count if cluster_bytes(sums, count, pieces) <= MAX_CLUSTER_SUMS_BYTES else 0
 
 
-def loop_beside(function: Function, loop: For, parts: int) -> For | None:
+def parts_loop(function: Function, loop: For, parts: int) -> For | None:
     """A loop over the parts of what follows the loop of products, where that can be cut so, and is."""
-    return in_parts(function, loop, parts) if parts > 1 else None
+    return epilogue_of_part(function, loop, parts) if parts > 1 else None
 
 
-def beside(function: Function, loop: For) -> Function:
+def with_parts_loop(function: Function, loop: For) -> Function:
     """The function with such a loop at its end."""
     body = Block(function.parameters, [*function.body.operations, loop])
     return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
 
 
-def loop_of_parts(function: Function) -> For | None:
-    """The loop that `beside` put there."""
+def find_parts_loop(function: Function) -> For | None:
+    """The loop that `with_parts_loop` put there."""
     last = function.body.operations[-1]
     if isinstance(last, For) and any(isinstance(op, ReducePartials) for op in last.body.operations):
         return last

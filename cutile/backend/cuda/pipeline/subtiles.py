@@ -34,7 +34,7 @@ class _CannotCut(Exception):
     """An operation does not work column by column."""
 
 
-def cut(function: Function, loop: For, width: int, *, ahead: bool = False) -> Function:
+def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = False) -> Function:
     """The function with what follows the loop in pieces of so many columns, or as it is where it cannot be, or need not
     be.
 
@@ -62,7 +62,7 @@ def cut(function: Function, loop: For, width: int, *, ahead: bool = False) -> Fu
     return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
 
 
-def in_parts(function: Function, loop: For, count: int) -> For | None:
+def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
     """A loop over `count` parts of the columns that does what follows the loop of products for one of them, whose sums
     are found by `ReducePartials`; None where that does not work column by column.
 

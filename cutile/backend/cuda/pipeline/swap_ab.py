@@ -23,19 +23,19 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ROWS
-from cutile.backend.cuda.pipeline.copy import Copy
 from cutile.backend.cuda.pipeline.operand import merges_rows, rounds
 from cutile.dtypes import bf16, f16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
+from cutile.ir.rewriter import Copier
 from cutile.ir.types import TileType
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute
 from cutile.ops.view import LoadView
 
-MOST_ROWS = 256
+MAX_SWAPPED_ROWS = 256
 """Rows of a product that are columns when it is swapped: what one instruction takes."""
 
 
@@ -106,7 +106,7 @@ def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
     if len(op.acc.tile.shape) != 2 or op.a.tile.dtype not in (f16, bf16):
         return False
     rows, columns = op.acc.tile.shape
-    fits = rows % 8 == 0 and rows <= MOST_ROWS and columns % ROWS == 0
+    fits = rows % 8 == 0 and rows <= MAX_SWAPPED_ROWS and columns % ROWS == 0
     return fits and _is_loaded(op.a, definitions) and not _is_loaded(op.b, definitions)
 
 
@@ -117,7 +117,7 @@ def _is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
     return isinstance(op, LoadTile | LoadView)
 
 
-class _Swapped(Copy):
+class _Swapped(Copier):
     """The copy with chains swapped."""
 
     def __init__(self, chains: Mapping[For, list[_Chain]]) -> None:
@@ -125,37 +125,38 @@ class _Swapped(Copy):
         self._chains = chains
         self._products = {op for found in chains.values() for chain in found for op in chain.products}
 
-    def _operation(self, op: Op) -> None:
+    def operation(self, op: Op) -> None:
+        """Append the copy of an operation."""
         if isinstance(op, For) and op in self._chains:
             self._loop(op, [chain.place for chain in self._chains[op]])
         elif isinstance(op, Mma) and op in self._products:
-            self._builder.location = op.location
-            left, right = self._transposed(self._map[op.b]), self._transposed(self._map[op.a])
-            product = self._builder.add(op.copy_with([left, right, self._map[op.acc]], (), ()))
+            self.builder.location = op.location
+            left, right = self._transposed(self.values[op.b]), self._transposed(self.values[op.a])
+            product = self.builder.add(op.copy_with([left, right, self.values[op.acc]], (), ()))
             product.result.name = op.result.name
-            self._map[op.result] = product.result
+            self.values[op.result] = product.result
         else:
-            super()._operation(op)
+            super().operation(op)
 
     def _transposed(self, value: Value) -> Value:
-        return self._builder.value(Permute(x=value, axes=(1, 0)))
+        return self.builder.value(Permute(x=value, axes=(1, 0)))
 
     def _loop(self, op: For, places: list[int]) -> None:
-        builder, body = self._builder, op.body
+        builder, body = self.builder, op.body
         builder.location = op.location
-        carried = [self._map[value] for value in op.carried]
-        arguments = [self._value(argument) for argument in body.arguments]
+        carried = [self.values[value] for value in op.carried]
+        arguments = [self.value(argument) for argument in body.arguments]
         for place in places:
             carried[place] = self._transposed(carried[place])
             old = body.arguments[1 + place]
             rows, columns = old.tile.shape
-            arguments[1 + place] = self._map[old] = Value(TileType(old.tile.dtype, (columns, rows)), old.name)
+            arguments[1 + place] = self.values[old] = Value(TileType(old.tile.dtype, (columns, rows)), old.name)
         with builder.block(*arguments) as copy:
             for nested in body.operations:
-                self._operation(nested)
+                self.operation(nested)
         builder.location = op.location
-        start, stop, step = (self._map[value] for value in (op.start, op.stop, op.step))
+        start, stop, step = (self.values[value] for value in (op.start, op.stop, op.step))
         done = builder.add(For(start=start, stop=stop, step=step, carried=tuple(carried), body=copy))
         for place, (old, new) in enumerate(zip(op.results, done.results, strict=True)):
             new.name = old.name
-            self._map[old] = self._transposed(new) if place in places else new
+            self.values[old] = self._transposed(new) if place in places else new

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import FirstIteration, FirstTile, TileStep, TripCount
 from cutile.backend.cuda.pipeline.cluster import block_axes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
@@ -24,7 +24,7 @@ from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks
 
 
-class TileLoop:
+class TileScheduler:
     """The loop of one role.
 
     Attributes:
@@ -42,14 +42,14 @@ class TileLoop:
     carried: Sequence[Value]
 
     def __init__(
-        self, draft: Draft, source: Function, plan: Plan, pipelines: Pipelines, split: DividedLoop | None
+        self, context: LoweringContext, source: Function, plan: Plan, pipelines: Pipelines, split: DividedLoop | None
     ) -> None:
-        self._draft = draft
+        self._context = context
         self._source = source
         self._plan = plan
         self._pipelines = pipelines
         self._split = split
-        self._queue = TileQueue(draft, pipelines, limited=plan.limited)
+        self._queue = TileQueue(context, pipelines, limited=plan.limited)
 
     def run(self, tile: Callable[[], None], *, groups: int = 1, carried: Sequence[Value] = ()) -> None:
         """Add the loop.
@@ -59,7 +59,7 @@ class TileLoop:
             groups: of warpgroups that have tile blocks of their own: the iterations of the others' are skipped.
             carried: what `self.carried` begins with.
         """
-        builder, pipelines = self._draft.builder, self._pipelines
+        builder, pipelines = self._context.builder, self._pipelines
         self.total = self._count()
         if self._split is not None:
             self.total = self._split.units(self.total)
@@ -84,16 +84,16 @@ class TileLoop:
         self.carried = builder.add(done).results[len(counters) :]
 
     def _tile(self, number: Value, tile: Callable[[], None]) -> None:
-        draft = self._draft
+        context = self._context
         self.number = number if self._split is None else self._split.tile_of(number)
-        draft.loops += 1  # what one tile block left in shared memory, other warps may still read in the next
+        context.loops += 1  # what one tile block left in shared memory, other warps may still read in the next
         tile()
-        draft.loops -= 1
-        draft.builder.location = None
+        context.loops -= 1
+        context.builder.location = None
 
     def _while_there_are(self, tile: Callable[[], None], counters: Sequence[Value]) -> None:
         """The loop where thread blocks take tile blocks as they come to them."""
-        builder, pipelines, queue = self._draft.builder, self._pipelines, self._queue
+        builder, pipelines, queue = self._context.builder, self._pipelines, self._queue
         number, counter = Value(self.first.type, "tile"), Value(self.first.type, "tile_counter")
         pipelines.counters = [Value(value.type, "counter") for value in counters]
         asked = [Value(value.type) for value in (number, counter, *counters)]
@@ -114,7 +114,7 @@ class TileLoop:
 
     def _count(self) -> Value:
         """All tile blocks, or clusters of them."""
-        builder, tiles = self._draft.builder, self._plan.tiles
+        builder, tiles = self._context.builder, self._plan.tiles
         counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
         if tiles.cluster > 1:
             rounded = builder.value(Add(x=counts[tiles.along], y=builder.constant(tiles.cluster - 1)))
@@ -123,15 +123,15 @@ class TileLoop:
 
     def _iterations(self) -> Value:
         """The iterations of the main loop, which are the same for all tile blocks."""
-        draft, loop = self._draft, self._plan.mainloop
+        context, loop = self._context, self._plan.mainloop
         assert loop is not None
         definitions = {value: op for op in self._source.walk() for value in op.results}
         for op in self._before(loop):
             if op in self._plan.slice.needed and not block_axes(op.results, definitions):
-                draft.operation(op)
-        draft.builder.location = None
-        start, stop, step = (draft.lowered[value] for value in (loop.start, loop.stop, loop.step))
-        return draft.builder.value(TripCount(start=start, stop=stop, step=step))
+                context.operation(op)
+        context.builder.location = None
+        start, stop, step = (context.lowered[value] for value in (loop.start, loop.stop, loop.step))
+        return context.builder.value(TripCount(start=start, stop=stop, step=step))
 
     def _before(self, loop: For) -> Sequence[Op]:
         operations = self._source.body.operations

@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from cutile.backend.cuda.layout import group_accumulator
-from cutile.backend.cuda.layout_assignment import Placement
+from cutile.backend.cuda.layout_assignment import LayoutAssignment
 from cutile.backend.cuda.panels import ROWS, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
-from cutile.backend.cuda.tensor_map import MOST_AXES
+from cutile.backend.cuda.tensor_map import MAX_TMA_AXES
 from cutile.dtypes import bf16, f16
 from cutile.ir.control import For
 from cutile.ir.core import Op
@@ -18,11 +18,13 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.shape import Reshape
 from cutile.ops.view import LoadView, StoreView
 
-BUFFERS = 2
+STORE_BUFFERS = 2
 """Places of a warp by way of which it stores: it writes one while TMA reads the other."""
 
 
-def tma_stores_of(kernel: Kernel, dots: Mapping[Op, Dot], placement: Placement, warpgroups: int) -> dict[Op, TmaStore]:
+def tma_stores_of(
+    kernel: Kernel, dots: Mapping[Op, Dot], layouts: LayoutAssignment, warpgroups: int
+) -> dict[Op, TmaStore]:
     """The stores that TMA can do: of 16-bit rows of a tile like a product's sums, to a tensor that is not read.
 
     They go by way of the same places, so that all are like the first.
@@ -32,7 +34,7 @@ def tma_stores_of(kernel: Kernel, dots: Mapping[Op, Dot], placement: Placement, 
     for op in kernel.order:
         if not isinstance(op, StoreMut | StoreView) or _is_read(kernel, op):
             continue
-        store = _transposed_store(op, placement, warpgroups) or _store_of_rows(kernel, op, shapes, warpgroups)
+        store = _transposed_store(op, layouts, warpgroups) or _store_of_rows(kernel, op, shapes, warpgroups)
         if store is not None and all(other.panels == store.panels for other in found.values()):
             found[op] = store
     return found
@@ -60,7 +62,7 @@ def _store_of_rows(
     tensor, shape = op.x.tensor, op.value.tile.shape
     if isinstance(op, StoreView) and (op.steps != shape or op.limited):
         return None
-    if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or not 2 <= tensor.rank <= MOST_AXES:
+    if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or not 2 <= tensor.rank <= MAX_TMA_AXES:
         return None
     value, passed = op.value, list[Op]()
     reshape = kernel.definitions.get(value)
@@ -76,10 +78,10 @@ def _store_of_rows(
         return None
     span = Panels(shape[-1], 1, 2, k_major=False).span
     layout = group_accumulator((value.tile.shape[0], shape[-1]), warpgroups)
-    return TmaStore(op, value, (*rows, span), tuple(passed), layout, BUFFERS)
+    return TmaStore(op, value, (*rows, span), tuple(passed), layout, STORE_BUFFERS)
 
 
-def _transposed_store(op: StoreMut | StoreView, placement: Placement, warpgroups: int) -> TmaStore | None:
+def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:
     """How TMA stores a matrix whose columns lie as the rows of sums do; None where they do not."""
     tensor, shape = op.x.tensor, op.value.tile.shape
     if isinstance(op, StoreView) and (op.steps != shape or op.limited):
@@ -90,10 +92,10 @@ def _transposed_store(op: StoreMut | StoreView, placement: Placement, warpgroups
     if columns % ROWS or rows % 8:
         return None
     layout = group_accumulator((columns, rows), warpgroups).permute((1, 0))
-    if placement[op.value] != layout:
+    if layouts[op.value] != layout:
         return None
     together = next(span for span in (64, 32, 16, 8) if rows % span == 0)
-    return TmaStore(op, op.value, (together, WARP_ROWS), (), layout, BUFFERS, transposed=True)
+    return TmaStore(op, op.value, (together, WARP_ROWS), (), layout, STORE_BUFFERS, transposed=True)
 
 
 def box_of_rows(extents: Sequence[int]) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from cutile.backend.cuda.ops import AddTile
 from cutile.dtypes import f32, i32
 from cutile.ir.constant import Constant
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.rewriter import KEEP, Replacement, Rewriter
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import MutType
 from cutile.ops.arith import Add, And, Mul
 from cutile.ops.atomic import AtomicRmw
@@ -56,7 +56,7 @@ def add_tiles(function: Function) -> Function:
         rewriter.builder.add(found)
         return op.value  # in place of a result that nobody reads
 
-    updated = dce(cse(Rewriter(function, rule).run()))
+    updated = dce(cse(rewrite(function, rule)))
     return updated if any(isinstance(op, AddTile) for op in updated.walk()) else function
 
 

@@ -18,7 +18,7 @@ ACCESS_BYTES = 16
 """The widest access of one thread."""
 
 
-def widened(layout: Layout, axis: int, size: int) -> Layout | None:
+def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
     """The layout in which a tile that lies in quads is loaded; None where it does not lie so, or gains nothing.
 
     Args:
@@ -28,7 +28,7 @@ def widened(layout: Layout, axis: int, size: int) -> Layout | None:
 
     Example:
         >>> from cutile.backend.cuda.layout import group_accumulator
-        >>> print(widened(group_accumulator((128, 64), 2), 1, 2))
+        >>> print(vector_load_layout(group_accumulator((128, 64), 2), 1, 2))
         128x64: 32 each of 256 threads, core 128x32
     """
 

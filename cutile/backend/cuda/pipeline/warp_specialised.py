@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutile.backend.cuda.layout import Layout, round_up
-from cutile.backend.cuda.lower import Lowering
-from cutile.backend.cuda.multistage_rules import Ring
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import inside, reads
+from cutile.backend.cuda.op_lowering import load_in, lower_operation
 from cutile.backend.cuda.ops import (
     AddTile,
     ClusterEnd,
@@ -52,14 +52,14 @@ from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Group, Plan, SplitK
 from cutile.backend.cuda.pipeline.products import Products
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.split_k_rules import beside, loop_beside
+from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
 from cutile.backend.cuda.pipeline.split_k_sums import part_layout
-from cutile.backend.cuda.pipeline.subtiles import cut
+from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
-from cutile.backend.cuda.pipeline.tile_scheduler import TileLoop
+from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
 from cutile.backend.cuda.pipeline.words import in_words, packed, words_like
 from cutile.backend.cuda.target import Architecture
-from cutile.ir.control import For, If
+from cutile.ir.control import If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -68,7 +68,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.view import StoreView
 
 
-class WarpSpecialised(Lowering):
+class WarpSpecialised(LoweringContext):
     """One walk for the producer, over what its loads need, and one for the consumers, over everything."""
 
     early = True
@@ -77,16 +77,16 @@ class WarpSpecialised(Lowering):
         whole, function = _in_subtiles(source, plan)
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
         # What stores a tile's parts runs in place of what stores all of it: nothing is stored over.
-        self._shared_tensors = self._find_shared_tensors(whole) | self._exposed
+        self.shared_tensors = self.find_shared_tensors(whole) | self.exposed
         self._plan = plan
-        self._warps = 4 * plan.warpgroups
+        self.warps = 4 * plan.warpgroups
         self._skipped = {*plan.staged, *plan.passed}
         self._words = in_words(function, plan)
         self._maps = TensorMaps()
         self._pipelines = Pipelines(self, plan)
         self._indices = Indices(self, function, plan)
         self._split = None if plan.split is None else DividedLoop(self, function, plan, self._pipelines)
-        self._tiles = TileLoop(self, function, plan, self._pipelines, self._split)
+        self._tiles = TileScheduler(self, function, plan, self._pipelines, self._split)
         self._epilogue = Epilogue(self, function, plan, self._pipelines, self._tiles, self._maps)
         self._products = Products(self, plan, self._pipelines, self._words)
         self._mainloop: Mainloop | None = None
@@ -96,13 +96,9 @@ class WarpSpecialised(Lowering):
         self._verdict = Verdict(self, plan, self._pipelines)
         self._producing = False
 
-    def _ring(self, op: For) -> Ring | None:
-        """Loops have pipelines here, or keep to registers."""
-        return None
-
     def run(self) -> Function:
         """The lowered function."""
-        source, plan, builder = self._function, self._plan, self.builder
+        source, plan, builder = self.function, self._plan, self.builder
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
             self._prefetch_maps()
             self._pipelines.reserve()
@@ -119,8 +115,8 @@ class WarpSpecialised(Lowering):
             if plan.tiles.cluster > 1:
                 builder.add(ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
-        self.arena.place()
-        lowered.facts = self._facts(
+        self.smem.place()
+        lowered.facts = self.facts(
             threads=plan.threads,
             min_blocks=1,
             early=self.early,
@@ -168,7 +164,7 @@ class WarpSpecialised(Lowering):
     def _produce_tile(self) -> None:
         self._tiles.ask_for_next()
         self._indices.add(self._tiles.number)
-        self._run_block(self._function.body)
+        self._run_block(self.function.body)
 
     def _consume(self) -> None:
         plan, delayed = self._plan, self._epilogue.delayed
@@ -185,11 +181,13 @@ class WarpSpecialised(Lowering):
         """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
         plan, tiles, late = self._plan, self._tiles, self._indices.late
         if plan.pingpong:
-            self.builder.add(OrderBarrierWait(tiles.number, tiles.step, self._pipelines.further, limited=plan.limited))
+            self.builder.add(
+                OrderBarrierWait(tiles.number, tiles.step, self._pipelines.more_barriers, limited=plan.limited)
+            )
         if late is None:
             self._indices.add(tiles.number)
         elsewhere = {*(late or ()), *self._hoisted}
-        operations = [op for op in self._function.body.operations if not op.terminates and not self._is_parts(op)]
+        operations = [op for op in self.function.body.operations if not op.terminates and not self._is_parts(op)]
         after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
             self.operations([op for op in operations[:after] if op not in elsewhere])
@@ -240,7 +238,7 @@ class WarpSpecialised(Lowering):
         return self._verdict.allowed(index)
 
     @property
-    def _on_failure(self) -> tuple[int, *tuple[Value, ...]]:
+    def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
         """Nobody leaves, since others wait for what is loaded; what is stored from here on is dropped."""
         assert self._pipelines.flag is not None
         return (GROUP * self._plan.warpgroups, self._pipelines.flag)
@@ -267,7 +265,7 @@ class WarpSpecialised(Lowering):
         """The stores ahead of which the producer tells consumers whether an assertion failed."""
         if self._plan.verdict is None:
             return set()
-        stores: list[Op] = [op for op in self._function.walk() if isinstance(op, StoreMut | StoreView)]
+        stores: list[Op] = [op for op in self.function.walk() if isinstance(op, StoreMut | StoreView)]
         return set(stores)
 
     def operation(self, op: Op) -> None:
@@ -287,10 +285,10 @@ class WarpSpecialised(Lowering):
         elif isinstance(op, StoreMut | StoreView):
             self._verdict.give()
         else:
-            super().operation(op)
+            self._lower(op)
 
     def _consume_operation(self, op: Op) -> None:
-        self._epilogue.hand_round(op.operands)
+        self._epilogue.shuffle_back(op.operands)
         if op is self._plan.mainloop and self._mainloop is not None:
             self._mainloop.add()
         elif op in self._plan.slice.nests:
@@ -317,7 +315,7 @@ class WarpSpecialised(Lowering):
         elif isinstance(op, AddTile):
             self._add_tile(op)
         else:
-            super().operation(op)
+            self._lower(op)
         self._verdict.forget()
         for value in op.results:
             if value in self._words and not op.regions:  # what control flow carries is words already
@@ -325,9 +323,13 @@ class WarpSpecialised(Lowering):
                 self._products.settle_registers(value)
                 self.lowered[value] = packed(self, value, self.lowered[value], self._plan.warpgroups)
 
-    def load(self, op: LoadTile | LoadMut) -> None:
-        """A tile that lies as sums do is loaded in wide accesses."""
-        self.load_in(op, self._epilogue.wide(op) or self.layout(op.result))
+    def _lower(self, op: Op) -> None:
+        """Lower an operation as for any threads, but that a tile that lies as sums do is loaded in wide accesses."""
+        if isinstance(op, LoadTile | LoadMut):
+            self.builder.location = op.location
+            load_in(self, op, self._epilogue.vector_load(op) or self.layout(op.result))
+        else:
+            lower_operation(self, op)
 
     def copy(self, value: Value) -> Value:
         """The lowered value of one that has none yet."""
@@ -340,7 +342,7 @@ class WarpSpecialised(Lowering):
         self.builder.location = op.location
         index = tuple(self.lowered[value] for value in op.index)
         update = AddTile(self.lowered[op.x], self.lowered[op.value], index)
-        self.add(update, **self.access(op.x.tensor, self.placement[op.value]))
+        self.add(update, **self.access(op.x.tensor, self.layouts[op.value]))
 
     # Loads by TMA.
 
@@ -384,9 +386,9 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
         return source, source
     whole = source
     if plan.subtile:
-        whole = cut(source, loop, plan.subtile, ahead=not (plan.narrow or plan.dot.by_fma))
-    parts = loop_beside(source, loop, plan.parts)
-    return whole, whole if parts is None else beside(whole, parts)
+        whole = cut_epilogue(source, loop, plan.subtile, ahead=not (plan.narrow or plan.dot.simt))
+    parts = parts_loop(source, loop, plan.parts)
+    return whole, whole if parts is None else with_parts_loop(whole, parts)
 
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:

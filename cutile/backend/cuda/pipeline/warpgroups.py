@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.layout_assignment import ELEMENTWISE, Placement, is_tile
+from cutile.backend.cuda.layout_assignment import ELEMENTWISE, LayoutAssignment, is_tile
 from cutile.backend.cuda.panels import GROUP, ROWS
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.subtiles import cut
+from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
@@ -30,14 +30,14 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Reshape
 
-PINGPONG = 2
+PINGPONG_WARPGROUPS = 2
 """Warpgroups that have tile blocks of their own."""
 PINGPONG_WARPS = 4
 """That such a tile block has."""
-NARROW = 16
+NARROW_COLUMNS = 16
 """Columns for which what else follows the main loop is done at a time there, so that nothing spills."""
-THREE = 3
-TALL = THREE * ROWS
+THREE_WARPGROUPS = 3
+THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * ROWS
 """Rows of a tile that three warpgroups share."""
 
 
@@ -64,11 +64,11 @@ THREE_ROOM = Room(sums=100, beside_more=80, apart=64)
 _KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
-def own_accumulator(shape: tuple[int, int]) -> Layout:
+def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
     """Where the sums of a tile are that one warpgroup has: whichever of them, its threads hold the same places.
 
     Example:
-        >>> print(own_accumulator((128, 192)))
+        >>> print(pingpong_accumulator((128, 192)))
         128x192: 192 each of 256 threads, core 64x8
     """
     one = group_accumulator(shape, 1)
@@ -77,7 +77,7 @@ def own_accumulator(shape: tuple[int, int]) -> Layout:
 
 def goes_narrow(function: Function, loop: For) -> bool:
     """Whether more than a conversion follows the main loop, and can be done for a few columns at a time."""
-    return cut(function, loop, NARROW) is not function
+    return cut_epilogue(function, loop, NARROW_COLUMNS) is not function
 
 
 def why_not_pingpong(kernel: Kernel, loop: For, accumulator: Layout) -> str:
@@ -111,13 +111,13 @@ def _why_no_room(whose: str, room: Room, sums: int, more: bool, *, apart: bool =
 def _why(kernel: Kernel, loop: For, accumulator: Layout, why: str, holds: Callable[[Layout], bool]) -> str:
     """The reason that is there already; or that what follows the main loop needs other threads' elements."""
     after = kernel.behind(loop)
-    placement = Placement(kernel.function, accumulator.warps, ((kernel.products[0], accumulator),))
+    layouts = LayoutAssignment(kernel.function, accumulator.warps, ((kernel.products[0], accumulator),))
     for op in after:
         if not by_element(op):
             why = why or f"warp groups would have to work together on {op.name}"
     for op in after:
         for value in (*op.operands, *op.results):
-            if is_tile(value) and not holds(placement[value]):
+            if is_tile(value) and not holds(layouts[value]):
                 why = why or f"a tile of {value.tile.shape} is not held by these warp groups alone"
     return why
 
@@ -134,7 +134,7 @@ def alone(layout: Layout) -> bool:
 
 def among_three(layout: Layout) -> bool:
     """Whether three warpgroups hold every element of a tile."""
-    missing = (layout.thread_coordinate(0, warp) for warp in range(4 * THREE, layout.warps))
+    missing = (layout.thread_coordinate(0, warp) for warp in range(4 * THREE_WARPGROUPS, layout.warps))
     return alone(layout) or all(
         any(at >= extent for at, extent in zip(where, layout.shape, strict=True)) for where in missing
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.layout_assignment import carried_groups
-from cutile.backend.cuda.lowering_context import Draft
+from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import PackPairs
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.dtypes import i32
@@ -49,8 +49,8 @@ def layout_of_words(value: Value, warpgroups: int) -> Layout:
     return group_accumulator((rows, columns // 2), warpgroups)
 
 
-def packed(draft: Draft, value: Value, lowered: Value, warpgroups: int) -> Value:
+def packed(context: LoweringContext, value: Value, lowered: Value, warpgroups: int) -> Value:
     """The words of a value."""
-    words = draft.add(PackPairs(x=lowered), layout=draft.layout_name(layout_of_words(value, warpgroups))).result
+    words = context.add(PackPairs(x=lowered), layout=context.layout_name(layout_of_words(value, warpgroups))).result
     words.name = lowered.name
     return words

@@ -1,0 +1,258 @@
+"""What becomes of each operation of tile IR: its layouts, conversions, accesses and places in shared memory.
+
+    %y_tile = load_mut(%y) : f32<1024>
+    %t = add(%y_tile, %x_tile) : f32<1024>
+    store_mut(%y, %t)
+-->
+    %i = tile_block_id() {axis = 0} : i32
+    %y_tile = load_tile(%y, %i) {shape = [1024], layout = 'tile', vector = [0, 4], ...} : f32<1024>
+    %t = add(%y_tile, %x_tile) {layout = 'tile'} : f32<1024>
+    cuda.store(%y, %t, %i) {layout = 'tile', vector = [0, 4]}
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+from cutile.backend.cuda.failures import subjects
+from cutile.backend.cuda.layout import Layout, blocked
+from cutile.backend.cuda.layout_assignment import broadcast_source, is_tile, same_but_ones
+from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.ops import Barrier, FailUnless, Store
+from cutile.backend.cuda.pointer_access import Access, broadcasts_result, is_native, waits_after, waits_before
+from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
+from cutile.ir.control import For, If, While, Yield
+from cutile.ir.core import Op
+from cutile.ops.atomic import AtomicRmw
+from cutile.ops.debug import Assert, Print
+from cutile.ops.grid import TileBlockId
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.pointer import LoadPointer
+from cutile.ops.reduce import Folding, Reduce, Scan
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+from cutile.ops.view import LoadView, StoreView
+
+
+def lower_operation(context: LoweringContext, op: Op) -> None:
+    """Lower one operation."""
+    context.builder.location = op.location
+    _lower(op, context)
+
+
+@singledispatch
+def _lower(op: Op, context: LoweringContext) -> None:
+    """Control flow, and operations that work register by register."""
+    looping = isinstance(op, For | While)
+    context.loops += looping
+    regions = [context.block(nested) for nested in op.regions]
+    context.loops -= looping
+    context.builder.location = op.location
+    copy = context.copied(op, regions)
+    tiles = [value for value in op.results if is_tile(value)]
+    if tiles and not isinstance(op, For | While | If):
+        copy.attributes["layout"] = context.name_of(tiles[0])
+    elif not isinstance(op, For | While | If | Yield) and any(map(is_tile, op.operands)):
+        raise AssertionError(f"{op.name} has no lowering on cuda")
+    context.finish(op, copy)
+
+
+@_lower.register
+def _block_id(op: TileBlockId, context: LoweringContext) -> None:
+    context.lowered[op.result] = context.block_ids[op.axis]
+
+
+@_lower.register
+def _assert(op: Assert, context: LoweringContext) -> None:
+    names, values = subjects(op.condition, context.definitions)
+    site = len(context.failures)
+    context.failures.append((op.message, tuple(op.where), names))
+    thread, *flag = context.on_failure
+    index = [context.block_ids[axis] for axis in range(3)]
+    numbers = (*index, *(context.lowered[value] for value in values), *flag)
+    condition = context.lowered[op.condition]
+    fail = FailUnless(condition, numbers, message=op.message, where=op.where, site=site, thread=thread, leaves=not flag)
+    context.builder.add(fail)
+
+
+# Memory.
+
+
+def load_in(context: LoweringContext, op: LoadTile | LoadMut, layout: Layout) -> None:
+    """Load a tile in a layout."""
+    x = context.lowered[op.operands[0]]
+    if isinstance(op, LoadTile):
+        index, shape = tuple(context.lowered[value] for value in op.index), op.shape
+    else:
+        index, shape = context.own_index(op.x.mut), op.x.mut.tile
+    context.meet_before(op.operands[0])
+    load = LoadTile(x=x, index=index, shape=shape)
+    context.add(load, **context.access(x.tensor, layout), constant=context.is_constant(op.operands[0]))
+    context.map(op, load)
+
+
+@_lower.register
+def _load(op: LoadTile | LoadMut, context: LoweringContext) -> None:
+    load_in(context, op, context.layout(op.result))
+
+
+@_lower.register
+def _store(op: StoreMut, context: LoweringContext) -> None:
+    context.meet_before(op.x)
+    index = context.allowed_index(context.own_index(op.x.mut))
+    store = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=index)
+    context.add(store, **context.access(op.x.tensor, context.layout(op.value)))
+
+
+@_lower.register
+def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
+    """A tile at any step."""
+    context.meet_before(op.x)
+    tile = op.result if isinstance(op, LoadView) else op.value
+    operands = [context.lowered[value] for value in op.operands]
+    if isinstance(op, StoreView):
+        operands[2:] = context.allowed_index(tuple(operands[2:]))
+    access = op.copy_with(operands, (), ())
+    access.attributes.update(context.access(op.x.tensor, context.layout(tile), op.steps))
+    if isinstance(op, LoadView):
+        access.attributes["constant"] = context.is_constant(op.x)
+    context.finish(op, access)
+
+
+@_lower.register
+def _access_by_address(op: Access, context: LoweringContext) -> None:
+    if waits_before(op):
+        context.builder.add(Barrier())
+    pointers = op.operands[0]
+    layout = context.layouts[pointers] if is_tile(pointers) else None
+    access = context.copied(op)
+    if layout is not None:
+        access.attributes["lanes"] = context.layout_name(layout)
+        if op.results:
+            access.attributes["layout"] = context.layout_name(layout)
+    if isinstance(access, LoadPointer) and context.early:
+        access.attributes["constant"] = False  # see `is_constant`
+    used = bool(op.results) and context.uses[op.results[0]] > 0
+    if isinstance(op, AtomicRmw):
+        access.attributes["used"] = used
+        access.attributes["native"] = is_native(op.kind, op.value.tile.dtype, context.arch)
+    if broadcasts_result(op, layout, used):
+        dtype = op.results[0].tile.dtype
+        size = move_bytes(dtype, layout) if layout is not None else dtype.bits // 8
+        context.in_shared(access, size, exchange=True)
+    else:
+        context.add(access)
+    context.map(op, access)
+    if waits_after(op):
+        context.builder.add(Barrier())
+
+
+@_lower.register
+def _print(op: Print, context: LoweringContext) -> None:
+    layouts = [context.layouts[value] if is_tile(value) else None for value in op.values]
+    sizes = [move_bytes(x.tile.dtype, layout) for x, layout in zip(op.values, layouts, strict=True) if layout]
+    names = tuple(None if layout is None else context.layout_name(layout) for layout in layouts)
+    context.in_shared(context.copied(op), max(sizes, default=0), sources=names)
+
+
+# Operations through shared memory.
+
+
+@_lower.register
+def _reduce(op: Reduce, context: LoweringContext) -> None:
+    source = context.layouts[op.x]
+    names = {"source": context.layout_name(source)}
+    natural = source.collapse(op.axis).drop(op.axis)
+    if source.rank > 1:
+        names["layout"] = context.layout_name(natural)
+    size = reduce_bytes(op.x.tile.dtype, source, op.axis)
+    context.place(op.result, context.in_shared(context.copied(op), size, **names).result, natural)
+
+
+@_lower.register
+def _fold(op: Folding, context: LoweringContext) -> None:
+    source = context.layouts[op.tiles[0]]
+    copy = op.copy_with([context.lowered[value] for value in op.tiles], [context.block(op.body)], ())
+    dtypes = [value.tile.dtype for value in op.tiles]
+    if isinstance(op, Scan):
+        natural, size = source, scan_bytes(dtypes, source)
+    else:
+        natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
+    names = {"source": context.layout_name(source)}
+    if natural.rank:
+        names["layout"] = context.layout_name(natural)
+    context.in_shared(copy, size, **names)
+    for old, new in zip(op.results, copy.results, strict=True):
+        context.place(old, new, natural)
+
+
+@_lower.register
+def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
+    """Tiles side by side, or a part of one: through shared memory."""
+    layout = context.name_of(op.result)
+    if isinstance(op, Cat):
+        source: Any = (context.name_of(op.x), context.name_of(op.y))
+        size = op.result.tile.size * op.result.tile.dtype.bits // 8
+    else:
+        source, size = context.name_of(op.x), move_bytes(op.x.tile.dtype, context.layouts[op.x])
+    copy = context.in_shared(context.copied(op), size, source=source, layout=layout)
+    context.place(op.result, copy.result, context.layouts[op.result])
+
+
+@_lower.register
+def _mma(op: Mma, context: LoweringContext) -> None:
+    accumulator = context.layouts.accumulator(op)
+    acc = context.converted(context.lowered[op.acc], context.layouts[op.acc], accumulator)
+    product = op.copy_with([context.lowered[op.a], context.lowered[op.b], acc], (), ())
+    size = product_bytes(op.a.tile.dtype, accumulator, op.a.tile.shape[-1])
+    names = (context.name_of(op.a), context.name_of(op.b))
+    context.in_shared(product, size, source=names, layout=context.layout_name(accumulator))
+    context.place(op.result, product.result, accumulator)
+
+
+# Tiles seen in another way.
+
+
+@_lower.register
+def _broadcast(op: Broadcast, context: LoweringContext) -> None:
+    if not is_tile(op.x) or not is_tile(op.result):
+        _between_number_and_tile(context, op)
+        return
+    target = context.layouts[op.result]
+    natural = broadcast_source(op, target)
+    copy = op.copy_with([context.converted(context.lowered[op.x], context.layouts[op.x], natural)], (), ())
+    names = {"source": context.layout_name(natural), "layout": context.layout_name(target)}
+    copy.attributes.update(how="repeat", **names)
+    context.finish(op, copy)
+
+
+@_lower.register
+def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
+    if not is_tile(op.x) or not is_tile(op.result):
+        _between_number_and_tile(context, op)
+        return
+    source, target = context.layouts[op.x], context.layouts[op.result]
+    natural = source.permute(op.axes) if isinstance(op, Permute) else same_but_ones(source, target.shape)
+    copy = context.copied(op)
+    names = {"source": context.layout_name(source), "layout": context.layout_name(natural or target)}
+    if natural is not None:
+        context.add(copy, **names, how="keep")
+    else:
+        context.in_shared(copy, move_bytes(op.x.tile.dtype, source), **names, how="move")
+    context.place(op.result, copy.result, natural or target)
+
+
+def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:
+    """A tile of which every element is one number; or the one element of a tile, which every thread needs."""
+    value = context.lowered[op.x]
+    names: dict[str, Any] = {"how": "splat" if is_tile(op.result) else "keep"}
+    if is_tile(op.result):
+        names["layout"] = context.name_of(op.result)
+    elif is_tile(op.x):
+        everywhere = blocked(context.layouts[op.x].shape, context.warps)
+        value = context.converted(value, context.layouts[op.x], everywhere)
+        names = {"how": "first", "source": context.layout_name(everywhere)}
+    copy = op.copy_with([value], (), ())
+    copy.attributes.update(names)
+    context.finish(op, copy)
