@@ -23,6 +23,7 @@ from cutile.compile.constants import generics_key
 from cutile.compile.declared import checked_options
 from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.frontend.parameters import Parameter
 from cutile.host.exchange import from_foreign
 from cutile.launch.arguments import EVERY_FLOAT, check_argument, plain_scalar, raw_scalar
 from cutile.launch.bound import kernel_uses, refuse_shared
@@ -127,21 +128,8 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
     """
     parameters = list(enumerate(launchable.kernel.signature.parameters))
     tensors = [(i, parameter) for i, parameter in parameters if parameter.kind in ("tensor", "mut")]
-    parts = []
-    for i, parameter in parameters:
-        if parameter.kind == "scalar":
-            parts.append(f"type(a{i})")
-            continue
-        parts.append(
-            f"type(t{i}), t{i}.shape, t{i}.stride(), t{i}.dtype, t{i}.device, t{i}.is_neg(), p{i} & 15"
-            + (f", a{i}.cut" if parameter.kind == "mut" else "")
-        )
-    numbers = []
-    for i, parameter in parameters:
-        if parameter.kind == "scalar":
-            as_it_is = f"type(a{i}) is float and {-EVERY_FLOAT} <= a{i} <= {EVERY_FLOAT}"
-            is_float = getattr(parameter.dtype, "kind", None) == "float"
-            numbers.append(f"c{i} = " + (f"a{i} if {as_it_is} else v{i}(a{i})" if is_float else f"v{i}(a{i})"))
+    parts = [_key_part(i, parameter) for i, parameter in parameters]
+    numbers = [_checked_scalar(i, parameter) for i, parameter in parameters if parameter.kind == "scalar"]
     plain = [f"c{i}" if parameter.kind == "scalar" else f"p{i}" for i, parameter in parameters]
     checked = [f"c{i}" if parameter.kind == "scalar" else f"Placed(p{i}, v{i})" for i, parameter in parameters]
     shared = [
@@ -194,6 +182,21 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
     }
     exec("\n".join(lines), scope)
     return scope["key"], scope["quick"]
+
+
+def _key_part(i: int, parameter: Parameter) -> str:
+    """What of an argument a key has: all that its kernel may be specialized for."""
+    if parameter.kind == "scalar":
+        return f"type(a{i})"
+    tensor = f"type(t{i}), t{i}.shape, t{i}.stride(), t{i}.dtype, t{i}.device, t{i}.is_neg(), p{i} & 15"
+    return tensor + (f", a{i}.cut" if parameter.kind == "mut" else "")
+
+
+def _checked_scalar(i: int, parameter: Parameter) -> str:
+    """The line that checks a scalar; most floats need no function for it."""
+    as_it_is = f"type(a{i}) is float and {-EVERY_FLOAT} <= a{i} <= {EVERY_FLOAT}"
+    is_float = getattr(parameter.dtype, "kind", None) == "float"
+    return f"c{i} = " + (f"a{i} if {as_it_is} else v{i}(a{i})" if is_float else f"v{i}(a{i})")
 
 
 def _run_on_host(

@@ -75,60 +75,75 @@ class Walker:
                 return self._while(op)
             case If():
                 return self.block(op.then if self._values[op.condition] else op.orelse)
-            case TileBlockId():
-                return [np.asarray(self._index[op.axis], np.int32)]
-            case NumTileBlocks():
-                return [np.asarray(self._grid[op.axis], np.int32)]
-            case TensorDim():
-                return [np.asarray(self._values[op.x].shape[op.axis], np.int32)]
-            case LoadTile():
-                index = [int(each) for each in self._of(op.index)]
-                return [load(self._values[op.x], op.shape, index)]
-            case LoadMut():
-                return [load(self._values[op.x], op.x.mut.tile, self._index[: op.x.mut.rank])]
-            case StoreMut():
-                store(self._values[op.x], self._values[op.value], self._index[: op.x.mut.rank])
-                return []
-            case LoadView():
-                starts = [int(each) * step for each, step in zip(self._of(op.starts), op.steps, strict=True)]
-                return [load_view(self._values[op.x], op.shape, starts, self._limits(op), op.padding_value)]
-            case StoreView():
-                starts = [int(each) * step for each, step in zip(self._of(op.starts), op.steps, strict=True)]
-                store_view(self._values[op.x], self._values[op.value], starts, self._limits(op))
-                return []
-            case CheckTile() | CheckIndex():
-                self._check(op)
-                return []
             case Folding():
                 return fold(op, self._of(op.operands))
+            case TileBlockId() | NumTileBlocks() | TensorDim() | TensorAddress() | TensorStride():
+                return [self._launch_fact(op)]
             case TensorView():
                 shape, steps = (tuple(map(self._number, each)) for each in (op.extents, op.steps))
                 return [array_at(self._number(op.address), op.dtype, shape, steps)]
-            case TensorAddress():
-                return [np.asarray(self._values[op.x].__array_interface__["data"][0], np.uint64)]
-            case TensorStride():
-                array = self._values[op.x]
-                return [np.asarray(array.strides[op.axis] // array.itemsize, np.int64)]
-            case LoadPointer():
-                return [load_lanes(*self._of(op.operands))]
-            case StorePointer():
-                store_lanes(*self._of(op.operands))
+            case LoadTile() | LoadMut() | LoadView() | LoadPointer():
+                return [self._load(op)]
+            case StoreMut() | StoreView() | StorePointer():
+                self._store(op)
                 return []
             case AtomicRmw() | AtomicCas():
                 pointers, *operands, mask = self._of(op.operands)
                 with np.errstate(all="ignore"):
                     return [update_lanes(op.reference, pointers, mask, *operands)]
-            case Print():
-                sys.stdout.write(op.reference(*self._of(op.operands)))
-                return []
-            case Assert():
-                if not self._values[op.condition]:
-                    raise KernelAssertionError(failure_text(op.message, op.where, self._index))
+            case CheckTile() | CheckIndex() | Print() | Assert():
+                self._report(op)
                 return []
             case _:
                 with np.errstate(all="ignore"):
                     result: Any = op.reference(*self._of(op.operands))
                 return [np.asarray(result)]
+
+    def _launch_fact(self, op: TileBlockId | NumTileBlocks | TensorDim | TensorAddress | TensorStride) -> Array:
+        """A number of the grid or of a tensor: a block's index, an extent, a stride in elements, an address."""
+        match op:
+            case TileBlockId():
+                return np.asarray(self._index[op.axis], np.int32)
+            case NumTileBlocks():
+                return np.asarray(self._grid[op.axis], np.int32)
+            case TensorDim():
+                return np.asarray(self._values[op.x].shape[op.axis], np.int32)
+            case TensorAddress():
+                return np.asarray(self._values[op.x].__array_interface__["data"][0], np.uint64)
+            case TensorStride():
+                array = self._values[op.x]
+                return np.asarray(array.strides[op.axis] // array.itemsize, np.int64)
+
+    def _load(self, op: LoadTile | LoadMut | LoadView | LoadPointer) -> Array:
+        match op:
+            case LoadTile():
+                return load(self._values[op.x], op.shape, [int(each) for each in self._of(op.index)])
+            case LoadMut():
+                return load(self._values[op.x], op.x.mut.tile, self._index[: op.x.mut.rank])
+            case LoadView():
+                return load_view(self._values[op.x], op.shape, self._starts(op), self._limits(op), op.padding_value)
+            case LoadPointer():
+                return load_lanes(*self._of(op.operands))
+
+    def _store(self, op: StoreMut | StoreView | StorePointer) -> None:
+        match op:
+            case StoreMut():
+                store(self._values[op.x], self._values[op.value], self._index[: op.x.mut.rank])
+            case StoreView():
+                store_view(self._values[op.x], self._values[op.value], self._starts(op), self._limits(op))
+            case StorePointer():
+                store_lanes(*self._of(op.operands))
+
+    def _report(self, op: CheckTile | CheckIndex | Print | Assert) -> None:
+        """Print, or raise where a check or an assertion fails."""
+        match op:
+            case Print():
+                sys.stdout.write(op.reference(*self._of(op.operands)))
+            case Assert():
+                if not self._values[op.condition]:
+                    raise KernelAssertionError(failure_text(op.message, op.where, self._index))
+            case CheckTile() | CheckIndex():
+                self._check(op)
 
     def _check(self, op: CheckTile | CheckIndex) -> None:
         if isinstance(op, CheckTile):
@@ -143,6 +158,9 @@ class Walker:
 
     def _number(self, value: Value | int) -> int:
         return int(self._values[value]) if isinstance(value, Value) else value
+
+    def _starts(self, op: LoadView | StoreView) -> list[int]:
+        return [int(each) * step for each, step in zip(self._of(op.starts), op.steps, strict=True)]
 
     def _limits(self, op: LoadView | StoreView) -> dict[int, int]:
         return {axis: int(each) for axis, each in zip(op.limited, self._of(op.limits), strict=True)}

@@ -134,41 +134,20 @@ class Axes:
         if not _on_the_grid(op):
             self._raw |= {source.axis for value in op.operands if (source := self._block_id(value)) is not None}
         for value in op.results:
-            if not isinstance(value.type, TileType):
-                continue
-            for axis in range(len(value.tile.shape)):
-                self._find((value, axis))
+            self._add(value)
         match op:
             case LoadTile() | LoadView():
                 self._load(op)
             case LoadMut():
                 self._own_tile(op.result)
             case StoreMut():
-                self._own_tile(op.value)
-                self._stored.append(op.x)
-                for axis in range(len(op.value.tile.shape)):
-                    facts = self.of(op.value, axis)
-                    facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
-            case Broadcast():
-                self._broadcast(op)
-            case Reshape():
-                self._reshape(op)
-            case Permute():
-                for to, axis in enumerate(op.axes):
-                    self._unify((op.x, axis), (op.result, to))
+                self._store_own(op)
+            case Broadcast() | Reshape() | Permute() | Cat() | Extract():
+                self._rearrange(op)
             case Reduce():
-                self._opaque(op.x, op.axis, f"{op.name} runs along it")
-                kept = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
-                for to, axis in enumerate(kept):
-                    self._unify((op.x, axis), (op.result, to))
+                self._reduce(op)
             case Folding():
                 self._folding(op)
-            case Cat():
-                for value in (op.x, op.y):
-                    self._beside(value, op.result, [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis])
-            case Extract():
-                pairs = zip(op.x.tile.shape, op.shape, strict=True)
-                self._beside(op.x, op.result, [axis for axis, (have, part) in enumerate(pairs) if have == part])
             case Iota():
                 self._uneven(op.result, 0, "iota counts along it")
             case Mma():
@@ -176,15 +155,53 @@ class Axes:
             case For() | While() | If():
                 self._control(op)
             case LoadPointer() if op.constant:
-                for value in op.operands:
-                    self._same(value, op.result)
+                self._elementwise(op)
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas() | Print():
                 self._access(op)
             case _ if family(type(op)) in ELEMENTWISE:
-                for value in op.operands:
-                    self._same(value, op.result)
+                self._elementwise(op)
             case _:
                 pass
+
+    def _add(self, value: Value) -> None:
+        """Have a class for each axis of a tile."""
+        if isinstance(value.type, TileType):
+            for axis in range(len(value.tile.shape)):
+                self._find((value, axis))
+
+    def _store_own(self, op: StoreMut) -> None:
+        self._own_tile(op.value)
+        self._stored.append(op.x)
+        for axis in range(len(op.value.tile.shape)):
+            facts = self.of(op.value, axis)
+            facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
+
+    def _rearrange(self, op: Broadcast | Reshape | Permute | Cat | Extract) -> None:
+        """Operations that compute nothing: their elements are those of their operands, at other indices."""
+        match op:
+            case Broadcast():
+                self._broadcast(op)
+            case Reshape():
+                self._reshape(op)
+            case Permute():
+                for to, axis in enumerate(op.axes):
+                    self._unify((op.x, axis), (op.result, to))
+            case Cat():
+                for value in (op.x, op.y):
+                    self._beside(value, op.result, [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis])
+            case Extract():
+                pairs = zip(op.x.tile.shape, op.shape, strict=True)
+                self._beside(op.x, op.result, [axis for axis, (have, part) in enumerate(pairs) if have == part])
+
+    def _reduce(self, op: Reduce) -> None:
+        self._opaque(op.x, op.axis, f"{op.name} runs along it")
+        kept = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
+        for to, axis in enumerate(kept):
+            self._unify((op.x, axis), (op.result, to))
+
+    def _elementwise(self, op: Op) -> None:
+        for value in op.operands:
+            self._same(value, op.result)
 
     def _access(self, op: Op) -> None:
         """Every lane counts, also beyond the edges of the tensor that addresses are of."""

@@ -376,22 +376,28 @@ class Lowering:
                 return self._extract(op, extents)
             case Reshape():
                 return self._reshape(op, extents)
-            case TileBlockId():
-                return Scalar(self.scope.cast(self._block[op.axis], i32))
-            case NumTileBlocks():
-                return Scalar(self.scope.cast(self._grid[op.axis], i32))
-            case TensorAddress():
-                return Scalar(self.scope.add(TensorAddress(self.parameter(op.x)), op.result.name))
-            case TensorStride():
-                return Scalar(self.stride(op.x, op.axis))
-            case TensorDim():
-                size = self.scope.cast(self.size(op.x, op.axis), i32)
-                size.name = size.name or f"{op.x.name}_size_{op.axis}"
-                return Scalar(size)
+            case TileBlockId() | NumTileBlocks() | TensorAddress() | TensorStride() | TensorDim():
+                return Scalar(self._launch_fact(op))
             case _ if is_lazy(op):
                 return self._element(op, extents)
             case _:
                 raise IRError(f"the cpu backend does not know the operation {op.name!r}")
+
+    def _launch_fact(self, op: TileBlockId | NumTileBlocks | TensorAddress | TensorStride | TensorDim) -> Value:
+        """A number of the grid or of a tensor: a block's index, an extent, a stride, an address."""
+        match op:
+            case TileBlockId():
+                return self.scope.cast(self._block[op.axis], i32)
+            case NumTileBlocks():
+                return self.scope.cast(self._grid[op.axis], i32)
+            case TensorAddress():
+                return self.scope.add(TensorAddress(self.parameter(op.x)), op.result.name)
+            case TensorStride():
+                return self.stride(op.x, op.axis)
+            case TensorDim():
+                size = self.scope.cast(self.size(op.x, op.axis), i32)
+                size.name = size.name or f"{op.x.name}_size_{op.axis}"
+                return size
 
     def _element(self, op: Op, extents: Sequence[Extent]) -> Node:
         operands = [self.node(value) for value in op.operands]
