@@ -100,7 +100,7 @@ class Walker:
                 return [np.asarray(result)]
 
     def _launch_fact(self, op: TileBlockId | NumTileBlocks | TensorDim | TensorAddress | TensorStride) -> Array:
-        """A number of the grid or of a tensor: a block's index, an extent, a stride in elements, an address."""
+        """A number of the grid or of a tensor: index, extent, stride or address."""
         match op:
             case TileBlockId():
                 return np.asarray(self._index[op.axis], np.int32)

@@ -177,7 +177,7 @@ class Axes:
             facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
 
     def _rearrange(self, op: Broadcast | Reshape | Permute | Cat | Extract) -> None:
-        """Operations that compute nothing: their elements are those of their operands, at other indices."""
+        """Operations that compute nothing: their elements are their operands'."""
         match op:
             case Broadcast():
                 self._broadcast(op)

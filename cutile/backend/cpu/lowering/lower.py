@@ -384,7 +384,7 @@ class Lowering:
                 raise IRError(f"the cpu backend does not know the operation {op.name!r}")
 
     def _launch_fact(self, op: TileBlockId | NumTileBlocks | TensorAddress | TensorStride | TensorDim) -> Value:
-        """A number of the grid or of a tensor: a block's index, an extent, a stride, an address."""
+        """A number of the grid or of a tensor: index, extent, stride or address."""
         match op:
             case TileBlockId():
                 return self.scope.cast(self._block[op.axis], i32)
