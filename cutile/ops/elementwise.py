@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,17 +43,26 @@ class Unary(Op):
         return (self.x.type,)
 
 
-class FloatUnary(Op):
-    """One tile of floats in, the same type out. `function` is the NumPy function that it means."""
+def of_name(name: str) -> Any:
+    """NumPy's function of this name; where it has none, Python's, of each element."""
+    return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[np.float64])
 
-    function: ClassVar[Any]
+
+class FloatUnary(Op):
+    """One tile of floats in, the same type out.
+
+    Attributes:
+        function: what it means; None for the function that has the operation's name in NumPy or in Python.
+    """
+
+    function: ClassVar[Any] = None
     x: Value = operand(FLOAT_TILE)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.x.type,)
 
     def reference(self, x: Any) -> Any:
-        return rounded(type(self).function, x)
+        return rounded(type(self).function or of_name(self.name), x)
 
 
 class Binary(Op):
@@ -97,6 +107,7 @@ __all__ = (
     "FloatUnary",
     "IntBinary",
     "Unary",
+    "of_name",
     "require_same",
     "rounded",
 )

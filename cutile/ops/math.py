@@ -16,8 +16,6 @@ from cutile.ops.exact import flush
 class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f64=1.0)):
     """`e ** x`."""
 
-    function = staticmethod(np.exp)
-
 
 class Flushing(FloatUnary):
     """A function that can treat f32 below the smallest normal number as zeros, which is faster."""
@@ -38,25 +36,17 @@ class Flushing(FloatUnary):
 class Exp2(Flushing, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
     """`2 ** x`. With `ftz`, f32 operands and results below the smallest normal number are zeros."""
 
-    function = staticmethod(np.exp2)
-
 
 class Log(FloatUnary, name="log", spelled=("log",), accuracy=Accuracy(f32=1.0, f64=1.0)):
     """The natural logarithm; NaN below zero, -inf at zero."""
-
-    function = staticmethod(np.log)
 
 
 class Log2(FloatUnary, name="log2", spelled=("log2",), accuracy=Accuracy(f32=1.5, f64=1.5)):
     """The logarithm to base 2; NaN below zero, -inf at zero."""
 
-    function = staticmethod(np.log2)
-
 
 class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",), accuracy=CORRECT):
     """The square root, rounded to nearest; NaN below zero."""
-
-    function = staticmethod(np.sqrt)
 
     def reference(self, x: Any) -> Any:
         # NumPy rounds that of an f64 once; by way of 64 bits, which are too few for it, it is rounded twice.
@@ -76,49 +66,33 @@ class Rsqrt(Flushing, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.
 class Sin(FloatUnary, name="sin", spelled=("sin",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The sine of `x` radians."""
 
-    function = staticmethod(np.sin)
-
 
 class Cos(FloatUnary, name="cos", spelled=("cos",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The cosine of `x` radians."""
-
-    function = staticmethod(np.cos)
 
 
 class Tan(FloatUnary, name="tan", spelled=("tan",), accuracy=Accuracy(f32=4.0, f64=2.0)):
     """The tangent of `x` radians."""
 
-    function = staticmethod(np.tan)
-
 
 class Sinh(FloatUnary, name="sinh", spelled=("sinh",), accuracy=Accuracy(f32=3.0, f64=2.0)):
     """The hyperbolic sine."""
-
-    function = staticmethod(np.sinh)
 
 
 class Cosh(FloatUnary, name="cosh", spelled=("cosh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The hyperbolic cosine."""
 
-    function = staticmethod(np.cosh)
-
 
 class Tanh(FloatUnary, name="tanh", spelled=("tanh",), accuracy=Accuracy(f32=2.0, f64=2.0)):
     """The hyperbolic tangent."""
-
-    function = staticmethod(np.tanh)
 
 
 class Floor(FloatUnary, name="floor", spelled=("floor",), accuracy=CORRECT):
     """The largest whole number that is not above `x`."""
 
-    function = staticmethod(np.floor)
-
 
 class Ceil(FloatUnary, name="ceil", spelled=("ceil",), accuracy=CORRECT):
     """The smallest whole number that is not below `x`."""
-
-    function = staticmethod(np.ceil)
 
 
 class FloatFunction(FloatBinary):

@@ -7,6 +7,7 @@ on that side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +128,15 @@ INTEGER = (
     Case("shr", "ct.shri(x, y & 63)", INTS, _integers(lambda a, b, n: a >> (b & 63))),
 )
 
+FUNCTIONS = ("sqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+"""Functions of one float by the names that they have here, and in NumPy or Python's `math`."""
+
+
+def _of_name(name: str) -> Meaning:
+    function = getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[np.longdouble])
+    return lambda x, y, z: function(x)
+
+
 FLOAT = (
     _exact("add", "ct.addf(x, y)", FLOATS, lambda x, y, z: x + y),
     _exact("sub", "ct.subf(x, y)", FLOATS, lambda x, y, z: x - y),
@@ -142,20 +152,10 @@ FLOAT = (
     _exact("min", "ct.minf(x, y)", FLOATS, _of_zeros(np.fmin, negative_first=True)),
     _exact("max", "ct.maxf(x, y, nan=True)", FLOATS, _of_zeros(np.maximum, negative_first=False)),
     _exact("min", "ct.minf(x, y, ct.nan.ENABLED)", FLOATS, _of_zeros(np.minimum, negative_first=True)),
-    Case("sqrt", "ct.sqrt(x)", FLOATS, wide=lambda x, y, z: np.sqrt(x)),
     _exact("floor", "ct.floor(x)", FLOATS, lambda x, y, z: np.floor(x)),
     _exact("ceil", "ct.ceil(x)", FLOATS, lambda x, y, z: np.ceil(x)),
-    Case("exp", "ct.exp(x)", FLOATS, wide=lambda x, y, z: np.exp(x)),
-    Case("exp2", "ct.exp2(x)", FLOATS, wide=lambda x, y, z: np.exp2(x)),
-    Case("log", "ct.log(x)", FLOATS, wide=lambda x, y, z: np.log(x)),
-    Case("log2", "ct.log2(x)", FLOATS, wide=lambda x, y, z: np.log2(x)),
+    *(Case(name, f"ct.{name}(x)", FLOATS, wide=_of_name(name)) for name in FUNCTIONS),
     Case("rsqrt", "ct.rsqrt(x)", FLOATS, wide=lambda x, y, z: 1 / np.sqrt(x)),
-    Case("sin", "ct.sin(x)", FLOATS, wide=lambda x, y, z: np.sin(x)),
-    Case("cos", "ct.cos(x)", FLOATS, wide=lambda x, y, z: np.cos(x)),
-    Case("tan", "ct.tan(x)", FLOATS, wide=lambda x, y, z: np.tan(x)),
-    Case("sinh", "ct.sinh(x)", FLOATS, wide=lambda x, y, z: np.sinh(x)),
-    Case("cosh", "ct.cosh(x)", FLOATS, wide=lambda x, y, z: np.cosh(x)),
-    Case("tanh", "ct.tanh(x)", FLOATS, wide=lambda x, y, z: np.tanh(x)),
     Case("pow", "ct.pow(x, y)", FLOATS, wide=lambda x, y, z: np.power(x, y)),
     Case("pow", "x ** 0.5", FLOATS, wide=lambda x, y, z: np.power(x, x.dtype.type(0.5))),
     Case("atan2", "ct.atan2(x, y)", FLOATS, wide=lambda x, y, z: np.arctan2(x, y)),
