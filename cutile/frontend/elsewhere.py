@@ -67,7 +67,6 @@ FUNCTIONS: dict[str, str] = {
     "dot_scaled": "ct.mmaf_scaled, which takes the scales behind the accumulator",
     "empty": _SHAPED,
     "equal": "x == y",
-    "erf": "ct.tanh(1.12838 * (x + 0.08943 * x * x * x)), which is within 0.001 of it",
     "expand_dims": "tile.reshape(shape), or tile[:, None]",
     "expand": "ct.broadcast(tile, shape)",
     "expm1": "ct.exp(tile) - 1.0",
