@@ -258,6 +258,48 @@ def tanh(x: Tile | float) -> Tile:
 
 
 @operation(FLOATS)
+def erf(x: Tile | float) -> Tile:
+    """The error function: `2 / sqrt(pi)` times the integral of `exp(-t * t)` from 0 to `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, from -1 to 1. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.erf(x), [0.0, float("-inf")])
+        [0.0, -1.0]
+        >>> run(lambda x: 0.5 * x * (1.0 + ct.erf(x * 0.5**0.5)), [0.0, 10.0, -10.0])      # GELU
+        [0.0, 10.0, -0.0]
+    """
+    ...
+
+
+@operation(FLOATS)
+def erfc(x: Tile | float) -> Tile:
+    """`1 - erf(x)`, which keeps its precision where it is small.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, from 2 to 0. The error is at most 4 ulp in f32 and 5 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.erfc(x), [0.0, float("-inf"), float("inf")])
+        [1.0, 2.0, 0.0]
+    """
+    ...
+
+
+@operation(FLOATS)
 def floor(x: Tile | float) -> Tile:
     """The largest whole number not above `x`.
 
@@ -342,6 +384,8 @@ __all__ = (
     "ceil",
     "cos",
     "cosh",
+    "erf",
+    "erfc",
     "exp",
     "exp2",
     "floor",

@@ -87,6 +87,14 @@ class Tanh(FloatUnary, name="tanh", spelled=("tanh",), accuracy=Accuracy(f32=2.0
     """The hyperbolic tangent."""
 
 
+class Erf(FloatUnary, name="erf", spelled=("erf",), accuracy=Accuracy(f32=2.0, f64=2.0)):
+    """The error function: from -1 to 1, odd."""
+
+
+class Erfc(FloatUnary, name="erfc", spelled=("erfc",), accuracy=Accuracy(f32=4.0, f64=5.0)):
+    """`1 - erf(x)`, from 2 to 0, which keeps its precision where it is small."""
+
+
 class Floor(FloatUnary, name="floor", spelled=("floor",), accuracy=CORRECT):
     """The largest whole number that is not above `x`."""
 

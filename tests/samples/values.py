@@ -128,7 +128,7 @@ INTEGER = (
     Case("shr", "ct.shri(x, y & 63)", INTS, _integers(lambda a, b, n: a >> (b & 63))),
 )
 
-FUNCTIONS = ("sqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+FUNCTIONS = ("sqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc")
 """Functions of one float by the names that they have here, and in NumPy or Python's `math`."""
 
 

@@ -299,6 +299,8 @@ FUNCTIONS: dict[str, Any] = {
     "power": _in_f32(_pow, "pow", 2),  # f32: at most 0.51 ulp
     # The C library's functions of f64, of both types.
     "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
+    "erf": _library("erf", 1),  # f32: at most 0.51 ulp
+    "erfc": _library("erfc", 1),  # f32: at most 0.51 ulp
     # LLVM's own, rounded correctly.
     "sqrt": _llvm_function("sqrt"),
     "floor": _llvm_function("floor"),

@@ -24,6 +24,8 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "cosh": ("__nv_coshf", "__nv_cosh"),
     "pow": ("__nv_powf", "__nv_pow"),
     "atan2": ("__nv_atan2f", "__nv_atan2"),
+    "erf": ("__nv_erff", "__nv_erf"),
+    "erfc": ("__nv_erfcf", "__nv_erfc"),
     "floor": ("__nv_floorf", "__nv_floor"),
     "ceil": ("__nv_ceilf", "__nv_ceil"),
 }
