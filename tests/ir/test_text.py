@@ -7,12 +7,10 @@ import pytest
 from cutile.dtypes import f16, f32, i32
 from cutile.errors import IRError
 from cutile.ir.core import Block, Function, Value
-from cutile.ir.rewriter import ERASE, KEEP, rewrite
 from cutile.ir.text import parse, print_function
 from cutile.ir.types import MutType, TensorType, TileType
 from cutile.ir.verify import verify
 from cutile.ops import OPS
-from cutile.ops.arith import Add
 from tests.support.golden import Golden
 from tests.support.programs import mut, program, scalar, tensor
 
@@ -95,30 +93,3 @@ def test_types_print_as_they_parse() -> None:
 def test_text_that_is_no_ir_is_refused(text: str, message: str) -> None:
     with pytest.raises(IRError, match=message):
         parse(text, OPS)
-
-
-def test_a_use_before_the_definition_is_refused() -> None:
-    stray = Value(TileType(f32), "stray")
-    add = Add(x=stray, y=stray)
-    add.results = (Value(TileType(f32)),)
-    with pytest.raises(IRError, match="add: operand %stray is used before it is defined"):
-        verify(Function("f", Block((), [add])))
-
-
-def test_results_of_the_wrong_type_are_refused() -> None:
-    x = Value(TileType(f32), "x")
-    add = Add(x=x, y=x)
-    add.results = (Value(TileType(i32)),)
-    with pytest.raises(IRError, match=r"results have the types \['i32'\], the operation gives \['f32'\]"):
-        verify(Function("f", Block((x,), [add])))
-
-
-def test_a_rewrite_leaves_the_original_alone() -> None:
-    before = gemm()
-    text = print_function(before)
-    copy = rewrite(before, lambda op, rewriter: KEEP)
-    assert copy == before
-    assert copy.body.operations[0] is not before.body.operations[0]
-    smaller = rewrite(before, lambda op, rewriter: ERASE if op.name == "store_mut" else KEEP)
-    assert len(smaller.body.operations) == len(before.body.operations) - 1
-    assert print_function(before) == text

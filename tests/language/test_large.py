@@ -13,7 +13,7 @@ from tests.support.devices import on
 
 
 def test_the_checks_hold_of_small_tensors() -> None:
-    with on("cpu"):
+    with on("reference"):
         check_copies(5000)
         check_operand(200, 130, 64)
         check_result(200, 300, 64)

@@ -13,7 +13,7 @@ import cutile as ct
 from cutile import api
 from tests.support.devices import on
 from tests.support.kernels import kernel
-from tests.support.memory import BACKENDS
+from tests.support.memory import BACKENDS, cases_on_backends
 
 Array = np.ndarray[Any, Any]
 MISSING = -333.25  # of what nothing wrote
@@ -73,21 +73,23 @@ def order(z: ct.MappedPartitionMut):
 """
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("counts", "group", "blocks"),
-    [
-        *(((7,), (1,), blocks) for blocks in (1, 3, 4)),
-        *(
-            (counts, group, blocks)
-            for counts in ((4, 4), (3, 5))
-            for group in ((1, 1), (2, 1), (2, 2), (3, 2))
-            for blocks in (1, 5, math.prod(counts))
-        ),
-        ((2, 3, 2), (1, 1, 1), 4),
-        ((2, 3, 2), (1, 2, 1), 4),
-        ((2, 3, 4), (1, 2, 3), 5),
-    ],
+    ("counts", "group", "blocks", "backend"),
+    cases_on_backends(
+        [
+            *(((7,), (1,), blocks) for blocks in (1, 3, 4)),
+            *(
+                (counts, group, blocks)
+                for counts in ((4, 4), (3, 5))
+                for group in ((1, 1), (2, 1), (2, 2), (3, 2))
+                for blocks in (1, 5, math.prod(counts))
+            ),
+            ((2, 3, 2), (1, 1, 1), 4),
+            ((2, 3, 2), (1, 2, 1), 4),
+            ((2, 3, 4), (1, 2, 3), 5),
+        ],
+        lambda counts, group, blocks: blocks in (4, 5),
+    ),
 )
 def test_the_schedule_is_exact(counts: tuple[int, ...], group: tuple[int, ...], blocks: int, backend: str) -> None:
     with on(backend):
@@ -108,17 +110,21 @@ def double(z: ct.MappedPartitionMut, x: Tensor):
 """
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+SHAPES = [
+    ((64,), (16,), (1,), 2),
+    ((40, 48), (16, 32), (2, 1), 3),  # tiles that reach over the edges
+    ((4, 8, 16), (1, 4, 8), (1, 1, 1), 4),
+    ((4, 8, 16), (1, 4, 8), (1, 2, 1), 4),
+]
+
+
 @pytest.mark.parametrize(
-    ("shape", "tile", "group", "blocks"),
-    [
-        ((64,), (16,), (1,), 2),
-        ((40, 48), (16, 32), (2, 1), 3),  # tiles that reach over the edges
-        ((4, 8, 16), (1, 4, 8), (1, 1, 1), 4),
-        ((4, 8, 16), (1, 4, 8), (1, 2, 1), 4),
-    ],
+    ("shape", "tile", "group", "blocks", "latency", "backend"),
+    cases_on_backends(
+        ((*case, latency) for case in SHAPES for latency in (1, 2, 4, 8)),
+        lambda shape, tile, group, blocks, latency: latency == 2,
+    ),
 )
-@pytest.mark.parametrize("latency", [1, 2, 4, 8])
 def test_values(
     shape: tuple[int, ...], tile: tuple[int, ...], group: tuple[int, ...], blocks: int, latency: int, backend: str
 ) -> None:

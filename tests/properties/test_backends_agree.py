@@ -22,7 +22,7 @@ from tests.support.memory import BACKENDS
 
 
 @pytest.mark.parametrize("backend", BACKENDS[1:])
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=kernels())
 def test_a_backend_agrees_with_the_reference(backend: str, case: RandomKernel) -> None:
     note(str(case))

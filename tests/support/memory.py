@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,18 @@ def _launch_on_gpu(kernel: Kernel, arguments: tuple[Any, ...], generics: dict[st
 CPU_BACKENDS = ("reference", "cpu")
 BACKENDS = (*CPU_BACKENDS, pytest.param("cuda", marks=pytest.mark.gpu))
 """For `pytest.mark.parametrize`."""
+
+
+def cases_on_backends(cases: Iterable[tuple[Any, ...]], on_cpu: Callable[..., bool]) -> list[Any]:
+    """Each case, and after it a backend: the reference and a GPU take all, the CPU those that `on_cpu` accepts.
+
+    Compiling for the CPU is most of what such a test takes. Where cases differ in what the IR says, and not in which
+    operations it has, a few of them show that these compile.
+    """
+    parameters: list[Any] = []
+    for case in cases:
+        parameters.append(pytest.param(*case, "reference"))
+        if on_cpu(*case):
+            parameters.append(pytest.param(*case, "cpu"))
+        parameters.append(pytest.param(*case, "cuda", marks=pytest.mark.gpu))
+    return parameters

@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product, repeat
@@ -181,8 +182,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work = [(kind, tile) for kind in chosen for tile in kind.choices(described(options.arch))][:: options.every]
     print(f"{len(work)} kernels of {len(chosen)} kinds for {options.arch}", flush=True)
     wrong = 0
-    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        for line in pool.map(_tried, *zip(*work, strict=True), repeat(options.arch), chunksize=4):
+    with ExitStack() as stack:
+        tried = map(_tried, *zip(*work, strict=True), repeat(options.arch))
+        if options.processes > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(options.processes, get_context("spawn")))
+            tried = pool.map(_tried, *zip(*work, strict=True), repeat(options.arch), chunksize=4)
+        for line in tried:
             if line:
                 print(line, flush=True)
                 wrong += 1

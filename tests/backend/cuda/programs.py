@@ -110,13 +110,21 @@ def nvdisasm() -> Path:
     return Path(str(found.locate()))
 
 
+_LATEST: dict[bytes, str] = {}
+"""The machine code that was disassembled last: tests look at the same kernel more than once."""
+
+
 def disassembly(executable: Executable, folder: Path) -> str:
     """The machine code as text."""
-    image = folder / "kernel.cubin"
-    image.write_bytes(executable.image)
-    # "-ndf": without the analysis of where values go, which is a third of its time and changes no line of kernels.
-    command = [nvdisasm(), "-c", "-ndf", image]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+    if executable.image not in _LATEST:
+        image = folder / "kernel.cubin"
+        image.write_bytes(executable.image)
+        # "-ndf": without the analysis of where values go, which is a third of its time and changes no line of kernels.
+        command = [nvdisasm(), "-c", "-ndf", image]
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+        _LATEST.clear()
+        _LATEST[executable.image] = text
+    return _LATEST[executable.image]
 
 
 def innermost_loop(executable: Executable, name: str, folder: Path) -> int:

@@ -51,7 +51,7 @@ def of_the_bench(case: Product) -> tuple[Kind, Extents]:
 
 
 FUSED: list[tuple[Kind, Extents]] = [
-    *((Kind("matmul", bf16, **ALL), size) for size in (cube(4096), cube(8192), (16, 8192, 8192), (512, 512, 8192))),
+    *((Kind("matmul", bf16, **ALL), size) for size in (cube(8192), (16, 8192, 8192), (512, 512, 8192))),
     (Kind("matmul", bf16, "along", activation="gelu", residual=True), cube(8192)),
     (Kind("matmul", bf16, "otherwise", **ALL), cube(8192)),
     *((Kind("matmul", f8e4m3fn, lie, **ALL), cube(8192)) for lie in ("along", *ACROSS)),

@@ -181,7 +181,8 @@ INSTRUCTIONS: dict[DTypeLike, str] = {
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("dtype", INSTRUCTIONS, ids=str)
 def test_nothing_is_spilled_or_put_in_line(dtype: DTypeLike, right: bool, tmp_path: Path) -> None:
-    for wide, tall in ((192, 128), (96, 64)):
+    small = () if dtype in (f8e5m2, u8) else ((96, 64),)  # as their twins of as many bits
+    for wide, tall in ((192, 128), *small):
         function = product(dtype, (wide, tall) if right else (tall, wide), right=right)
         built = compiled(function)
         assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log

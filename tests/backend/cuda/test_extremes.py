@@ -50,8 +50,9 @@ def linker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> G
     arith.binary.cache_clear()
 
 
-@pytest.mark.parametrize("text", [MOST, PICKED], ids=["max", "select"])
-@pytest.mark.parametrize("dtype", [i8, u16, i32], ids=str)
+@pytest.mark.parametrize(
+    ("text", "dtype"), [(MOST, i8), (MOST, u16), (PICKED, i32)], ids=["max-i8", "max-u16", "select-i32"]
+)
 def test_signs_are_safe_from_linkers_that_drop_them(
     linker: tuple[int, int], dtype: Any, text: str, tmp_path: Path
 ) -> None:

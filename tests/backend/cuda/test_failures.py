@@ -65,9 +65,9 @@ def calls(executable: Executable, folder: Path) -> list[str]:
     return [each for each in found if "NOINC" not in each]
 
 
-@pytest.mark.parametrize("tile", [(64, 64), pytest.param((128, 256), marks=pytest.mark.slow)], ids=str)
-def test_checks_leave_products_of_warp_groups_as_they_are(tile: tuple[int, int], tmp_path: Path) -> None:
-    checked, plain = (compiled(split(text, tile)) for text in (SPLIT, UNCHECKED))
+@pytest.mark.slow
+def test_checks_leave_products_of_warp_groups_as_they_are(tmp_path: Path) -> None:
+    checked, plain = (compiled(split(text, (128, 256))) for text in (SPLIT, UNCHECKED))
     assert len(checked.facts["failures"]) == 6
     assert "failures" not in plain.facts
     assert_clean(checked)  # no stack, no spills, no remark of the linker, such as C7510

@@ -186,7 +186,6 @@ def test_every_pipeline_is_proved(name: str) -> None:
     "name",
     [
         "attention of 192 rows",
-        "attention of a window",
         "attention of a window of 192 rows",
         "attention 256",
         "packed attention",
