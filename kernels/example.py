@@ -114,6 +114,12 @@ class Example:
                 print(f"{self.name:12} {device.name:24} {case!s:32} error {self.check(case):.2e}")
 
 
+def product_flops(case: Case) -> int:
+    """Operations of a product of (m, k) by (k, n), a product and a sum each counted; the case begins with m, n, k."""
+    m, n, k, *_ = case.shape
+    return 2 * m * n * k
+
+
 def to_device(arrays: Arrays) -> Tensors:
     """Copy host arrays to the default device."""
     return tuple(api.from_numpy(array).sync() for array in arrays)

@@ -5,7 +5,7 @@ import numpy as np
 import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
-from kernels.example import Arrays, Case, Example, Problem, Tensors
+from kernels.example import Arrays, Case, Example, Problem, Tensors, product_flops
 
 
 @ct.entry
@@ -82,7 +82,7 @@ EXAMPLE = Example(
     launch=_launch,
     reference=reference,
     nbytes=_nbytes,
-    flops=lambda case: 2 * case.shape[0] * case.shape[1] * case.shape[2],
+    flops=product_flops,
     cases=CASES,
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f16, f32
-from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
+from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, product_flops
 
 GROUP = 64
 """Of K, that have a scale together."""
@@ -110,7 +110,7 @@ EXAMPLE = Example(
     launch=_launch,
     reference=reference,
     nbytes=_nbytes,
-    flops=lambda case: 2 * case.shape[0] * case.shape[1] * case.shape[2],
+    flops=product_flops,
     cases=CASES,
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import pytest
@@ -16,15 +15,6 @@ from tests.support.kinds import EVERY, of_kind
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in tried.lines():
         terminalreporter.write_line(line)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cheap_collections() -> Iterator[None]:
-    """What exists before a module's tests is not their garbage: hundreds of collections need not look at it."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(params=EVERY)

@@ -12,18 +12,7 @@ from cutile.ir.types import MutType, TensorType, TileType
 from cutile.ir.verify import verify
 from cutile.ops import OPS
 from tests.support.golden import Golden
-from tests.support.programs import mut, program, scalar, tensor
-
-GEMM = """
-def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
-    BM, BN = z.shape
-    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(ct.num_tiles(part_x, 1)):
-        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
-    z.store(ct.convert_tile(acc, z.dtype))
-"""
+from tests.support.programs import GEMM, mut, program, scalar, tensor
 
 BRANCHES = """
 def branches(y: Mut, a: f32, x: Tensor):

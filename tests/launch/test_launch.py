@@ -10,24 +10,14 @@ import pytest
 import cutile as ct
 from cuda_async import Device, OwnershipError
 from cutile.entry import Kernel
+from tests.support import programs
 from tests.support.kernels import define, kernel
 from tests.support.memory import BACKENDS, CPU_BACKENDS, Input, Output, launch
 
 SAXPY = kernel(
     "def saxpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n",
 )
-GEMM = kernel(
-    """
-def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
-    BM, BN = z.shape
-    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(ct.num_tiles(part_x, 1)):
-        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
-    z.store(ct.convert_tile(acc, z.dtype))
-"""
-)
+GEMM = kernel(programs.GEMM)
 DECLARED = kernel(
     """
 def declared(z: "Mut[Tensor[E, BM, BN]]", x: "Tensor[E, Dyn, K]", *, E: DType, BM: Const, BN: Const, K: Const):

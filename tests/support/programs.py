@@ -12,6 +12,18 @@ from cutile.ir.core import Function
 from cutile.ir.types import MutType, TensorType, TileType, Type
 from tests.support.kernels import define
 
+GEMM = """
+def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
+    BM, BN = z.shape
+    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.num_tiles(part_x, 1)):
+        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""z = x @ y, with sums in f32, as a kernel's text."""
+
 
 def tensor(rank: int, dtype: DTypeLike = f32, alignment: int = 16) -> TensorType:
     """A row-major tensor of dynamic extents."""

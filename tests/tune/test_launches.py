@@ -33,6 +33,7 @@ from cutile.bench import BenchOptions
 from cutile.tune import Autotuner, DisagreementWarning
 from cutile.tune import launches as searches
 from tests.support.kernels import define, kernel
+from tests.support.programs import GEMM
 
 ROOT = Path(__file__).parents[2]
 QUICK = BenchOptions(warmup_ms=0, rep_ms=1, min_reps=3, max_reps=5)
@@ -42,16 +43,6 @@ def add_two(y: Mut, *, N: Const = 2):
     for _ in range(N):
         t = t + 2 / N
     y.store(t)
-"""
-GEMM = """
-def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
-    BM, BN = z.shape
-    part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
-    i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(ct.num_tiles(part_x, 1)):
-        acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
-    z.store(ct.convert_tile(acc, z.dtype))
 """
 add_two, gemm = kernel(ADD_TWO), kernel(GEMM)
 TILES = [{"B": 256}, {"B": 1024}]

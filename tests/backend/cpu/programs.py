@@ -26,16 +26,6 @@ SOFTMAX = """
         e = ct.exp(t - ct.reduce_max(t, 1).reshape((rows, 1)))
         y.store(e / ct.reduce_sum(e, 1).reshape((rows, 1)))
 """
-GEMM = """
-    def gemm(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
-        BM, BN = z.shape
-        part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
-        i, j, _ = ct.get_tile_block_id()
-        acc = ct.constant(0, (BM, BN), f32)
-        for k in range(ct.num_tiles(part_x, 1)):
-            acc = ct.mma(part_x.load((i, k)), part_y.load((k, j)), acc)
-        z.store(ct.convert_tile(acc, z.dtype))
-"""
 
 
 def function(text: str, parameters: dict[str, Type], **generics: Any) -> Function:

@@ -24,8 +24,8 @@ from cutile.backend.interface import CompileOptions, Executable, Target
 from cutile.config import usable_cores
 from cutile.dtypes import i32
 from cutile.errors import CompilationError
-from tests.backend.cpu.programs import GEMM, SAXPY, function, gemm_types, saxpy_types, source
-from tests.support.programs import mut, scalar
+from tests.backend.cpu.programs import SAXPY, function, gemm_types, saxpy_types, source
+from tests.support.programs import GEMM, mut, scalar
 
 analysis: Any = _analysis
 numba_live_map: Any = analysis.compute_live_map

@@ -14,7 +14,6 @@ from cutile.backend.cpu.emit._names import CONVERSIONS, FUNCTIONS, RESERVED
 from cutile.backend.interface import Source
 from cutile.dtypes import bf16, bool_, f16, i32, u32
 from tests.backend.cpu.programs import (
-    GEMM,
     SAXPY,
     SOFTMAX,
     gemm_types,
@@ -24,7 +23,7 @@ from tests.backend.cpu.programs import (
     source,
 )
 from tests.support.golden import Golden
-from tests.support.programs import mut, scalar, tensor
+from tests.support.programs import GEMM, mut, scalar, tensor
 
 DEMOS: dict[str, Callable[[], Source]] = {
     "saxpy": lambda: source(SAXPY, saxpy_types(256)),

@@ -11,7 +11,6 @@ from cutile.ir.control import For
 from cutile.ir.core import Function
 from cutile.ir.types import MutType, TensorType, Type
 from tests.backend.cpu.programs import (
-    GEMM,
     SAXPY,
     SOFTMAX,
     function,
@@ -20,7 +19,7 @@ from tests.backend.cpu.programs import (
     saxpy_types,
     softmax_types,
 )
-from tests.support.programs import mut, tensor
+from tests.support.programs import GEMM, mut, tensor
 
 HEAD = "def k(y: Mut, x: Tensor):\n"
 

@@ -16,9 +16,9 @@ from cutile.dtypes import f16, f32, f64, i8
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Value
 from cutile.ir.types import TensorType
-from tests.backend.cpu.programs import GEMM
 from tests.support.kernels import kernel
 from tests.support.memory import launch
+from tests.support.programs import GEMM
 
 Array = np.ndarray[Any, Any]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cutile.backend.cpu.blas import blas
-from tests.backend.cpu.programs import GEMM, SAXPY
+from tests.backend.cpu.programs import SAXPY
 from tests.support.kernels import kernel
 from tests.support.memory import launch
+from tests.support.programs import GEMM
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 500

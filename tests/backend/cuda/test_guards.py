@@ -13,27 +13,16 @@ from cutile.ir.core import Function
 from cutile.ir.types import Type
 from cutile.passes.pipeline import run_passes
 from tests.backend.cuda.programs import lowered, written
+from tests.backend.cuda.test_failures import ASSERTED
 from tests.backend.cuda.test_specialise import GEMM, refusal, types
 from tests.support.kernels import define
 from tests.support.programs import scalar
 
-ASSERTED = """
-def f(z: Mut, x: Tensor, y: Tensor, n: i32):
-    i, j, _ = ct.get_tile_block_id()
-    ct.cuda_tile_assert(n > i, "before")
-    acc = ct.constant(0, z.shape, ct.f32)
-    for k in range(n):
-        ct.cuda_tile_assert(k < 100, "within")
-        a, b = ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j))
-        acc = ct.mma(a, b, acc)
-    if n > 5:
-        ct.cuda_tile_assert(j < 7, "after")
-    z.store(ct.convert_tile(acc, z.dtype))
-"""
+GUARDED = ASSERTED.format(result="acc")
 
 
 def test_the_loading_warps_assert_what_is_of_numbers() -> None:
-    made = lowered(written(ASSERTED, types()), num_cta_in_cga=2)
+    made = lowered(written(GUARDED, types()), num_cta_in_cga=2)
     (roles,) = (op for op in made.walk() if isinstance(op, Roles))
     loading, computing = ([op for op in block.walk() if isinstance(op, FailUnless)] for block in roles.regions)
     assert [op.message for op in loading] == ["before", "after", "within"]  # so that all are known by the last turn
@@ -46,7 +35,7 @@ def test_the_loading_warps_assert_what_is_of_numbers() -> None:
 
 
 def test_what_follows_the_loop_in_pieces_keeps_its_assertions() -> None:
-    text = ASSERTED.replace("    if n > 5:\n    ", "").replace("convert_tile(acc,", "convert_tile(acc * acc,")
+    text = GUARDED.replace("    if n > 5:\n    ", "").replace("convert_tile(acc,", "convert_tile(acc * acc,")
     made = lowered(written(text, types()))
     assert any(isinstance(op, Subtile) for op in made.walk())
     assert [op.message for op in made.walk() if isinstance(op, FailUnless)] == ["before", "after", "within"]
@@ -71,7 +60,7 @@ LARGEST = "ct.reduce_max(ct.convert_tile(acc, ct.i32).reshape((16384,)), 0)"
     ],
 )
 def test_assertions_that_the_loading_warps_cannot_make_are_refused(reason: str, change: tuple[str, str]) -> None:
-    text = ASSERTED.replace(*change)
+    text = GUARDED.replace(*change)
     assert reason in refusal(written(text.replace("j < 7", f"{LARGEST} < 7"), types()))
 
 
