@@ -1,6 +1,6 @@
 """Tiles that threads read from the buffers of pipelines, into any layout, or write there as operands.
 
-A buffer holds panels as the copy engine writes them: pieces of 16 bytes, of which those of one panel's row are permuted
+A buffer holds panels as TMA writes them: pieces of 16 bytes, of which those of one panel's row are permuted
 by bits 7 to 9 of their address (PTX ISA, "Swizzling Modes"). Addresses are made in two parts: what the thread and the
 lower bits of a register's place come to, permuted; and multiples of 1024 bytes, which the permutation does not see, and
 which an access adds by itself.
@@ -22,12 +22,14 @@ from cutile.backend.cuda.intrinsics.llvm import (
     from_memory,
     i32c,
     ir,
+    lane_of,
     memory_type,
+    proxy_fence,
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.intrinsics.wgmma import group_number
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.panels import ROWS, Panels, Place
 from cutile.dtypes import DTypeLike, i32
 
@@ -36,7 +38,12 @@ PERIOD = 1024
 ROW = 128
 """Bytes of which the permutation is the same."""
 WIDEST = 16
-"""Bytes of the widest access, which are a piece."""
+"""Bytes of the widest access, which are a piece: what the swizzle keeps together."""
+PIECE_SHIFT = 4
+ROW_SHIFT = 7
+"""An address, shifted by so many bits, is the number of its row of `ROW` bytes."""
+WORD = 4
+"""Bytes of a register."""
 
 
 @cache
@@ -104,22 +111,24 @@ def _panel(b: Any, panels: Panels, column: Any) -> Any:
 def _permute(b: Any, panels: Panels, place: Any) -> Any:
     """Where the piece of a place lies: the piece's number, changed by the upper bits."""
     pieces = panels.swizzle // WIDEST
-    mask = b.and_(b.lshr(place, i32c(7)), i32c(pieces - 1))
-    return b.xor(place, b.shl(mask, i32c(4)))
+    mask = b.and_(b.lshr(place, i32c(ROW_SHIFT)), i32c(pieces - 1))
+    return b.xor(place, b.shl(mask, i32c(PIECE_SHIFT)))
 
 
 def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[Any]:
     """Some elements beside one another. Volatile: a stage is read between its arrival and its release."""
     nbytes = dtype.bits // 8 * width
-    if nbytes < 4:
+    if nbytes < WORD:
         # into a word whose upper bits nothing is known of: a byte of it is then converted as a byte, not as 16 bits
         text = f"ld.shared.u{8 * nbytes} $0, [$1+{beyond}];"
         return _elements(b, dtype, asm(b, I32, [at], text, "=r,r,~{memory}", effect=True))[:width]
-    words = nbytes // 4
+    words = nbytes // WORD
+    # `asm` with an effect keeps its place between the wait and the release, as LLVM's loads do not.
     if words == 1:
         loaded = [asm(b, I32, [at], f"ld.shared.b32 $0, [$1+{beyond}];", "=r,r,~{memory}", effect=True)]
     else:
         names = ", ".join(f"${i}" for i in range(words))
+        # One access of up to 16 bytes.
         text = f"ld.shared.v{words}.b32 {{{names}}}, [${words}+{beyond}];"
         kind = ir.LiteralStructType([I32] * words)
         words_read = asm(b, kind, [at], text, ",".join(["=r"] * words) + ",r,~{memory}", effect=True)
@@ -136,10 +145,6 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
     return [from_memory(b, dtype, b.trunc(each, memory_type(dtype))) for each in shifted]
 
 
-PIECE = 16
-"""Bytes that the swizzle keeps together."""
-
-
 @cache
 def write(layout: Layout, place: Place) -> Any:
     """`f(words)`: write 32-bit words of two neighbouring elements to panels; wgmma sees them behind a barrier.
@@ -153,28 +158,30 @@ def write(layout: Layout, place: Place) -> Any:
     """
     panels = place.panels
     count = layout.registers // 2
-    pieces = panels.swizzle // PIECE
+    pieces = panels.swizzle // WIDEST
 
     def generate(b: Any, values: list[Any]) -> None:
         words = unpack(b, values[0], count)
         number = thread(b)
-        lane, warp = b.and_(number, i32c(31)), b.and_(b.lshr(number, i32c(5)), i32c(3))
+        # An accumulator's rows (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"): 16 for each of a
+        # warpgroup's 4 warps, of which a lane has row `lane // 4`, and the one 8 below.
+        lane, warp = lane_of(b, number), b.and_(b.lshr(number, i32c(LANE_BITS)), i32c(3))
         line = b.lshr(lane, i32c(2))
         row = b.add(b.add(b.mul(group_number(b), i32c(ROWS)), b.mul(warp, i32c(16))), line)
         base = b.add(stage_address(b, place, i32c(0)), b.mul(row, i32c(panels.swizzle)))
         # A narrower swizzle permutes fewer pieces, by higher bits of the row's number (PTX ISA, "Swizzling modes").
-        turn = b.and_(b.lshr(line, i32c(3 - pieces.bit_length() + 1)), i32c(pieces - 1))
+        swizzle = b.and_(b.lshr(line, i32c(3 - pieces.bit_length() + 1)), i32c(pieces - 1))
         # Of 16 bytes, which are 8 columns, each of four lanes has a word.
         within = b.shl(b.and_(lane, i32c(3)), i32c(2))
         at: dict[int, Any] = {}
         for word, (down, across) in zip(words, layout.offsets[::2], strict=True):
             panel, rest = divmod(across, panels.span)
-            piece = rest * panels.size // PIECE
+            piece = rest * panels.size // WIDEST
             if piece not in at:
-                at[piece] = b.add(base, b.or_(b.shl(b.xor(turn, i32c(piece)), i32c(4)), within))
+                at[piece] = b.add(base, b.or_(b.shl(b.xor(swizzle, i32c(piece)), i32c(PIECE_SHIFT)), within))
             where = b.add(at[piece], i32c(panel * panels.panel_bytes + down * panels.swizzle))
+            # In PTX, so that LLVM keeps it ahead of the fence and behind the products that read what was here.
             asm(b, VOID, [where, word], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
-        # What threads write, the tensor cores see behind this fence (PTX ISA, "Async proxy").
-        asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
+        proxy_fence(b)  # `wgmma` reads it next, behind a barrier
 
     return intrinsic("write_operand", None, [frag(i32, count)], generate)

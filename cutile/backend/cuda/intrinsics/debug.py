@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda.failures import BLOCK, NUMBERS, SITE, WRITING, WRITTEN
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, unpack
@@ -48,6 +49,7 @@ Piece = tuple[str, DTypeLike, Layout | None]
 
 MOST_ARGUMENTS = 32
 """Arguments that one `vprintf` takes."""
+WORD_BYTES = 4
 
 
 def text(b: Any, value: str) -> Any:
@@ -177,9 +179,9 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
                 continue
             flush()
             if busy:
-                barrier(b)
+                barrier(b)  # others may still read what was there
             _put(b, dtype, layout, value, offset)
-            barrier(b)
+            barrier(b)  # one thread reads what all have written
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
                 _say_tile(b, spec, dtype, layout.shape, offset)
             busy = True
@@ -206,7 +208,7 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
 def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
     """`f(condition, report, x, y, z, *numbers)`: where the condition does not hold, tell the host (`failures.py`).
 
-    A call, such as of `vprintf`, would make products by warp groups wait for each other (the linker's remark C7510),
+    A call, such as of `vprintf`, would make products by warpgroups wait for each other (the linker's remark C7510),
     and cost a stack frame.
 
     Args:
@@ -230,10 +232,11 @@ def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, fla
             else:
                 with b.if_then(speaks):
                     _report(b, report, site, told, numbers)
+                # All threads are here, so nobody waits for one that has left (PTX ISA, "exit").
                 asm(b, VOID, [], "exit;", "~{memory}", effect=True)
                 b.unreachable()
 
-    kinds = [frag(bool_, 0), POINTER, *[frag(i32, 0)] * 3, *[frag(dtype, 0) for dtype in told]]
+    kinds = [frag(bool_, 0), POINTER, *[frag(i32, 0)] * len(GRID_NAMES), *[frag(dtype, 0) for dtype in told]]
     return intrinsic("fail_unless", None, kinds, generate)
 
 
@@ -242,7 +245,8 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
     place = b.ptrtoint(report, I64)
 
     def put(kind: str, letter: str, word: int, value: Any) -> None:
-        at = b.add(place, const(I64, 4 * word))
+        at = b.add(place, const(I64, WORD_BYTES * word))
+        # In PTX, so that LLVM keeps the order of the words: the host looks while they are written.
         asm(b, VOID, [at, value], f"st.global.{kind} [$0], $1;", f"l,{letter},~{{memory}}", effect=True)
 
     # The first of all threads takes it. In host memory, too, the device's atomics are atomic among its own threads.
@@ -250,13 +254,15 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
     before = asm(b, I32, [place], text, "=r,l,~{memory}", effect=True)
     with b.if_then(b.icmp_unsigned("==", before, i32c(0))):
         put("b32", "r", SITE, i32c(site))
-        for axis, each in enumerate(numbers[:3]):
+        axes = len(GRID_NAMES)
+        for axis, each in enumerate(numbers[:axes]):
             put("b32", "r", BLOCK + axis, each)
-        for i, (dtype, each) in enumerate(zip(told, numbers[3:], strict=True)):
+        for i, (dtype, each) in enumerate(zip(told, numbers[axes:], strict=True)):
             if dtype.bits < 64:
                 each = b.sext(each, I64) if dtype.kind == "int" else b.zext(each, I64)
             put("b64", "l", NUMBERS + 2 * i, each)
         # The host, which looks at this word first, sees the others once it sees that.
+        # `.sys`, since the host is no thread of the GPU (PTX ISA, "Scope").
         asm(b, VOID, [], "fence.acq_rel.sys;", "~{memory}", effect=True)
         put("b32", "r", 0, i32c(WRITTEN))
 

@@ -12,7 +12,16 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, asm, const, i32c, ir
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, address, stage_of
-from cutile.backend.cuda.intrinsics.wgmma import Instruction, begin_group, commit, descriptor, group_number, tied
+from cutile.backend.cuda.intrinsics.wgmma import (
+    ADDRESS_SHIFT,
+    BLOCK,
+    Instruction,
+    begin_group,
+    commit,
+    descriptor,
+    group_number,
+    tied,
+)
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Panels, Place
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
@@ -32,8 +41,9 @@ def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
     letters = ["f" if str(each.type) == "float" else "r" for each in flat]
     kind = ir.LiteralStructType([each.type for each in flat])
     listed = ",".join([*(f"={letter}" for letter in letters), *map(str, range(len(flat))), "~{memory}"])
-    made = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
-    results = iter(b.extract_value(made, i) for i in range(len(flat)))
+    # The fence of `begin_group`, with the registers as its inputs and outputs: see where it is called.
+    fenced = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
+    results = iter(b.extract_value(fenced, i) for i in range(len(flat)))
     return [[next(results) for _ in group] for group in groups]
 
 
@@ -53,11 +63,13 @@ class _FromRegisters(Instruction):
         """Begin a product in registers of its own."""
         letter = "r" if self._sums is I32 else "f"
         count = self._count
+        # Four registers, as in `add_from`; then the right operand's descriptor.
         operands = f"{{{', '.join(f'${count + i}' for i in range(4))}}}, ${count + 4}"
         constraints = ",".join([f"={letter}"] * count + ["r", "r", "r", "r", "l"])
         kind = ir.LiteralStructType([self._sums] * count)
-        made = asm(b, kind, [*x, y], self._text(operands, "0"), constraints, effect=True)
-        return [b.extract_value(made, i) for i in range(count)]
+        # scale-d is 0, as in `begin`.
+        sums = asm(b, kind, [*x, y], self._text(operands, "0"), constraints, effect=True)
+        return [b.extract_value(sums, i) for i in range(count)]
 
 
 @cache
@@ -123,19 +135,19 @@ def dot(
             # of them there would have the linker serialise both (ptxas C7513).
             *sums, words = _fenced(b, *sums, words)
         else:
-            begin_group(b)
+            begin_group(b)  # the sums may have been set by other instructions
         for k in range(0, depth, step):
-            y = b.add(right_at, const(I64, right.panels.offset(0, k) >> 4))
+            y = b.add(right_at, const(I64, right.panels.offset(0, k) >> ADDRESS_SHIFT))
             for m in tall:
                 if isinstance(instruction, _FromRegisters):
                     # 16 columns are two blocks of 8, each two registers: rows 0 and 8 of the thread's
-                    first = m * per_row + k // 8 * 2
+                    first = m * per_row + k // BLOCK * 2
                     x = words[first : first + 4]
                     begins = fresh and k == 0
                     sums[m] = instruction.begin_from(b, x, y) if begins else instruction.add_from(b, sums[m], x, y)
                 else:
                     assert isinstance(left, Place)
-                    x = b.add(a, const(I64, left.panels.offset(m * ROWS * groups, k) >> 4))
+                    x = b.add(a, const(I64, left.panels.offset(m * ROWS * groups, k) >> ADDRESS_SHIFT))
                     sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)
         commit(b)
         return pack(b, [value for some in sums for value in some], layout.registers)
@@ -154,6 +166,7 @@ def wait(acc: DTypeLike, n: int, pending: int, words: int = 0) -> Any:
     kind = frag(acc, n)
 
     def generate(b: Any, values: list[Any]) -> Any:
+        # Tied to the sums, even where others are pending: this product's are read next (PTX ISA, "wgmma.wait_group").
         text = f"wgmma.wait_group.sync.aligned {pending};"
         kept = unpack(b, values[1], words) if words else []
         return pack(b, tied(b, text, unpack(b, values[0], n), *kept, constraints=",".join("r" * words)), n)

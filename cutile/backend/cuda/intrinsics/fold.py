@@ -6,17 +6,19 @@ the slots that it reads. The arguments are the first slots, and each step adds o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pack, together, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
+    LANES,
     SHARED,
     barrier,
     from_shared,
     i32c,
+    lane_of,
     memory_type,
     number,
     pointer,
@@ -150,8 +152,8 @@ def _across_warps(
 ) -> dict[tuple[int, ...], Row]:
     """Each warp writes its rows; after the barrier each thread folds those of the warps, the lower ones first."""
     number_ = thread(b)
-    lane, warp = b.and_(number_, i32c(31)), b.lshr(number_, i32c(LANE_BITS))
-    others = 31 & ~lane_mask(layout, axis)
+    lane, warp = lane_of(b, number_), b.lshr(number_, i32c(LANE_BITS))
+    others = (LANES - 1) & ~lane_mask(layout, axis)
     lanes, warps = 1 << others.bit_count(), layout.warps
     slot = select_lanes(b, lane, others)
     starts = spans([dtype.bits // 8 * len(rows) * warps * lanes for dtype in dtypes], offset)
@@ -163,11 +165,11 @@ def _across_warps(
         return pointer(b, shared(b, place), memory_type(dtype), SHARED)
 
     if fence:
-        barrier(b)
+        barrier(b)  # others may still use the memory
     for index, row in enumerate(rows.values()):  # lanes that hold the same write the same
         for position, value in enumerate(row):
             b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
-    barrier(b)
+    barrier(b)  # all have written before anyone reads
     choices = [0]
     for bit in bits:
         choices += [each | 1 << bit for each in choices]
@@ -186,6 +188,62 @@ def _across_warps(
     return made
 
 
+class _Exchange:
+    """Rows of elements in shared memory, one array for each tile, by their row-major numbers."""
+
+    def __init__(self, b: Any, dtypes: Sequence[DTypeLike], layout: Layout, offset: int) -> None:
+        self._b, self._dtypes, self._layout = b, dtypes, layout
+        self.strides = row_major(layout.shape)
+        size = self.strides[0] * layout.shape[0]
+        self._starts = spans([dtype.bits // 8 * size for dtype in dtypes], offset)
+
+    def _address(self, position: int, place: Any) -> Any:
+        b, dtype = self._b, self._dtypes[position]
+        where = b.add(b.mul(place, i32c(dtype.bits // 8)), i32c(self._starts[position]))
+        return pointer(b, shared(b, where), memory_type(dtype), SHARED)
+
+    def publish(self, rows: list[Row]) -> None:
+        """Every thread writes its elements; threads with the same element write the same."""
+        b, layout = self._b, self._layout
+        for register, row in enumerate(rows):
+            at = Coordinates(b, layout)
+            inside = at.inside(register)
+            if inside is None:
+                self._store(at, register, row)
+            else:
+                with b.if_then(inside):
+                    self._store(Coordinates(b, layout), register, row)
+
+    def _store(self, at: Coordinates, register: int, row: Row) -> None:
+        place = flat_index(self._b, at, register, self.strides)
+        for position, value in enumerate(row):
+            self._b.store(to_memory(self._b, self._dtypes[position], value), self._address(position, place))
+
+    def read(self, place: Any) -> Row:
+        """The elements with this number."""
+        return [
+            from_shared(self._b, dtype, self._address(position, place)) for position, dtype in enumerate(self._dtypes)
+        ]
+
+
+def _at_distance(
+    b: Any, memory: _Exchange, layout: Layout, axis: int, distance: int, reverse: bool
+) -> Iterator[tuple[Any, Row]]:
+    """For each register the elements `distance` ahead of its own along the axis, and whether there are any."""
+    length = layout.shape[axis]
+    at = Coordinates(b, layout)
+    for register in range(layout.registers):
+        along = at.element(register, axis)
+        last = i32c(max(length - distance, 0))
+        has = b.icmp_unsigned("<", along, last) if reverse else b.icmp_unsigned(">=", along, i32c(distance))
+        inside = at.inside(register)
+        has = has if inside is None else b.and_(has, inside)
+        place = flat_index(b, at, register, memory.strides)
+        step = i32c((distance if reverse else -distance) * memory.strides[axis])
+        place = b.select(has, b.add(place, step), i32c(0))  # nobody's element: read any other
+        yield has, memory.read(place)
+
+
 @cache
 def scan(
     steps: Steps,
@@ -201,65 +259,30 @@ def scan(
 
     In rounds (Hillis and Steele, 1986): after the one with distance `d` each element has folded the `2 * d` up to it.
     Elements pass through shared memory, so the layout may be any.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
     """
     length = layout.shape[axis]
-    strides = row_major(layout.shape)
-    size = strides[0] * layout.shape[0]
-    starts = spans([dtype.bits // 8 * size for dtype in dtypes], offset)
-
-    def address(b: Any, position: int, place: Any) -> Any:
-        dtype = dtypes[position]
-        where = b.add(b.mul(place, i32c(dtype.bits // 8)), i32c(starts[position]))
-        return pointer(b, shared(b, where), memory_type(dtype), SHARED)
-
-    def publish(b: Any, rows: list[Row]) -> None:
-        """Every thread writes its elements; threads with the same element write the same."""
-        for register, row in enumerate(rows):
-            at = Coordinates(b, layout)
-            inside = at.inside(register)
-            if inside is None:
-                _store(b, at, register, row)
-            else:
-                with b.if_then(inside):
-                    _store(b, Coordinates(b, layout), register, row)
-
-    def _store(b: Any, at: Coordinates, register: int, row: Row) -> None:
-        place = flat_index(b, at, register, strides)
-        for position, value in enumerate(row):
-            b.store(to_memory(b, dtypes[position], value), address(b, position, place))
 
     def generate(b: Any, values: list[Any]) -> Any:
-        function = _Function(b, steps, results)
+        function, memory = _Function(b, steps, results), _Exchange(b, dtypes, layout, offset)
         rows = [list(row) for row in zip(*(unpack(b, value, layout.registers) for value in values), strict=True)]
         distance = 1
         if fence and length > 1:
-            barrier(b)
+            barrier(b)  # others may still use the memory
         while distance < length:
-            publish(b, rows)
-            barrier(b)
-            at = Coordinates(b, layout)
-            before: list[Row] = []
-            there: list[Any] = []
-            for register in range(layout.registers):
-                along = at.element(register, axis)
-                last = i32c(max(length - distance, 0))
-                has = b.icmp_unsigned("<", along, last) if reverse else b.icmp_unsigned(">=", along, i32c(distance))
-                inside = at.inside(register)
-                has = has if inside is None else b.and_(has, inside)
-                place = flat_index(b, at, register, strides)
-                step = i32c((distance if reverse else -distance) * strides[axis])
-                place = b.select(has, b.add(place, step), i32c(0))  # nobody's element: read any other
-                before.append(
-                    [from_shared(b, dtype, address(b, position, place)) for position, dtype in enumerate(dtypes)]
-                )
-                there.append(has)
+            memory.publish(rows)
+            barrier(b)  # all have written before anyone reads
+            neighbours = list(_at_distance(b, memory, layout, axis, distance, reverse))
             rows = [
                 [b.select(has, new, old) for new, old in zip(function(other, row), row, strict=True)]
-                for has, other, row in zip(there, before, rows, strict=True)
+                for (has, other), row in zip(neighbours, rows, strict=True)
             ]
             distance *= 2
-            if distance < length:  # all have read before anyone writes anew
-                barrier(b)
+            if distance < length:
+                barrier(b)  # all have read before anyone writes anew
         return _results(b, list(zip(*rows, strict=True)), dtypes, layout.registers)
 
     arguments = [frag(dtype, layout.registers) for dtype in dtypes]

@@ -30,7 +30,13 @@ F64: Any = ir.DoubleType()
 VOID: Any = ir.VoidType()
 
 GLOBAL, SHARED = 1, 3
-"""Address spaces."""
+"""Address spaces of NVPTX."""
+LANES = 32
+"""Threads of a warp."""
+ALL_LANES = -1
+"""The mask of a shuffle or a vote in which every lane takes part."""
+ARRAY_ALIGNMENT = 1024
+"""Bytes: the widest swizzle repeats after so many, so that a buffer's panels begin at a multiple."""
 
 HALVES = (f16, bf16)
 
@@ -139,8 +145,10 @@ def address(b: Any, offset: Any) -> Any:
 def barrier(b: Any) -> None:
     """All threads that compute arrive, and see each other's shared and global memory."""
     if count := _AT_BARRIERS.get():
+        # Barrier 1, not 0: the producer's warps are no part of it, and 0 is the whole block's (PTX ISA, "bar").
         asm(b, VOID, [], f"bar.sync 1, {count};", "~{memory}", effect=True, convergent=True)
         return
+    # Barrier 0, with all threads of the block.
     call(b, "llvm.nvvm.barrier0", VOID, [], convergent=True)
 
 
@@ -148,14 +156,44 @@ def barrier_any(b: Any, flag: Any) -> Any:
     """As `barrier`; gives every thread whether the flag (i1) of any of them holds."""
     count = _AT_BARRIERS.get()
     where = f"1, {count}" if count else "0"
+    # One instruction waits and combines the flags (PTX ISA, "bar.red"); the barrier's number is that of `barrier`.
     text = f"{{ .reg .pred p, q; setp.ne.b32 q, $1, 0; bar.red.or.pred p, {where}, q; selp.b32 $0, 1, 0, p; }}"
     made = asm(b, I32, [b.zext(flag, I32)], text, "=r,r,~{memory}", effect=True, convergent=True)
     return b.icmp_unsigned("!=", made, i32c(0))
 
 
+def synchronize_warp(b: Any) -> None:
+    """All lanes of the warp arrive, and see each other's memory."""
+    # The mask names all 32 lanes: whoever calls this has no lane in another branch (PTX ISA, "bar.warp.sync").
+    asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
+
+
+def proxy_fence(b: Any) -> None:
+    """Show what this thread wrote to shared memory to TMA and to `wgmma`, once a barrier has ordered them behind it."""
+    # Both read through the async proxy, which ordinary writes do not reach by themselves (PTX ISA, "membar / fence").
+    asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
+
+
+def device_fence(b: Any) -> None:
+    """Order this thread's accesses to global memory before and after, for all threads of the GPU."""
+    # `acq_rel` does: the atomic between two such fences makes the pattern (PTX ISA, "Release and Acquire Patterns").
+    asm(b, VOID, [], "fence.acq_rel.gpu;", "~{memory}", effect=True)
+
+
+def cluster_rank(b: Any) -> Any:
+    """The block's number in its cluster."""
+    # A special register, for which the older LLVM has no intrinsic (PTX ISA, "Special Registers: %cluster_ctarank").
+    return asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+
+
 def thread(b: Any) -> Any:
     """The thread's number in the block."""
     return call(b, "llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
+
+
+def lane_of(b: Any, number: Any) -> Any:
+    """A thread's number in its warp."""
+    return b.and_(number, i32c(LANES - 1))
 
 
 def block(b: Any) -> Any:
@@ -165,7 +203,8 @@ def block(b: Any) -> Any:
 
 def shuffle_xor(b: Any, bits: Any, mask: int) -> Any:
     """The 32 bits of the lane whose number differs by `mask`."""
-    operands = [i32c(-1), bits, i32c(mask), i32c(31)]
+    # The last operand says that lanes reach each other in all of the warp (PTX ISA, "shfl.sync").
+    operands = [i32c(ALL_LANES), bits, i32c(mask), i32c(LANES - 1)]
     return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
 
 
@@ -179,7 +218,7 @@ def shared(b: Any, offset: Any) -> Any:
     if array is None:
         array = ir.GlobalVariable(module, ir.ArrayType(I8, 0), name, addrspace=SHARED)
         array.linkage = "external"
-        array.align = 1024
+        array.align = ARRAY_ALIGNMENT
     where = i32c(offset) if isinstance(offset, int) else offset
     return b.gep(array, [i32c(0), where], inbounds=True)
 
@@ -214,6 +253,7 @@ def from_shared(b: Any, dtype: DTypeLike, place: Any) -> Any:
     found = from_memory(b, dtype, b.load(place))
     if dtype is not i8:
         return found
+    # A copy: what NVVM does not look into, it does not join with its neighbours.
     return b.trunc(asm(b, I16, [b.zext(found, I16)], "mov.b16 $0, $1;", "=h,h"), I8)
 
 
@@ -223,7 +263,7 @@ def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:
         # Not `fpext`: LLVM would compute in f16 in place of f32 and gather pairs that NVVM has no code for.
         return asm(b, F32, [value], "cvt.f32.f16 $0, $1;", "=f,h")
     if dtype is bf16:
-        return b.bitcast(b.shl(b.zext(value, I32), i32c(16)), F32)
+        return b.bitcast(b.shl(b.zext(value, I32), i32c(16)), F32)  # bf16 is the upper half of an f32
     return value
 
 
@@ -232,6 +272,7 @@ def narrow(b: Any, dtype: DTypeLike, value: Any) -> Any:
     if dtype is f16:
         return asm(b, I16, [value], "cvt.rn.f16.f32 $0, $1;", "=h,f")  # not `fptrunc`, as in `widen`
     if dtype is bf16:
+        # The older LLVM has no bf16.
         return asm(b, I16, [value], "cvt.rn.bf16.f32 $0, $1;", "=h,f")
     return value
 
@@ -245,7 +286,7 @@ def select_lanes(b: Any, value: Any, mask: int) -> Any:
     """The bits of the i32 `value` under `mask`, pushed together."""
     out: Any = None
     shift = 0
-    for bit in range(32):
+    for bit in range(LANES):
         if mask >> bit & 1:
             part = b.and_(b.lshr(value, i32c(bit - shift)), i32c(1 << shift))
             out = part if out is None else b.or_(out, part)

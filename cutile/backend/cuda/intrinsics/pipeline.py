@@ -13,14 +13,22 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.debug import give_up
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, VOID, address, asm, block, i32c, thread
+from cutile.backend.cuda.intrinsics.llvm import (
+    I32,
+    LANES,
+    VOID,
+    address,
+    asm,
+    block,
+    i32c,
+    synchronize_warp,
+    thread,
+)
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_, i32
 
-WARP = 32
-"""Threads of a warp."""
 BARRIER = 8
-"""Bytes of a barrier."""
+"""Bytes of an mbarrier object (PTX ISA, "Size and alignment of mbarrier object")."""
 INTEGER: Any = frag(i32, 0)
 
 
@@ -39,7 +47,7 @@ def _parity(b: Any, counter: Any, stages: int) -> Any:
 
 
 LONGEST = 2 * 10**9
-"""Nanoseconds that a limited wait lasts."""
+"""Nanoseconds that a limited wait lasts. Waits of a sound kernel last microseconds."""
 
 
 def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
@@ -47,6 +55,8 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
 
     `scope`, ".acquire.cluster", is how far away those are who write what is then read; the block otherwise.
     """
+    # `try_wait` sleeps a while and may fail before the phase is complete, hence the loop. By default it acquires, for
+    # the block: what came before the arrivals is seen behind it (PTX ISA, "mbarrier.test_wait / mbarrier.try_wait").
     text = f"{{ .reg .pred p; W: mbarrier.try_wait.parity{scope}.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }}"
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
@@ -58,6 +68,8 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
     """
     number = thread(b)
     speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(GROUP - 1)), i32c(0)), I32)
+    # The same loop with a clock. `$0` is 1 if this thread gave up; early-clobbered, since it is set before the rest is
+    # read. The clock is read only where `try_wait` has failed.
     late = asm(
         b,
         I32,
@@ -95,14 +107,17 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
             for offset, count, arrivals in barriers:
                 for number in range(count):
                     where = b.add(base, i32c(offset - begin + number * BARRIER))
+                    # A phase completes when its pending arrivals and bytes are 0 (PTX ISA, "mbarrier.init").
                     text = f"mbarrier.init.shared::cta.b64 [$0], {arrivals};"
                     asm(b, VOID, [where], text, "r,~{memory}", effect=True)
             if flag:
+                # In PTX, so that LLVM keeps it in its place among the barriers.
                 asm(b, VOID, [address(b, flag), i32c(0)], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
+            # Shows the new barriers to other blocks of the cluster and to TMA (PTX ISA, "membar / fence").
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
         # In a cluster nothing but the barriers is to be seen, and those have a fence of their own; but for the flag.
         arrive = "barrier.cluster.arrive.release;" if flag else "barrier.cluster.arrive.relaxed;"
-        text = arrive if cluster else "bar.sync 0;"
+        text = arrive if cluster else "bar.sync 0;"  # of the whole block, the producer's warps too
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
     return intrinsic("start", None, [], generate)
@@ -113,6 +128,7 @@ def cluster_wait() -> Any:
     """`f()`: wait until all blocks of the cluster have set up their barriers, and see them."""
 
     def generate(b: Any, _: list[Any]) -> None:
+        # The other half of `start`'s arrival (PTX ISA, "barrier.cluster"): work was done between the two.
         asm(b, VOID, [], "barrier.cluster.wait.acquire;", "~{memory}", effect=True, convergent=True)
 
     return intrinsic("cluster_wait", None, [], generate)
@@ -123,6 +139,7 @@ def cluster_sync() -> Any:
     """`f()`: wait until no block of the cluster writes to this one's shared memory any more."""
 
     def generate(b: Any, _: list[Any]) -> None:
+        # A block that ends takes its shared memory with it, while others may still arrive on barriers or write there.
         text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
@@ -147,6 +164,7 @@ def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any
 
     def generate(b: Any, values: list[Any]) -> None:
         full = wait_empty(b, values[0], stages, offset, limited)
+        # The only arrival of the phase announces its bytes, which complete it (PTX ISA, "mbarrier.arrive").
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         asm(b, VOID, [full, i32c(nbytes)], text, "r,r,~{memory}", effect=True)
 
@@ -196,16 +214,13 @@ def order_arrive(offset: int) -> Any:
 
     def generate(b: Any, _: list[Any]) -> None:
         other = b.xor(group_of(b), i32c(1))
-        _synchronize_warp(b)  # no lane of it still waits to take over
-        with b.if_then(b.icmp_unsigned("==", b.and_(thread(b), i32c(WARP - 1)), i32c(0))):
+        synchronize_warp(b)  # no lane of it still waits for its turn
+        with b.if_then(b.icmp_unsigned("==", b.and_(thread(b), i32c(LANES - 1)), i32c(0))):
+            # Every warp arrives, not one for the group: a late warp could otherwise miss a whole phase.
             where = b.add(address(b, offset), b.mul(other, i32c(BARRIER)))
             asm(b, VOID, [where], "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", effect=True)
 
     return intrinsic("order_arrive", None, [], generate)
-
-
-def _synchronize_warp(b: Any) -> None:
-    asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
 
 
 def group_of(b: Any) -> Any:
@@ -224,15 +239,17 @@ def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
     def generate(b: Any, values: list[Any]) -> None:
         counter, condition = values
         empty = b.add(full_barrier(b, counter, stages, offset), i32c(stages * BARRIER))
-        number = b.and_(thread(b), i32c((WARP if warps else GROUP) - 1))
+        number = b.and_(thread(b), i32c((LANES if warps else GROUP) - 1))
         one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)
         if warps:  # what its other lanes have read comes before the arrival too
-            _synchronize_warp(b)
+            synchronize_warp(b)
         if cluster == 1:
+            # Predicated: the warp does not branch for one lane's arrival.
             text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
             asm(b, VOID, [empty, flag], text, "r,r,~{memory}", effect=True)
             return
+        # Thread i arrives in block i of the cluster: `mapa` finds the same barrier there (PTX ISA, "mapa").
         text = (
             "{ .reg .pred p; .reg .b32 there; setp.ne.b32 p, $1, 0; @p mapa.shared::cluster.u32 there, $0, $2; "
             "@p mbarrier.arrive.shared::cluster.b64 _, [there]; }"

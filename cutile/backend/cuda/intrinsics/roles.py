@@ -1,21 +1,39 @@
-"""Who does what in a block of specialised warps, and which tile blocks come to it."""
+"""Warp specialisation and the tile scheduler: what each warp does, and which tile blocks come to it."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
+from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, address, asm, block, call, i32c, thread
+from cutile.backend.cuda.intrinsics.llvm import (
+    ALL_LANES,
+    I32,
+    I64,
+    LANES,
+    VOID,
+    address,
+    asm,
+    block,
+    call,
+    cluster_rank,
+    i32c,
+    thread,
+)
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of, wait_empty
 from cutile.backend.cuda.intrinsics.wgmma import group_number
 from cutile.backend.cuda.panels import GROUP
 from cutile.dtypes import bool_
 
+FIRST_LANE = 1
+"""The mask of a shuffle that only a warp's first lane takes part in."""
+WORD_BYTES = 4
+
 
 @cache
 def is_producer(groups: int) -> Any:
-    """`f()`: whether this warp is one of those that load, behind `groups` warp groups that compute."""
+    """`f()`: whether this warp is one of the producer's, which stand behind `groups` warpgroups of consumers."""
     return intrinsic(
         "is_producer", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups))
     )
@@ -23,7 +41,7 @@ def is_producer(groups: int) -> Any:
 
 @cache
 def warpgroup_index() -> Any:
-    """`f()`: the number of this thread's warp group."""
+    """`f()`: the number of this thread's warpgroup."""
     return intrinsic("warpgroup_index", INTEGER, [], lambda b, _: group_number(b))
 
 
@@ -36,6 +54,7 @@ def elected(groups: int) -> Any:
 @cache
 def set_max_registers(count: int, grow: bool) -> Any:
     """`f()`: have `count` registers per thread from here on."""
+    # `inc` waits until other warpgroups have given registers up; all warps of one must run it (PTX ISA, "setmaxnreg").
     text = f"setmaxnreg.{'inc' if grow else 'dec'}.sync.aligned.u32 {count};"
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -52,6 +71,8 @@ def grid_dependency_wait() -> Any:
     """
 
     def generate(b: Any, _: list[Any]) -> None:
+        # `wait`: the kernels ahead have ended, and what they wrote is seen. `launch_dependents`: the next kernel may
+        # start; its own wait lasts until this one has ended (PTX ISA, "griddepcontrol").
         text = "griddepcontrol.wait; griddepcontrol.launch_dependents;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
@@ -92,6 +113,7 @@ def next_tile() -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         place, last = b.ptrtoint(values[0], I64), b.sub(values[1], i32c(1))
+        # `inc` goes back to 0 behind `last`. Relaxed: tile blocks have no order among each other (PTX ISA, "atom").
         text = "atom.relaxed.gpu.global.inc.u32 $0, [$1], $2;"
         return asm(b, I32, [place, last], text, "=r,l,r,~{memory}", effect=True)
 
@@ -104,14 +126,14 @@ def uniform() -> Any:
     the warp. Else it has each copy of TMA in a loop over the threads that might want another one."""
 
     def generate(b: Any, values: list[Any]) -> Any:
-        operands = [i32c(1), values[0], i32c(0), i32c(31)]  # no other lane is here
+        operands = [i32c(FIRST_LANE), values[0], i32c(0), i32c(LANES - 1)]  # no other lane is here
         return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
 
     return intrinsic("uniform", INTEGER, [INTEGER], generate)
 
 
 def _word(b: Any, counter: Any, stages: int, place: int) -> Any:
-    return b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(4)))
+    return b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(WORD_BYTES)))
 
 
 @cache
@@ -133,9 +155,10 @@ def receive_tile(stages: int, place: int) -> Any:
     """`f(counter)`: the number in the counter's stage, as a value that the compiler knows to be one for the warp."""
 
     def generate(b: Any, values: list[Any]) -> Any:
+        # The wait for the stage's phase has acquired what the producer wrote ahead of its arrival.
         text = "ld.shared.b32 $0, [$1];"
         number = asm(b, I32, [_word(b, values[0], stages, place)], text, "=r,r,~{memory}", effect=True)
-        operands = [i32c(-1), number, i32c(0), i32c(31)]
+        operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
         return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
 
     return intrinsic("receive_tile", INTEGER, [INTEGER], generate)
@@ -143,7 +166,7 @@ def receive_tile(stages: int, place: int) -> Any:
 
 @cache
 def trip_count() -> Any:
-    """`f(start, stop, step)`: the turns of a loop."""
+    """`f(start, stop, step)`: the iterations of a loop; none where `stop` is not beyond `start`."""
 
     def generate(b: Any, values: list[Any]) -> Any:
         start, stop, step = values
@@ -151,12 +174,12 @@ def trip_count() -> Any:
         count = b.sdiv(b.add(b.sub(stop, start), b.sub(step, i32c(1))), step)
         return b.select(some, count, i32c(0))
 
-    return intrinsic("trip_count", INTEGER, [INTEGER] * 3, generate)
+    return intrinsic("trip_count", INTEGER, [INTEGER, INTEGER, INTEGER], generate)
 
 
 @cache
 def first_iteration() -> Any:
-    """`f(turns)`: those of the tile blocks that the groups before this one have first."""
+    """`f(iterations)`: where this warpgroup begins, if those before it each have a tile block of so many iterations."""
     return intrinsic("first_iteration", INTEGER, [INTEGER], lambda b, values: b.mul(group_number(b), values[0]))
 
 
@@ -180,7 +203,7 @@ def tile_index(
         if backwards:
             found = b.sub(b.sub(grid[axis], i32c(1)), found)
         if cluster > 1 and axis == along:
-            rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+            rank = cluster_rank(b)
             return b.add(b.mul(found, i32c(cluster)), rank)
         return found
 
@@ -198,4 +221,4 @@ def tile_index(
             return b.add(first, b.urem(within, tall))
         return b.udiv(within, tall)
 
-    return intrinsic(f"tile_index_{axis}", INTEGER, [INTEGER] * 4, generate)
+    return intrinsic(f"tile_index_{axis}", INTEGER, [INTEGER] * (1 + len(GRID_NAMES)), generate)

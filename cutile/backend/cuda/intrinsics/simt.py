@@ -1,4 +1,4 @@
-"""Products of f32 by outer products of fused multiply-adds, from operands that the copy engine has laid out in panels.
+"""Products of f32 by fused multiply-adds (SIMT), from operands that TMA has laid out in panels.
 
 Each thread reads 16 bytes at a time: of an operand that is contiguous along K four steps of one row (or column), of one
 that is contiguous along the other axis four neighbours in one step. The places of all that it reads differ in constants
@@ -24,6 +24,11 @@ VECTOR = 4
 """Elements of one read."""
 TOGETHER = 8
 """Columns of a thread that are gone through together."""
+PIECE = 16
+"""Bytes that the swizzle keeps together, and of one read."""
+PIECE_SHIFT = 4
+ROW_SHIFT = 7
+"""An address, shifted by so many bits, is the number of its row of 128 bytes, by which the swizzle permutes pieces."""
 
 
 class _Operand:
@@ -53,16 +58,17 @@ class _Operand:
         return self._panels.k_major
 
     def _mask(self) -> int:
-        return self._panels.swizzle // 16 - 1
+        return self._panels.swizzle // PIECE - 1
 
     def _permuted(self, place: Any) -> Any:
         """What the swizzle changes of a place in a panel: its bits from the 4th on, by those from the 7th on."""
-        return self._b.and_(self._b.lshr(place, i32c(3)), i32c(self._mask() << 4))
+        # PTX ISA, "Swizzling Modes".
+        return self._b.and_(self._b.lshr(place, i32c(ROW_SHIFT - PIECE_SHIFT)), i32c(self._mask() << PIECE_SHIFT))
 
     def _start(self, piece: int) -> Any:
         """Where pieces of this number begin, but for constants."""
         if piece not in self._starts:
-            self._starts[piece] = self._b.xor(self._base, i32c(piece << 4)) if piece else self._base
+            self._starts[piece] = self._b.xor(self._base, i32c(piece << PIECE_SHIFT)) if piece else self._base
         return self._starts[piece]
 
     def read(self, mn: int, k: int) -> list[Any]:
@@ -70,11 +76,11 @@ class _Operand:
         b, panels = self._b, self._panels
         along, across = (k, mn) if panels.k_major else (mn, k)
         panel, rest = divmod(along, panels.span)
-        piece = rest * panels.size // 16 ^ across * panels.swizzle >> 7 & self._mask()
+        piece = rest * panels.size // PIECE ^ across * panels.swizzle >> ROW_SHIFT & self._mask()
         place = b.add(self._start(piece), i32c(panel * panels.panel_bytes + across * panels.swizzle))
         kind = ir.VectorType(F32, VECTOR)
         loaded = b.load(b.inttoptr(place, ir.PointerType(kind, SHARED)))
-        loaded.align = 16
+        loaded.align = PIECE
         return [b.extract_element(loaded, i32c(i)) for i in range(VECTOR)]
 
 

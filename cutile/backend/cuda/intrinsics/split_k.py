@@ -18,6 +18,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     barrier_any,
     call,
     const,
+    device_fence,
     i32c,
     ir,
     thread,
@@ -31,6 +32,10 @@ VECTOR = 4
 """Sums that a thread writes, or reads, at once."""
 AT_ONCE = 64
 """Registers of a thread for sums that are on their way from the workspace."""
+MOST_AHEAD = 8
+"""Splits that are on their way at once."""
+SUM_BYTES = 4
+COUNTER_BYTES = 4
 
 
 def _turns(b: Any, start: Any, stop: Any, step: Any) -> Any:
@@ -111,118 +116,141 @@ def work_unit() -> Any:
     return intrinsic("work_unit", kind, [INTEGER] * 5, generate)
 
 
+class _Workspace:
+    """The sums of all splits in global memory, behind a counter for each tile.
+
+    `width` registers of a thread lie side by side, then those of the next thread, so that a warp's access is one piece.
+    """
+
+    def __init__(self, dtype: DTypeLike, layout: Layout) -> None:
+        self.count, self.threads = layout.registers, layout.threads
+        self.width = next(width for width in (VECTOR, 2, 1) if self.count % width == 0)
+        self.split_bytes = self.count * self.threads * SUM_BYTES
+        self.element, self.letter, self.zero = (I32, "r", i32c(0)) if dtype is i32 else (F32, "f", const(F32, 0.0))
+        self._suffix = (f".v{self.width}" if self.width > 1 else "") + (".b32" if dtype is i32 else ".f32")
+
+    def _listed(self, first: int) -> str:
+        """The registers of one access in PTX, from number `first` on."""
+        names = ", ".join(f"${first + i}" for i in range(self.width))
+        return f"{{{names}}}" if self.width > 1 else names
+
+    def write(self, b: Any, place: Any, elements: list[Any]) -> None:
+        """Write this thread's sums of one split."""
+        for first in range(0, self.count, self.width):
+            # In PTX, with the width chosen here, and in its place ahead of the fence.
+            text = f"st.global{self._suffix} [$0+{first * self.threads * SUM_BYTES}], {self._listed(1)};"
+            constraints = ",".join(["l", *[self.letter] * self.width, "~{memory}"])
+            asm(b, VOID, [place, *elements[first : first + self.width]], text, constraints, effect=True)
+
+    def read(self, b: Any, place: Any) -> list[Any]:
+        """This thread's sums of one split."""
+        width, sums = self.width, list[Any]()
+        for first in range(0, self.count, width):
+            # Relaxed, and so past the first-level cache, which knows nothing of other multiprocessors (PTX ISA, "ld").
+            text = (
+                f"ld.relaxed.gpu.global{self._suffix} {self._listed(0)}, [${width}+{first * self.threads * SUM_BYTES}];"
+            )
+            constraints = ",".join([f"={self.letter}"] * width + ["l", "~{memory}"])
+            result = ir.LiteralStructType([self.element] * width) if width > 1 else self.element
+            loaded = asm(b, result, [place], text, constraints, effect=True)
+            sums += [b.extract_value(loaded, i) for i in range(width)] if width > 1 else [loaded]
+        return sums
+
+
+def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
+    """Count this split; whether all others have been counted, known to every thread."""
+    # Each thread's sums are released here, and counted by one thread behind the barrier.
+    device_fence(b)
+    barrier(b)
+    leads = b.icmp_unsigned("==", thread(b), i32c(0))
+    counter = b.add(workspace, b.zext(b.mul(tile, i32c(COUNTER_BYTES)), I64))
+    # `inc` goes from the last split's number back to 0, which the next launch finds (PTX ISA, "atom"). Threads that do
+    # not count get a number that no split has.
+    text = (
+        "{ .reg .pred p; setp.ne.b32 p, $3, 0; mov.b32 $0, 0xffffffff; "
+        "@p atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2; }"
+    )
+    before_last = b.sub(splits_, i32c(1))
+    operands = [counter, before_last, b.zext(leads, I32)]
+    counted = asm(b, I32, operands, text, "=&r,l,r,r,~{memory}", effect=True)
+    last = barrier_any(b, b.icmp_unsigned("==", counted, before_last))  # tells all threads what the one has found
+    # The other side: every thread acquires what the counting thread has seen of other blocks.
+    device_fence(b)
+    return last
+
+
+def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits_: Any) -> list[Any]:
+    """The sums of all splits, in their order; several are on their way at once."""
+    ahead = max(1, min(MOST_AHEAD, AT_ONCE // sums.count))
+    before = b.block
+    loop, done = b.append_basic_block("pieces"), b.append_basic_block("added")
+    b.branch(loop)
+    b.position_at_end(loop)
+    split = b.phi(I32)
+    split.add_incoming(i32c(0), before)
+    totals = [b.phi(sums.element) for _ in range(sums.count)]
+    for total in totals:
+        total.add_incoming(sums.zero, before)
+    loaded: list[tuple[Any, list[Any]]] = []
+    for further in range(ahead):
+        number = b.add(split, i32c(further))
+        exists = b.icmp_unsigned("<", number, splits_)
+        there = b.select(exists, number, i32c(0))  # no split: read any, and do not add it
+        place = b.add(base, b.mul(b.zext(there, I64), const(I64, sums.split_bytes)))
+        loaded.append((exists, sums.read(b, place)))
+    new: list[Any] = list(totals)
+    for exists, elements in loaded:
+        added = [(b.add if dtype is i32 else b.fadd)(x, y) for x, y in zip(new, elements, strict=True)]
+        new = [b.select(exists, x, y) for x, y in zip(added, new, strict=True)]
+    following = b.add(split, i32c(ahead))
+    split.add_incoming(following, b.block)
+    for total, value in zip(totals, new, strict=True):
+        total.add_incoming(value, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, splits_), loop, done)
+    b.position_at_end(done)
+    return new
+
+
 @cache
 def fixup(dtype: DTypeLike, layout: Layout) -> Any:
-    """`f(sums, workspace, tile, piece, pieces)`: all pieces' sums, and whether this thread block has them.
+    """`f(sums, workspace, tile, split, splits)`: all splits' sums, and whether this thread block has them.
 
-    Of one piece, these are the sums. Else they are written to the workspace, and the thread block that counts last adds
+    Of one split, these are the sums. Else they are written to the workspace, and the thread block that counts last adds
     them up; the counter then stands at 0 again.
     """
-    n, threads = layout.registers, layout.threads
-    width = next(each for each in (VECTOR, 2, 1) if n % each == 0)
-    ahead = max(1, min(8, AT_ONCE // n))
+    sums = _Workspace(dtype, layout)
+    n = sums.count
     kind = together((frag(dtype, n), frag(bool_, 0)))
-    element, letter, zero = (I32, "r", i32c(0)) if dtype is i32 else (F32, "f", const(F32, 0.0))
-    form = {4: ".v4", 2: ".v2", 1: ""}[width] + (".b32" if dtype is i32 else ".f32")
-
-    def listed(first: int) -> str:
-        names = ", ".join(f"${first + i}" for i in range(width))
-        return f"{{{names}}}" if width > 1 else names
-
-    def write(b: Any, place: Any, elements: list[Any]) -> None:
-        for first in range(0, n, width):
-            text = f"st.global{form} [$0+{first * threads * 4}], {listed(1)};"
-            constraints = ",".join(["l", *[letter] * width, "~{memory}"])
-            asm(b, VOID, [place, *elements[first : first + width]], text, constraints, effect=True)
-
-    def read(b: Any, place: Any) -> list[Any]:
-        """Past the first-level cache, which knows nothing of other multiprocessors."""
-        found: list[Any] = []
-        for first in range(0, n, width):
-            text = f"ld.relaxed.gpu.global{form} {listed(0)}, [${width}+{first * threads * 4}];"
-            constraints = ",".join([f"={letter}"] * width + ["l", "~{memory}"])
-            result = ir.LiteralStructType([element] * width) if width > 1 else element
-            made = asm(b, result, [place], text, constraints, effect=True)
-            found += [b.extract_value(made, i) for i in range(width)] if width > 1 else [made]
-        return found
-
-    def count(b: Any, workspace: Any, tile: Any, pieces: Any) -> Any:
-        """Whether all other pieces have been counted, known to every thread."""
-        asm(b, VOID, [], "fence.acq_rel.gpu;", "~{memory}", effect=True)
-        barrier(b)
-        leads = b.icmp_unsigned("==", thread(b), i32c(0))
-        counter = b.add(workspace, b.zext(b.mul(tile, i32c(4)), I64))
-        text = (
-            "{ .reg .pred p; setp.ne.b32 p, $3, 0; mov.b32 $0, 0xffffffff; "
-            "@p atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2; }"
-        )
-        before_last = b.sub(pieces, i32c(1))
-        operands = [counter, before_last, b.zext(leads, I32)]
-        before = asm(b, I32, operands, text, "=&r,l,r,r,~{memory}", effect=True)
-        last = barrier_any(b, b.icmp_unsigned("==", before, before_last))
-        asm(b, VOID, [], "fence.acq_rel.gpu;", "~{memory}", effect=True)
-        return last
-
-    def sum_of_all(b: Any, base: Any, pieces: Any) -> list[Any]:
-        """In the order of the pieces, several of which are on their way at once."""
-        before = b.block
-        loop, done = b.append_basic_block("pieces"), b.append_basic_block("added")
-        b.branch(loop)
-        b.position_at_end(loop)
-        piece = b.phi(I32)
-        piece.add_incoming(i32c(0), before)
-        sums = [b.phi(element) for _ in range(n)]
-        for each in sums:
-            each.add_incoming(zero, before)
-        came: list[tuple[Any, list[Any]]] = []
-        for further in range(ahead):
-            number = b.add(piece, i32c(further))
-            exists = b.icmp_unsigned("<", number, pieces)
-            there = b.select(exists, number, i32c(0))
-            place = b.add(base, b.mul(b.zext(there, I64), const(I64, n * threads * 4)))
-            came.append((exists, read(b, place)))
-        total: list[Any] = list(sums)
-        for exists, elements in came:
-            added = [(b.add if dtype is i32 else b.fadd)(x, y) for x, y in zip(total, elements, strict=True)]
-            total = [b.select(exists, new, old) for new, old in zip(added, total, strict=True)]
-        following = b.add(piece, i32c(ahead))
-        piece.add_incoming(following, b.block)
-        for each, new in zip(sums, total, strict=True):
-            each.add_incoming(new, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, pieces), loop, done)
-        b.position_at_end(done)
-        return total
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], n)
-        workspace, (tile, piece, pieces) = b.ptrtoint(values[1], I64), values[2:]
+        workspace, (tile, split, splits_) = b.ptrtoint(values[1], I64), values[2:]
         start = b.block
         divided, last, done = (b.append_basic_block(name) for name in ("divided", "last", "whole"))
-        b.cbranch(b.icmp_unsigned(">", pieces, i32c(1)), divided, done)
+        b.cbranch(b.icmp_unsigned(">", splits_, i32c(1)), divided, done)
         b.position_at_end(divided)
-        mine = b.add(workspace, const(I64, COUNTERS * 4))
-        mine = b.add(mine, b.zext(b.mul(thread(b), i32c(width * 4)), I64))
-        first = b.mul(b.zext(b.mul(tile, pieces), I64), const(I64, n * threads * 4))
+        mine = b.add(workspace, const(I64, COUNTERS * COUNTER_BYTES))  # the sums lie behind all counters
+        mine = b.add(mine, b.zext(b.mul(thread(b), i32c(sums.width * SUM_BYTES)), I64))
+        first = b.mul(b.zext(b.mul(tile, splits_), I64), const(I64, sums.split_bytes))
         base = b.add(mine, first)
-        write(b, b.add(base, b.mul(b.zext(piece, I64), const(I64, n * threads * 4))), elements)
-        is_last = count(b, workspace, tile, pieces)
-        handed = b.block
+        sums.write(b, b.add(base, b.mul(b.zext(split, I64), const(I64, sums.split_bytes))), elements)
+        is_last = _is_last(b, workspace, tile, splits_)
+        handed_in = b.block
         b.cbranch(is_last, last, done)
         b.position_at_end(last)
-        total = sum_of_all(b, base, pieces)
+        total = _sum_of_splits(b, sums, dtype, base, splits_)
         added = b.block
         b.branch(done)
         b.position_at_end(done)
         out: list[Any] = []
         for own, whole in zip(elements, total, strict=True):
-            chosen = b.phi(element)
-            chosen.add_incoming(own, start)
-            chosen.add_incoming(own, handed)
-            chosen.add_incoming(whole, added)
-            out.append(chosen)
-        keeps = b.phi(I1)
-        for flag, origin in ((1, start), (0, handed), (1, added)):
-            keeps.add_incoming(const(I1, flag), origin)
-        return bundle(b, [pack(b, out, n), keeps], kind)
+            result = b.phi(sums.element)
+            for value, origin in ((own, start), (own, handed_in), (whole, added)):
+                result.add_incoming(value, origin)
+            out.append(result)
+        owns_result = b.phi(I1)
+        for flag, origin in ((1, start), (0, handed_in), (1, added)):
+            owns_result.add_incoming(const(I1, flag), origin)
+        return bundle(b, [pack(b, out, n), owns_result], kind)
 
     return intrinsic("fixup", kind, [frag(dtype, n), POINTER, *[INTEGER] * 3], generate)

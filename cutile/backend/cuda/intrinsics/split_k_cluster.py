@@ -1,4 +1,7 @@
-"""Sums of the thread blocks of a cluster, added up in its shared memory (`pipeline/split_k_rules.py` says how)."""
+"""Split-K in a cluster: partial sums sent to each other's shared memory (DSMEM), and added there (reduce-scatter).
+
+`pipeline/split_k_rules.py` says when and how.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, address, asm, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, address, asm, cluster_rank, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, wait_limited, wait_parity
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.pipeline.split_k_sums import registers_of
@@ -16,7 +19,9 @@ VECTOR = 4
 """Sums that a thread sends, or reads, at once."""
 SUM_BYTES = 4
 ACQUIRE = ".acquire.cluster"
+"""Of a wait: what is then read was written by other blocks of the cluster."""
 MAPA = "mapa.shared::cluster.u32 $0, $1, $2;"
+"""The address that an address of this block has in another block of the cluster (PTX ISA, "mapa")."""
 
 
 class _Places:
@@ -44,7 +49,7 @@ class _Places:
     def form(self, first: int) -> tuple[str, str]:
         """Of an access: the suffix of its name, and how its registers are listed from the `first` on."""
         names = ", ".join(f"${first + i}" for i in range(self.width))
-        vector = {4: ".v4", 2: ".v2", 1: ""}[self.width]
+        vector = f".v{self.width}" if self.width > 1 else ""
         return vector + self.kind, f"{{{names}}}" if self.width > 1 else names
 
 
@@ -66,10 +71,12 @@ def scatter(
 
     def generate(b: Any, values: list[Any]) -> None:
         elements = unpack(b, values[0], n)
-        rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+        rank = cluster_rank(b)
         barrier = address(b, offset)
         owned = b.udiv(b.add(b.sub(i32c(parts), rank), i32c(blocks - 1)), i32c(blocks))
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            # The one arrival announces the bytes of all other blocks, which may have come already: the count of bytes
+            # may go below zero meanwhile (PTX ISA, "mbarrier.arrive").
             text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
             asm(b, VOID, [barrier, b.mul(owned, i32c(places.round - places.part))], text, "r,r,~{memory}", effect=True)
         mine = b.add(places.mine(b, place), b.mul(rank, i32c(places.part)))
@@ -84,11 +91,14 @@ def scatter(
             with b.if_else(b.icmp_unsigned("==", rank, i32c(owner))) as (own, others):
                 with own:  # which the same thread will read
                     for beyond, some in writes:
+                        # In PTX, with the width chosen here; no barrier stands between this and the thread's own read.
                         text = f"st.shared{form} [$0+{beyond}], {listed};"
                         asm(b, VOID, [mine, *some], text, ",".join([*values_of, "~{memory}"]), effect=True)
                 with others:
+                    # The same places in the owner's shared memory.
                     there, counts = (asm(b, I32, [each, i32c(owner)], MAPA, "=r,r,r") for each in (mine, barrier))
                     for beyond, some in writes:
+                        # Counts its bytes on the owner's barrier, so that nobody waits here (PTX ISA, "st.async").
                         text = (
                             f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
                             f"[$0+{beyond}], {listed}, [${1 + places.width}];"
@@ -116,8 +126,9 @@ def reduce(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int) 
         constraints = ",".join([f"={places.letter}"] * places.width + ["r", "~{memory}"])
         wide = places.width > 1
         result = ir.LiteralStructType([places.element] * places.width) if wide else places.element
-        made = asm(b, result, [there], text, constraints, effect=True)
-        return [b.extract_value(made, i) for i in range(places.width)] if wide else [made]
+        # Volatile: other blocks write there, of which LLVM knows nothing.
+        sums = asm(b, result, [there], text, constraints, effect=True)
+        return [b.extract_value(sums, i) for i in range(places.width)] if wide else [sums]
 
     def generate(b: Any, values: list[Any]) -> Any:
         turn = b.udiv(values[0], i32c(blocks))

@@ -96,6 +96,8 @@ def _copy(
         operands.append(access.bytes_inside(register, axis, width))
         text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
     inside = access.at.inside(register)
+    # Past the registers and asynchronous, until `wait`. A size that comes last is what is read of the source: the rest
+    # is filled with zeros (PTX ISA, "cp.async").
     if inside is None:
         asm(b, VOID, operands, text, constraints, effect=True)
         return
@@ -146,6 +148,7 @@ def commit() -> Any:
     """`f()`: the copies begun since the last commit are one group."""
 
     def generate(b: Any, _: list[Any]) -> None:
+        # Each thread counts groups of its own; one without a copy counts as well (PTX ISA, "cp.async.commit_group").
         asm(b, VOID, [], "cp.async.commit_group;", "~{memory}", effect=True)
 
     return intrinsic("commit", None, [], generate)
@@ -156,8 +159,9 @@ def wait(pending: int, meet: bool = True) -> Any:
     """`f()`: at most `pending` groups are still under way; `meet`: for every thread, and all see what has arrived."""
 
     def generate(b: Any, _: list[Any]) -> None:
+        # Waits for the copies of this thread alone (PTX ISA, "cp.async.wait_group").
         asm(b, VOID, [], f"cp.async.wait_group {pending};", "~{memory}", effect=True)
         if meet:
-            barrier(b)
+            barrier(b)  # for those of the others; and nobody reads a stage any more that is copied to next
 
     return intrinsic("wait", None, [], generate)

@@ -1,4 +1,8 @@
-"""Tiles between global and shared memory by the copy engine (`cp.async.bulk.tensor`), one thread for all."""
+"""Tiles between global and shared memory by the tensor memory accelerator (TMA, `cp.async.bulk.tensor`).
+
+One thread begins a copy for all. A load says on an mbarrier that its bytes have arrived; stores are waited for in
+groups (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,20 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, address, asm, const, i32c, thread
+from cutile.backend.cuda.intrinsics.llvm import (
+    I16,
+    I32,
+    VOID,
+    address,
+    asm,
+    cluster_rank,
+    const,
+    i32c,
+    lane_of,
+    proxy_fence,
+    synchronize_warp,
+    thread,
+)
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, full_barrier, stage_of
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
@@ -18,9 +35,19 @@ from cutile.backend.cuda.panels import Panels
 from cutile.dtypes import DTypeLike, i32
 
 WARP_ROWS = 16
-"""Rows of a product by warp groups that one warp holds."""
+"""Rows of a product by warpgroups that one warp holds."""
 OUTSIDE = -(2**30)
 """A coordinate from which no tile reaches a tensor's first element."""
+WARP_SHIFT = 5
+"""A thread's number shifted by so many bits is its warp's."""
+PIECE_SHIFT = 4
+"""The number of a piece of 16 bytes, shifted by so many bits, is its place: what the swizzle keeps together."""
+HALF_BITS = 16
+"""Bits of an element that is stored here: two make a 32-bit register."""
+MATRIX = 8
+"""Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
+MATRICES = 4
+"""Matrices that one `stmatrix` writes: one register of each thread for each."""
 
 
 @cache
@@ -64,15 +91,17 @@ def load(
             if step % extent:  # what begins before a tensor's first element lies outside as a whole, not in part
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
         places = ", ".join(f"${2 + i}" for i in range(len(shape)))
+        # $0 the place in shared memory, $1 the tensor map, then the coordinates, the innermost first, the barrier that
+        # counts the bytes, and the mask of the blocks that get the tile (PTX ISA, "cp.async.bulk.tensor").
         text = (
             f"cp.async.bulk.tensor.{len(shape)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
             f"{'.multicast::cluster' if cluster > 1 else ''} "
-            f"[$0], [$1, {{{places}}}], [${2 + len(shape)}]{f', ${3 + len(shape)}' if cluster > 1 else ''};"
+            f"[$0], [$1, {{{places}}}], [${len(shape) + 2}]{f', ${len(shape) + 2 + 1}' if cluster > 1 else ''};"
         )
         letters = ["r", "l", *["r"] * (len(shape) + 1), *["h"] * (cluster > 1), "~{memory}"]
         everyone = [const(I16, (1 << cluster) - 1)] * (cluster > 1)
         if split != "none":
-            rank = asm(b, I32, [], "mov.u32 $0, %cluster_ctarank;", "=r")
+            rank = cluster_rank(b)
             first = b.add(first, b.mul(rank, i32c(part_bytes)))
             moved, step = (axis, count * panels.span) if split == "panels" else (order[1], rows)
             origin[moved] = b.add(origin[moved], b.mul(rank, i32c(step)))
@@ -80,6 +109,7 @@ def load(
             target = b.add(first, i32c(panel * panels.panel_bytes))
             start = [b.add(origin[a], i32c(panel * panels.span)) if a == axis else origin[a] for a in order]
             operands = [target, map_address(b, map_), *start, full, *everyone]
+            # One box per panel: a box is at most as wide as the swizzle.
             asm(b, VOID, operands, text, ",".join(letters), effect=True)
 
     return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
@@ -87,10 +117,11 @@ def load(
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: one thread of the block brings the descriptor into the copy engine's cache."""
+    """`f(map)`: one thread of the block brings the descriptor into the cache of descriptors."""
 
     def generate(b: Any, values: list[Any]) -> None:
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            # The first copy then need not fetch the 128 bytes from memory (PTX ISA, "prefetch").
             asm(b, VOID, [map_address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
 
     return intrinsic("prefetch", None, [TENSOR_MAP], generate)
@@ -98,10 +129,10 @@ def prefetch() -> Any:
 
 def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
     """16-bit elements, two to a 32-bit register."""
-    made: list[Any] = []
+    words: list[Any] = []
     for low, high in zip(elements[::2], elements[1::2], strict=True):
-        made.append(b.or_(b.zext(low, I32), b.shl(b.zext(high, I32), i32c(16))))
-    return made
+        words.append(b.or_(b.zext(low, I32), b.shl(b.zext(high, I32), i32c(HALF_BITS))))
+    return words
 
 
 @cache
@@ -113,6 +144,34 @@ def pack_pairs(dtype: DTypeLike, n: int) -> Any:
         return pack(b, tied(b, "", words), n)
 
     return intrinsic("pack_pairs", frag(i32, n), [frag(dtype, 2 * n)], generate)
+
+
+def _wait_until_read(b: Any, pending: int) -> None:
+    """Wait until TMA has read the shared memory of all but the last `pending` stores of this thread."""
+    # `.read`: not until the results are in global memory (PTX ISA, "cp.async.bulk.wait_group").
+    asm(b, VOID, [], f"cp.async.bulk.wait_group.read {pending};", "~{memory}", effect=True)
+
+
+def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any]) -> None:
+    """Have a box stored that lies at `source`; it is a group of its own, which `_wait_until_read` counts."""
+    places = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
+    # What lies past the tensor's edges is dropped (PTX ISA, "cp.async.bulk.tensor", "cp.async.bulk.commit_group").
+    text = (
+        f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group [$0, {{{places}}}], "
+        "[$1]; cp.async.bulk.commit_group;"
+    )
+    letters = ",".join(["l", "r", *["r"] * len(coordinates), "~{memory}"])
+    asm(b, VOID, [map_address(b, map_), source, *coordinates], text, letters, effect=True)
+
+
+def _write_matrices(b: Any, place: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
+    """Write 8 x 8 matrices of 16 bits, a register of each thread for each; `place` is the lane's row of one of them."""
+    count = len(words)
+    names = ", ".join(f"${1 + i}" for i in range(count))
+    # Lanes 8 i to 8 i + 7 give the rows of matrix i. All lanes take part (PTX ISA, "stmatrix").
+    text = f"stmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16 [$0], {{{names}}};"
+    letters = ",".join(["r"] * (1 + count)) + ",~{memory}"
+    asm(b, VOID, [place, *words], text, letters, effect=True, convergent=True)
 
 
 @cache
@@ -132,8 +191,8 @@ def store(
 ) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
 
-    Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has them stored, and so on in turn over
-    `buffers` places; a place is written again when what was there has been read.
+    Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has TMA store them, and so on in turn
+    over `buffers` places; a place is written again when TMA has read what was there.
 
     Args:
         layout: of the tile: a `group_accumulator`.
@@ -142,7 +201,7 @@ def store(
         place: where the places are in shared memory, in bytes.
         first: the place that comes first.
         begins: whether this is the first piece of its tile: then all places are waited for, which is no wait, since a
-            loop of products lies between two tiles.
+            main loop lies between two tiles.
         packed: the tile comes as words of two elements.
         dropped: a tile whose first index is below zero is not stored.
         apart: bytes from place to place of a warp, and from warp to warp; one behind the other by default.
@@ -152,7 +211,6 @@ def store(
     ahead = shape[:-1] or (rows,)
     panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
     tall = -(-rows // layout.core[0])
-    sharing = layout.core[0] // WARP_ROWS
     count = layout.registers // 2 if packed else layout.registers
     step, own = apart or (panels.nbytes, buffers * panels.nbytes)
 
@@ -161,64 +219,65 @@ def store(
         words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
         # Read here, so that no address made of it is kept in a register while the products before the store run.
         number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
-        lane, warp = b.and_(number, i32c(31)), b.lshr(number, i32c(5))
+        lane, warp = lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
         mine = b.add(address(b, place), b.mul(warp, i32c(own)))
-        # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
-        row = b.and_(lane, i32c(15))
-        unit = b.lshr(lane, i32c(4))
-        bits = panels.swizzle.bit_length() - 5  # of the piece's number in a row
-        # the pieces of a row are permuted by the row's number, of which narrow swizzles skip the low bits
-        mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
-        at_row = b.add(mine, b.mul(row, i32c(panels.swizzle)))
+        at_row, unit, mask = _lane_row(b, panels, mine, lane)
         leads = b.icmp_unsigned("==", lane, i32c(0))
-        # The copy engine drops what lies past a tensor's end: each result shows it that ends within a tile. Nothing
-        # shows it for rows before its begin, so that for such a tile nothing is begun at all.
+        # TMA drops what lies past a tensor's end: each result that ends within a tile relies on that. It does not drop
+        # rows ahead of the first, so that for such a tile nothing is begun at all.
         stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
-        among = b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp  # of those that share a tile
-        first_row = b.mul(among, i32c(WARP_ROWS))
+        first_row = b.mul(_warp_of_tile(b, layout, 0, warp), i32c(WARP_ROWS))
         origins = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
         buffer = first
         for m in range(tall):
             for column in range(0, columns, span):
                 with b.if_then(leads):
-                    pending = 0 if begins and m == column == 0 else buffers - 1
-                    text = f"cp.async.bulk.wait_group.read {pending};"
-                    asm(b, VOID, [], text, "~{memory}", effect=True)
-                _synchronize_warp(b)
+                    _wait_until_read(b, 0 if begins and m == column == 0 else buffers - 1)
+                synchronize_warp(b)  # no lane writes before its first lane has waited
                 base = b.add(at_row, i32c(buffer * step))
-                for part in range(0, span, 16):
-                    piece = b.xor(b.add(unit, i32c(part // 8)), mask)
-                    where = b.add(base, b.shl(piece, i32c(4)))
-                    at = (m * columns + column + part) // 8 * 2
-                    operands = [where, *words[at : at + 4]]
-                    text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
-                    asm(b, VOID, operands, text, "r,r,r,r,r,~{memory}", effect=True, convergent=True)
-                asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
-                _synchronize_warp(b)
+                for part in range(0, span, 2 * MATRIX):
+                    piece = b.xor(b.add(unit, i32c(part // MATRIX)), mask)
+                    where = b.add(base, b.shl(piece, i32c(PIECE_SHIFT)))
+                    at = (m * columns + column + part) // MATRIX * 2
+                    _write_matrices(b, where, words[at : at + MATRICES])
+                proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
+                synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
                     source = b.add(mine, i32c(buffer * step))
                     row_of = _apart(b, b.add(first_row, i32c(m * layout.core[0])), ahead)
                     where = [b.add(at, within) for at, within in zip(origins, (*row_of, i32c(column)), strict=True)]
-                    places = ", ".join(f"${2 + i}" for i in range(len(where)))
-                    text = (
-                        f"cp.async.bulk.tensor.{len(where)}d.global.shared::cta.tile.bulk_group [$0, {{{places}}}], "
-                        "[$1]; cp.async.bulk.commit_group;"
-                    )
-                    letters = ",".join(["l", "r", *["r"] * len(where), "~{memory}"])
-                    asm(b, VOID, [map_address(b, map_), source, *reversed(where)], text, letters, effect=True)
+                    _begin_store(b, map_, source, where[::-1])
                 buffer = (buffer + 1) % buffers
 
     kind = frag(i32 if packed else dtype, count)
     return intrinsic("store", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)
 
 
+def _lane_row(b: Any, panels: Panels, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
+    """The address of the row that a lane gives `stmatrix`, its piece of 16 bytes there, and what the swizzle flips."""
+    # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
+    row = b.and_(lane, i32c(2 * MATRIX - 1))
+    unit = b.lshr(lane, i32c(4))
+    bits = panels.swizzle.bit_length() - 5  # of the piece's number in a row, which has swizzle // 16 pieces
+    # The pieces of a row are permuted by the row's number, of which narrow swizzles skip the low bits (PTX ISA,
+    # "Swizzling Modes").
+    mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
+    return b.add(mine, b.mul(row, i32c(panels.swizzle))), unit, mask
+
+
+def _warp_of_tile(b: Any, layout: Layout, axis: int, warp: Any) -> Any:
+    """The warp's number among those that share a tile."""
+    sharing = layout.core[axis] // WARP_ROWS
+    return b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp
+
+
 @cache
 def store_transposed(
     dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, dropped: bool = False
 ) -> Any:
-    """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory, of which a warp has columns.
+    """`f(tile, map, *tile index)`: as `store`, of a tile of which a warp has columns.
 
-    As `store`, but that matrices are turned on their way (`stmatrix.trans`): of rows of 16 columns, `span` at a time.
+    Matrices are turned on their way (`stmatrix.trans`): rows of 16 columns, `span` of them at a time.
 
     Args:
         dtype, place, dropped: as of `store`.
@@ -229,53 +288,41 @@ def store_transposed(
     rows, columns = layout.shape
     panels = Panels(WARP_ROWS, span, dtype.bits // 8, k_major=False)
     wide = -(-columns // layout.core[1])
-    sharing = layout.core[1] // WARP_ROWS
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
         words = _pairs(b, dtype, unpack(b, tile, layout.registers))
         number = thread(b)
-        lane, warp = b.and_(number, i32c(31)), b.lshr(number, i32c(5))
+        lane, warp = lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * panels.nbytes)))
         # Lane l gives the address of row l % 8 of matrix l // 8: the upper 8 columns of 8 rows, then the next 8 rows.
-        row = b.or_(b.and_(lane, i32c(7)), b.shl(b.lshr(lane, i32c(4)), i32c(3)))
-        piece = b.and_(b.lshr(lane, i32c(3)), i32c(1))
+        row = b.or_(b.and_(lane, i32c(MATRIX - 1)), b.shl(b.lshr(lane, i32c(4)), i32c(3)))
+        piece = b.and_(b.lshr(lane, i32c(3)), i32c(1))  # the matrix's lowest bit
         turned = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))  # rows of 32 bytes: by the fourth row
-        at_row = b.add(mine, b.add(b.mul(row, i32c(panels.swizzle)), b.shl(turned, i32c(4))))
+        at_row = b.add(mine, b.add(b.mul(row, i32c(panels.swizzle)), b.shl(turned, i32c(PIECE_SHIFT))))
         leads = b.icmp_unsigned("==", lane, i32c(0))
         stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
-        among = b.and_(warp, i32c(sharing - 1)) if sharing < layout.warps else warp
+        among = _warp_of_tile(b, layout, 1, warp)
         origin_row = b.mul(index[0], i32c(rows))
         origin_column = b.add(b.mul(index[1], i32c(columns)), b.mul(among, i32c(WARP_ROWS)))
         buffer = 0
         for m in range(wide):
             for first in range(0, rows, span):
                 with b.if_then(leads):
-                    pending = 0 if m == first == 0 else buffers - 1
-                    text = f"cp.async.bulk.wait_group.read {pending};"
-                    asm(b, VOID, [], text, "~{memory}", effect=True)
-                _synchronize_warp(b)
-                for part in range(0, span, 16):
+                    _wait_until_read(b, 0 if m == first == 0 else buffers - 1)
+                synchronize_warp(b)  # no lane writes before its first lane has waited
+                for part in range(0, span, 2 * MATRIX):
                     beyond = buffer * panels.nbytes + part * panels.swizzle
-                    at = (m * rows + first + part) // 8 * 2
-                    count = min(4, (span - part) // 4)  # of 8 rows there are two matrices
-                    chosen = words[at : at + count]
-                    names = ", ".join(f"${1 + i}" for i in range(count))
-                    text = f"stmatrix.sync.aligned.m8n8.x{count}.trans.shared.b16 [$0], {{{names}}};"
-                    letters = ",".join(["r"] * (1 + count)) + ",~{memory}"
-                    operands = [b.add(at_row, i32c(beyond)), *chosen]
-                    asm(b, VOID, operands, text, letters, effect=True, convergent=True)
-                asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
-                _synchronize_warp(b)
+                    at = (m * rows + first + part) // MATRIX * 2
+                    count = min(MATRICES, (span - part) // 4)  # of 8 rows there are two matrices
+                    _write_matrices(b, b.add(at_row, i32c(beyond)), words[at : at + count], transposed=True)
+                proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
+                synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
                     source = b.add(mine, i32c(buffer * panels.nbytes))
                     x = b.add(origin_column, i32c(m * layout.core[1]))
                     y = b.add(origin_row, i32c(first))
-                    text = (
-                        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1]; "
-                        "cp.async.bulk.commit_group;"
-                    )
-                    asm(b, VOID, [map_address(b, map_), source, x, y], text, "l,r,r,r,~{memory}", effect=True)
+                    _begin_store(b, map_, source, (x, y))
                 buffer = (buffer + 1) % buffers
 
     return intrinsic("store_transposed", None, [frag(dtype, layout.registers), TENSOR_MAP, INTEGER, INTEGER], generate)
@@ -284,23 +331,20 @@ def store_transposed(
 def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
     """The number of one of the rows that axes of these extents have, as an index of these."""
     rows = math.prod(extents)
-    found: list[Any] = []
+    index: list[Any] = []
     for extent in reversed(extents):
-        found.append(row if extent == rows else b.urem(row, i32c(extent)))
+        index.append(row if extent == rows else b.urem(row, i32c(extent)))
         row = i32c(0) if extent == rows else b.udiv(row, i32c(extent))
         rows //= extent
-    return found[::-1]
-
-
-def _synchronize_warp(b: Any) -> None:
-    asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
+    return index[::-1]
 
 
 @cache
 def store_wait() -> Any:
-    """`f()`: wait until the copy engine has read all that this thread had stored."""
+    """`f()`: wait until TMA has read all that this thread had stored."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        asm(b, VOID, [], "cp.async.bulk.wait_group.read 0;", "~{memory}", effect=True)
+        # Shared memory must outlive its readers. That the results are written, the kernel's end says.
+        _wait_until_read(b, 0)
 
     return intrinsic("store_wait", None, [], generate)

@@ -1,7 +1,7 @@
-"""Matrix products by warp groups of four warps (`wgmma`, sm_90a): operands in shared memory, sums in registers.
+"""Matrix products by warpgroups of four warps (`wgmma`, sm_90a): operands in shared memory, accumulators in registers.
 
-A product is begun, and goes on while the group does something else; until it is waited for, its sums must not be
-touched, and its operands must stay.
+PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": a product is begun, and goes on while
+the warpgroup does something else. Until it is waited for, its accumulator must not be touched, and its operands stay.
 """
 
 from __future__ import annotations
@@ -10,7 +10,21 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import F32, I32, I64, VOID, address, asm, call, const, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.llvm import (
+    ALL_LANES,
+    F32,
+    I32,
+    I64,
+    LANES,
+    VOID,
+    address,
+    asm,
+    call,
+    const,
+    i32c,
+    ir,
+    thread,
+)
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
@@ -18,13 +32,18 @@ from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF
-"""Of an address in shared memory, in units of 16 bytes; above them is the block's number in its cluster."""
+"""The bits of an address in shared memory, in units of 16 bytes; above them is the block's number in its cluster."""
+ADDRESS_SHIFT = 4
+"""A descriptor has addresses in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
+BLOCK = 8
+"""Columns of an accumulator of which a thread has two neighbours, in each of two rows."""
 
 
 def group_number(b: Any) -> Any:
-    """The thread's warp group, as a value that the compiler knows to be one for the warp."""
+    """The thread's warpgroup, as a value that the compiler knows to be one for the warp."""
     number = b.lshr(thread(b), i32c(GROUP.bit_length() - 1))
-    operands = [i32c(-1), number, i32c(0), i32c(31)]
+    # Lane 0's, which is every lane's: only a shuffle lets the compiler keep it in a uniform register.
+    operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
     return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
 
 
@@ -35,14 +54,15 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
     letter = "f" if str(kind) == "float" else "r"
     result = ir.LiteralStructType([kind] * count)
     listed = ",".join([f"={letter}"] * count + [str(i) for i in range(count)] + ([constraints] if constraints else []))
-    made = asm(b, result, [*elements, *operands], text, listed, effect=True)
-    return [b.extract_value(made, i) for i in range(count)]
+    # An input that names an output's number takes its register: the elements change in place.
+    changed = asm(b, result, [*elements, *operands], text, listed, effect=True)
+    return [b.extract_value(changed, i) for i in range(count)]
 
 
 def descriptor(b: Any, base: int, address_: Any) -> Any:
     """The descriptor of what lies at an address, of which the block's number in its cluster is no part."""
-    where = b.zext(b.and_(b.lshr(address_, i32c(4)), i32c(ADDRESS_BITS)), I64)
-    return b.or_(where, const(I64, base - (1 << 64) if base >> 63 else base))
+    place = b.zext(b.and_(b.lshr(address_, i32c(ADDRESS_SHIFT)), i32c(ADDRESS_BITS)), I64)
+    return b.or_(place, const(I64, base - (1 << 64) if base >> 63 else base))  # as a signed number of 64 bits
 
 
 class Instruction:
@@ -50,7 +70,7 @@ class Instruction:
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: Panels, right: Panels) -> None:
         form = MMA_ATOMS[dtype]
-        self._count = columns // 2
+        self._count = columns // 2  # 64 rows by `columns`, over 128 threads
         self._kind = f"m64n{columns}k{self.step_of(dtype)}.{form.sums_name}.{form.name}.{MMA_ATOMS[other].name}"
         self._flags = form.flags
         if form.any_major:
@@ -68,11 +88,13 @@ class Instruction:
         operands = f"${first}, ${first + 1}"
         if added is None:
             return tied(b, self._text(operands, "1"), sums, x, y, constraints="l,l")
+        # scale-d, the predicate behind the operands: where it is false the product replaces the accumulator.
         text = f"{{ .reg .pred p; setp.ne.b32 p, ${first + 2}, 0; {self._text(operands, 'p')} }}"
         return tied(b, text, sums, x, y, b.zext(added, I32), constraints="l,l,r")
 
     def add_from(self, b: Any, sums: list[Any], x: list[Any], y: Any, added: Any = None) -> list[Any]:
         """As `add`, with the left operand in four registers."""
+        # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts": 64 rows by 32 bytes, over 128 threads.
         first = 2 * self._count
         operands = f"{{${first}, ${first + 1}, ${first + 2}, ${first + 3}}}, ${first + 4}"
         if added is None:
@@ -85,8 +107,9 @@ class Instruction:
         letter = "r" if self._sums is I32 else "f"
         constraints = ",".join([f"={letter}"] * self._count + ["l", "l"])
         kind = ir.LiteralStructType([self._sums] * self._count)
-        made = asm(b, kind, [x, y], self._text(f"${self._count}, ${self._count + 1}", "0"), constraints, effect=True)
-        return [b.extract_value(made, i) for i in range(self._count)]
+        # scale-d is 0: the accumulator is only written, and needs no zeros.
+        sums = asm(b, kind, [x, y], self._text(f"${self._count}, ${self._count + 1}", "0"), constraints, effect=True)
+        return [b.extract_value(sums, i) for i in range(self._count)]
 
     def _text(self, operands: str, added: str) -> str:
         sums = ", ".join(f"${i}" for i in range(self._count))
@@ -99,12 +122,14 @@ def stage_at(b: Any, fed: Fed, counter: Any) -> Any:
 
 
 def begin_group(b: Any) -> None:
-    """Order what comes after what was done to registers and shared memory before."""
+    """Order products after earlier accesses to the registers that they read and write."""
+    # Without it, what a product finds in an accumulator that was written before is undefined (PTX ISA, "wgmma.fence").
     asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
 def commit(b: Any) -> None:
-    """What was begun since the last commit is waited for together."""
+    """Make one group, to be waited for together, of the products begun since the last commit."""
+    # Only groups can be waited for (PTX ISA, "wgmma.commit_group").
     asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
@@ -152,11 +177,11 @@ def multiply(
         right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
 
         def operands(m: int, column: int, k: int) -> tuple[Any, Any]:
-            x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> 4))
-            return x, b.add(right_at, const(I64, right.offset(column, k) >> 4))
+            x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> ADDRESS_SHIFT))
+            return x, b.add(right_at, const(I64, right.offset(column, k) >> ADDRESS_SHIFT))
 
         for column in range(0, columns, wide):
-            begin_group(b)
+            begin_group(b)  # the sums may have been set by other instructions
             apart: list[list[Any]] = [[] for _ in tall]
             for k in range(0, fed.depth, step):
                 for m in tall:
@@ -170,6 +195,7 @@ def multiply(
                         apart[m] = instruction.add(b, apart[m], *operands(m, column, k))
             commit(b)
             if promoted:
+                # Tied: the sums are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
                 over = tied(b, "wgmma.wait_group.sync.aligned 0;", [each for some in apart for each in some])
                 for m in tall:
                     at = part(len(elements), m, column)
@@ -189,6 +215,7 @@ def wait(acc: DTypeLike, n: int, pending: int) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         if pending:
+            # The sums are not touched before a later wait, so they are not tied to this one: a stage becomes free.
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
             return values[0]
         return pack(b, tied(b, text, unpack(b, values[0], n)), n)
@@ -203,8 +230,9 @@ def undef(dtype: DTypeLike, n: int) -> Any:
     def generate(b: Any, _: list[Any]) -> Any:
         kind = ir.LiteralStructType([I32 if dtype is i32 else F32] * n)
         letter = "r" if dtype is i32 else "f"
-        made = asm(b, kind, [], "", ",".join([f"={letter}"] * n), effect=True)
-        return pack(b, [b.extract_value(made, i) for i in range(n)], n)
+        # No instruction that has outputs: an `undef` of LLVM may be another number at each use.
+        registers = asm(b, kind, [], "", ",".join([f"={letter}"] * n), effect=True)
+        return pack(b, [b.extract_value(registers, i) for i in range(n)], n)
 
     return intrinsic("undef", frag(dtype, n), [], generate)
 

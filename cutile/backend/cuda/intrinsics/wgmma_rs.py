@@ -1,4 +1,4 @@
-"""Products by warp groups whose left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`)."""
+"""Products by warpgroups whose left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,30 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, thread
+from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, lane_of, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
-from cutile.backend.cuda.intrinsics.wgmma import Instruction, begin_group, commit, descriptor, stage_at
+from cutile.backend.cuda.intrinsics.wgmma import (
+    ADDRESS_SHIFT,
+    BLOCK,
+    Instruction,
+    begin_group,
+    commit,
+    descriptor,
+    stage_at,
+)
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
 from cutile.backend.cuda.pipeline.a_from_registers import LANE_ROWS, WARP_ROWS, WORD
 from cutile.dtypes import DTypeLike, bool_
 
 WORDS = ir.LiteralStructType([I32] * 4)
+"""The left operand's registers (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts")."""
+SECOND_HALF = 4
+"""Ks beyond a lane's first that its second read of words begins at."""
+PLAIN_PAIRS = (0x6420, 0x7531)
+"""Selectors of `prmt`: of two words of four bytes, the even bytes, and the odd ones."""
+TURNED_PAIRS = (0x2064, 0x3175)
+"""The same, the second word's bytes first."""
 
 
 def _bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any:
@@ -33,7 +48,7 @@ class Reader:
     Args:
         b: the builder.
         panels: how the operand lies.
-        groups: warp groups that share the rows.
+        groups: warpgroups that share the rows.
         base: the address of the operand.
     """
 
@@ -42,6 +57,7 @@ class Reader:
         self._panels = panels
         self._base = base
         self._number = thread(b)
+        # Bits from 5 on are the warp's, then the warpgroup's.
         self._warp = _bits(b, self._number, 5, (*WARP_ROWS[panels.size], *([ROWS] if groups > 1 else [])))
         self._turn = _select_pairs(b, self._number) if panels.size != WORD else None
 
@@ -55,6 +71,7 @@ class Reader:
         b, turn = self._b, self._turn
         if turn is None:
             return found
+        # A permutation of the bytes of two registers, one instruction each (PTX ISA, "prmt").
         return [
             asm(b, I32, [*two, each], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
             for two in (found[:2], found[2:])
@@ -69,23 +86,25 @@ class Reader:
         panel = b.lshr(row, i32c(panels.span.bit_length() - 1))
         at = b.mul(b.and_(row, i32c(panels.span - 1)), i32c(panels.size))
         bits = panels.swizzle.bit_length() - 5  # of a piece's number; narrow swizzles skip the low bits of the row's
+        # The swizzle flips the piece's number by the row's, which is k here (PTX ISA, "Swizzling Modes").
         mask = b.and_(b.lshr(k, i32c(3 - bits)), i32c((1 << bits) - 1))
         place = b.add(b.mul(panel, i32c(panels.panel_bytes)), b.mul(k, i32c(panels.swizzle)))
-        place = b.add(self._base, b.add(place, b.xor(at, b.shl(mask, i32c(4)))))
+        place = b.add(self._base, b.add(place, b.xor(at, b.shl(mask, i32c(4)))))  # pieces of 16 bytes
         return b.add(place, i32c(more * panels.panel_bytes + beyond * panels.swizzle))
 
     def _words(self, row: int, k: int) -> list[Any]:
         """Two reads of two neighbours: k by the lane's lower two bits, then four on."""
         b, lane = self._b, lane_of(self._b, self._number)
         mine = b.or_(self._warp, _bits(b, lane, 2, LANE_ROWS[WORD]))
-        found: list[Any] = []
+        words: list[Any] = []
         pair = ir.LiteralStructType([I32] * 2)
-        for half in (0, 4):
-            at = b.or_(b.and_(lane, i32c(3)), i32c(half))
+        for half in (0, SECOND_HALF):
+            at = b.or_(b.and_(lane, i32c(SECOND_HALF - 1)), i32c(half))
             place = self._place(mine, row, at, k)
-            made = asm(b, pair, [place], "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", effect=True)
-            found += [b.extract_value(made, i) for i in range(2)]
-        return found
+            # Volatile, which LLVM's loads are not: the stage is read between its arrival and its release.
+            two = asm(b, pair, [place], "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", effect=True)
+            words += [b.extract_value(two, i) for i in range(2)]
+        return words
 
     def _bytes(self, row: int, k: int) -> list[Any]:
         """Four blocks of 8 ks by 16 rows, turned in pairs of rows.
@@ -95,20 +114,18 @@ class Reader:
         differ in their swizzle.
         """
         b, lane = self._b, lane_of(self._b, self._number)
+        # Lanes 8 i to 8 i + 7 give the rows of matrix (block) i, which are ks here. Bits of k: bit 0 of the line; bit
+        # 2 of the line, flipped in odd blocks; bits 1 and 2 of the line; bit 1 of the block.
         line, block = b.and_(lane, i32c(7)), b.lshr(lane, i32c(3))
         upper = b.xor(b.lshr(line, i32c(2)), b.and_(block, i32c(1)))
         at = b.or_(b.and_(line, i32c(1)), b.shl(upper, i32c(1)))
         at = b.or_(at, b.shl(b.and_(b.lshr(line, i32c(1)), i32c(3)), i32c(2)))
         at = b.or_(at, b.shl(b.lshr(block, i32c(1)), i32c(4)))
         place = self._place(self._warp, row, at, k)
+        # Transposed: what lies across K comes along it (PTX ISA, "ldmatrix").
         text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
-        made = asm(b, WORDS, [place], text, "=r,=r,=r,=r,r,~{memory}", effect=True, convergent=True)
-        return [b.extract_value(made, i) for i in range(4)]
-
-
-def lane_of(b: Any, number: Any) -> Any:
-    """A thread's number in its warp."""
-    return b.and_(number, i32c(31))
+        words = asm(b, WORDS, [place], text, "=r,=r,=r,=r,r,~{memory}", effect=True, convergent=True)
+        return [b.extract_value(words, i) for i in range(len(WORDS.elements))]
 
 
 def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
@@ -119,7 +136,8 @@ def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     def pair(plain: int, turned: int) -> Any:
         return b.select(swapped, i32c(turned), i32c(plain))
 
-    return pair(0x6420, 0x2064), pair(0x7531, 0x3175)
+    first, second = (pair(*selectors) for selectors in zip(PLAIN_PAIRS, TURNED_PAIRS, strict=True))
+    return first, second
 
 
 @cache
@@ -151,7 +169,7 @@ def multiply(
     """
     left, right = fed.left, fed.right
     tall, wide = reversed(layout.cover) if exchanged else layout.cover
-    groups = layout.warps // 4
+    groups = layout.warps // 4  # of four warps each
     instruction = Instruction(dtype, other, wide, left, right)
     step = instruction.step_of(dtype)
     rows = range(0, tall, ROWS * groups)
@@ -159,7 +177,8 @@ def multiply(
 
     def registers(row: int) -> list[int]:
         """The places of an instruction's sums: pairs of columns, in two rows, then the next 8 columns."""
-        offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * 8) for i in range(wide // 2)]
+        # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
+        offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
         return [where[offset[::-1] if exchanged else offset] for offset in offsets]
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -176,13 +195,15 @@ def multiply(
         if left.size != WORD:
             read(len(steps))
         for number, k in enumerate(steps):
+            # The product that last read this step's registers is done: of `len(steps)` groups each iteration, the
+            # oldest (PTX ISA, "wgmma.wait_group").
             text = f"wgmma.wait_group.sync.aligned {len(steps) - 1};"
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
             read(number + 1)
             fragments = [reader.fragment(each) for each in found[number]]
-            begin_group(b)
+            begin_group(b)  # the operand's registers have just been written
             for row, fragment in zip(rows, fragments, strict=True):
-                y = b.add(right_at, const(I64, right.offset(0, k) >> 4))
+                y = b.add(right_at, const(I64, right.offset(0, k) >> ADDRESS_SHIFT))
                 chosen = registers(row)
                 sums = [elements[register] for register in chosen]
                 added = values[2] if replaces and k == 0 else None
