@@ -54,6 +54,7 @@ def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz:
     if dtype is f64:
         picked = call(b, f"llvm.{which}num.f64", x.type, [x, y])
         return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), picked)
+    # LLVM's `minnum` drops a NaN and keeps subnormal numbers (PTX ISA, "min", "max").
     text = f"{which}{'.ftz' * ftz}{'.NaN' * nan}.f32 $0, $1, $2;"
     return asm(b, x.type, [x, y], text, "=f,f,f")
 
@@ -252,7 +253,7 @@ def binary(name: str, dtype: DTypeLike, n: int) -> Any:
 
 def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
     if dtype in (f16, bf16):
-        return b.xor(x, const(I16, 0x8000))
+        return b.xor(x, const(I16, 0x8000))  # the sign bit
     if dtype.kind == "float":
         return b.fsub(const(register_type(dtype), -0.0), x)
     return b.sub(number(dtype, 0), x)
@@ -260,7 +261,7 @@ def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
 
 def _absolute(b: Any, dtype: DTypeLike, x: Any) -> Any:
     if dtype in (f16, bf16):
-        return b.and_(x, const(I16, 0x7FFF))
+        return b.and_(x, const(I16, 0x7FFF))  # all but the sign bit
     if dtype.kind == "float":
         return call(b, f"llvm.fabs.{'f64' if dtype is f64 else 'f32'}", x.type, [x])
     if dtype.kind == "uint":
@@ -299,6 +300,7 @@ def fma(dtype: DTypeLike, n: int) -> Any:
         if dtype is f16:  # in hardware, and exact: f32 would round twice
             return asm(b, I16, [x, y, z], "fma.rn.f16 $0, $1, $2, $3;", "=h,h,h,h")
         if dtype is bf16:
+            # Likewise (PTX ISA, "fma").
             return asm(b, I16, [x, y, z], "fma.rn.bf16 $0, $1, $2, $3;", "=h,h,h,h")
         return fused(b, dtype, x, y, z)
 

@@ -30,6 +30,8 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
     predicate = f"${first + 1 + len(operands)}"
     clear = f"mov.{register} $0, 0; " if used else ""
     target = "$0, " if used else ""
+    # `$0` is cleared before the address is read, hence the early clobber. A predicate in place of a branch: lanes stay
+    # together, and one that is not active touches no memory (PTX ISA, "atom", "red").
     code = f"{{.reg .pred p; setp.ne.b32 p, {predicate}, 0; {clear}@p {text} {target}[${first}], {given};}}"
     constraints = ",".join([*([f"=&{letter}"] if used else []), "l", *[letter] * len(operands), "r", "~{memory}"])
     values = [address, *operands, b.zext(active, I32)]
@@ -43,12 +45,14 @@ def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: A
     start, loop, done = (b.append_basic_block(name) for name in ("update", "again", "updated"))
     b.cbranch(active, start, done)
     b.position_at_end(start)
+    # A first guess of the old element, which the compare and swap below checks. `.sys`: others may be writing there.
     first = asm(b, I16, [address], "ld.relaxed.sys.global.b16 $0, [$1];", "=h,l,~{memory}", effect=True)
     b.branch(loop)
     b.position_at_end(loop)
     old = b.phi(I16)
     old.add_incoming(first, start)
     total = narrow(b, dtype, b.fadd(widen(b, dtype, old), widen(b, dtype, value)))
+    # What was there; the update is made if that is what the sum was computed from (PTX ISA, "atom").
     text = f"atom{where}.global.cas.b16 $0, [$1], $2, $3;"
     seen = asm(b, I16, [address, old, total], text, "=h,l,h,h,~{memory}", effect=True)
     old.add_incoming(seen, loop)

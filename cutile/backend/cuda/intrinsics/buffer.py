@@ -40,6 +40,7 @@ ROW = 128
 WIDEST = 16
 """Bytes of the widest access, which are a piece: what the swizzle keeps together."""
 PIECE_SHIFT = 4
+"""Bits by which the number of a piece of 16 bytes is shifted to be its place."""
 ROW_SHIFT = 7
 """An address, shifted by so many bits, is the number of its row of `ROW` bytes."""
 WORD = 4

@@ -39,11 +39,14 @@ FLOAT_SUFFIX = {NEAREST_EVEN: "rn", ZERO: "rz", POSITIVE_INF: "rp", NEGATIVE_INF
 WHOLE_SUFFIX = {NEAREST_EVEN: "rni", ZERO: "rzi", POSITIVE_INF: "rpi", NEGATIVE_INF: "rmi"}
 FP8: dict[DTypeLike, str] = {f8e4m3fn: "e4m3x2", f8e5m2: "e5m2x2"}
 FP8_SINCE: Capability = (8, 9)
+"""The first architecture with conversions of 8-bit floats."""
 TF32_SINCE: Capability = (9, 0)
+"""The first architecture whose conversions to tf32 round as asked."""
 
 
 def _cvt(b: Any, name: str, result: Any, letter: str, x: Any, taken: str) -> Any:
     """`cvt.<name>`, by the letters of PTX's constraints."""
+    # LLVM's conversions round one way, and their result out of range is undefined (PTX ISA, "cvt").
     return asm(b, result, [x], f"cvt.{name} $0, $1;", f"={letter},{taken}")
 
 
@@ -55,7 +58,7 @@ def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
     """An f32 or f64 as an integer: rounded, saturated, NaN gives 0."""
     kind, taken = _float_letter(x)
     sign = "s" if target.kind == "int" else "u"
-    width = max(target.bits, 32)
+    width = max(target.bits, 32)  # `cvt` saturates at the width of the register: 32 or 64 bits
     made_type, letter = (I64, "l") if width == 64 else (I32, "r")
     made = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", made_type, letter, x, taken)
     if kind == "f64" or width == 64:  # the instructions for f32 and 32 bits give 0 by themselves
@@ -97,6 +100,7 @@ def _to_stored(b: Any, x: Any, target: DTypeLike, rounding: str, capability: Cap
     """An f32 as an element of a stored type."""
     near = rounding == NEAREST_EVEN
     if target in FP8 and near and capability >= FP8_SINCE:
+        # Two f32 become two bytes, the first operand the upper one: a zero here (PTX ISA, "cvt").
         text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
         pair = asm(b, I16, [const(F32, 0.0), x], text, "=h,f,f")
         return b.trunc(pair, I8)
@@ -189,12 +193,15 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
     then takes them to do so while products are under way, and lets no two products run at once (C7514).
     """
     if source is f32 and target in (f16, bf16):
+        # The first operand becomes the upper half (PTX ISA, "cvt").
         pair = asm(b, I32, [high, low], f"cvt.rn.{target.name}x2.f32 $0, $1, $2;", "=r,f,f")
         return b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
     if target in FP8:
+        # The first operand becomes the upper byte (PTX ISA, "cvt").
         text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
         pair = asm(b, I16, [widen(b, source, high), widen(b, source, low)], text, "=h,f,f")
         return b.trunc(pair, I8), b.trunc(b.lshr(pair, const(I16, 8)), I8)
+    # Two bytes in 16 bits become two f16 in 32.
     bits = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), const(I16, 8)))
     pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", bits, "h")
     halves = b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)

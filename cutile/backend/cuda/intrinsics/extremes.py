@@ -47,5 +47,6 @@ def _pick(b: Any, dtype: DTypeLike, x: Any, y: Any, relation: str) -> Any:
 
 def _apart(b: Any, x: Any, y: Any, relation: str, signed: bool) -> Any:
     kind = "s32" if signed else "u32"
+    # In PTX, so that NVVM does not make a `max` of it, which the linker would join (see the file's begin).
     text = f"{{ .reg .pred p; setp.{relation}.{kind} p, $1, $2; selp.b32 $0, $1, $2, p; }}"
     return asm(b, I32, [x, y], text, "=r,r,r")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.cast import FP8_SINCE, Capability, converted
-from cutile.backend.cuda.intrinsics.llvm import F32, F64, I32, SHARED, asm, i32c, ir, pointer, shared, thread
+from cutile.backend.cuda.intrinsics.llvm import F32, F64, I32, SHARED, asm, i32c, ir, lane_of, pointer, shared, thread
 from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.smem_sizes import F64_STEP, STEP_BYTES, Stage
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, tf32, u8
@@ -33,6 +33,13 @@ FP8 = (f8e4m3fn, f8e5m2)
 FP8_WITHOUT = 9
 """The major capability between whose neighbours' products of 8-bit floats it has none of single warps: the assembler
 makes each of products of f16 in sums of their own, and adds these to the others."""
+MATRIX = 8
+"""Rows of a matrix that `ldmatrix` reads."""
+ROW_BYTES = 16
+"""Bytes of its rows."""
+SUMS = 4
+"""A thread's sums of one product of 16 rows by 8 columns."""
+F64_BYTES = 8
 F64_TALL_SINCE: Capability = (9, 0)
 """From when on f64 has products of 16 rows, and of up to 16 of K."""
 
@@ -60,8 +67,10 @@ def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
     kind = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     result = ir.LiteralStructType([I32] * count)
     constraints = ",".join(["=r"] * count) + ",r"
-    made = asm(b, result, [address], f"{kind} {{{outputs}}}, [${count}];", constraints, effect=True, convergent=True)
-    return [b.extract_value(made, i) for i in range(count)]
+    # Lanes 8 i to 8 i + 7 give the rows of matrix i (PTX ISA, "ldmatrix").
+    text = f"{kind} {{{outputs}}}, [${count}];"
+    matrices = asm(b, result, [address], text, constraints, effect=True, convergent=True)
+    return [b.extract_value(matrices, i) for i in range(count)]
 
 
 class _Side:
@@ -75,17 +84,19 @@ class _Side:
         """`across`: of the warp, along M or N; `stride`: from the first half to the second."""
         self._b, self._stage = b, stage
         self._size = stage.dtype.bits // 8
-        lane = b.and_(thread(b), i32c(31))
-        row = b.and_(lane, i32c(7))
+        # Lane l gives the address of row l % 8 of matrix l // 8, of which bit 3 and bit 4 are the two halves.
+        lane = lane_of(b, thread(b))
+        row = b.and_(lane, i32c(MATRIX - 1))
         bits = b.and_(b.lshr(lane, i32c(3)), i32c(1)), b.lshr(lane, i32c(4))
         half, deep = bits if left else reversed(bits)
         self._transposed = stage.swap if left else not stage.swap
         self._left, self._stride = left, stride
         base = b.ptrtoint(shared(b, shift), I32)
         if self._transposed and self._size > 2:
+            # Of a matrix of 8 rows by 4 words, lane l has word l % 4 of row l // 4 (PTX ISA, "mma.sync").
             self._base = self._word(base, b.add(across, b.lshr(lane, i32c(2))), b.and_(lane, i32c(3)))
             return
-        along_k, along_other = b.mul(deep, i32c(16 // self._size)), b.add(across, b.mul(half, i32c(stride)))
+        along_k, along_other = b.mul(deep, i32c(ROW_BYTES // self._size)), b.add(across, b.mul(half, i32c(stride)))
         if self._transposed:  # rows in memory are those of K
             memory_row, column = b.add(along_k, row), along_other
         else:
@@ -105,12 +116,13 @@ class _Side:
         places = [(half, deep) for deep in (0, deeper) for half in (0, self._stride)]
         if not self._left:
             places = [(half, deep) for half in (0, self._stride) for deep in (0, deeper)]
-        found: list[Any] = []
+        words: list[Any] = []
         for half, deep in places[:count]:
             where = ((k + deep) * self._stage.pitch + other + half) * self._size
+            # As `ldmatrix`, in its place among the barriers, with the constant part of the address in the instruction.
             text = f"ld.shared.b32 $0, [$1+{where}];"
-            found.append(asm(self._b, I32, [self._base], text, "=r,r", effect=True))
-        return found
+            words.append(asm(self._b, I32, [self._base], text, "=r,r", effect=True))
+        return words
 
     def read(self, other: int, k: int, count: int) -> list[Any]:
         """The matrices of the step at `k` whose rows (or columns) of the result begin at `other`."""
@@ -128,33 +140,39 @@ def _instruction(
     (left_name, k), (right_name, _) = NAMES[left_type], NAMES[right_type]
     whole = left_type in (i8, u8)
     sums, letter, kind = ("s32", "r", I32) if whole else ("f32", "f", F32)
+    # 4 registers of the left operand, 2 of the right one, 4 sums, which are tied to the results: PTX ISA, "Matrix
+    # Fragments for mma.m16n8k16" and the sections beside it.
     text = (
         f"mma.sync.aligned.m16n8k{k}.row.col.{sums}.{left_name}.{right_name}.{sums} "
         "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
     )
-    constraints = ",".join([f"={letter}"] * 4) + ",r,r,r,r,r,r,0,1,2,3"
-    made = asm(b, ir.LiteralStructType([kind] * 4), [*left, *right, *acc], text, constraints, convergent=True)
-    return [b.extract_value(made, i) for i in range(4)]
+    constraints = ",".join([f"={letter}"] * SUMS) + ",r,r,r,r,r,r,0,1,2,3"
+    new = asm(b, ir.LiteralStructType([kind] * SUMS), [*left, *right, *acc], text, constraints, convergent=True)
+    return [b.extract_value(new, i) for i in range(SUMS)]
 
 
 def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> tuple[Any, Any]:
     """Four floats of 8 bits as four of f16 in two registers: the first two, the last two."""
     if capability >= FP8_SINCE:
+        # Two at a time; f16 holds all numbers of both types (PTX ISA, "cvt").
         convert = f"cvt.rn.f16x2.{NAMES[dtype][0]}x2"
         text = f"{{ .reg .b16 low, high; mov.b32 {{low, high}}, $2; {convert} $0, low; {convert} $1, high; }}"
         halves = asm(b, ir.LiteralStructType([I32, I32]), [word], text, "=r,=r,r")
         return b.extract_value(halves, 0), b.extract_value(halves, 1)
     zero = i32c(0)
     made: list[Any] = []
-    for selector in (0x1404, 0x3424):  # each byte into the upper half of 16 bits
+    for selector in (0x1404, 0x3424):
+        # Each byte into the upper half of 16 bits, over a zero: byte 4 is that of the other operand (PTX ISA, "prmt").
         bits = asm(b, I32, [word, zero, i32c(selector)], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
         if dtype is f8e5m2:
             made.append(bits)
             continue
+        # The sign stays; 4 bits of exponent and 3 of fraction move one down, to where f16 has its 5 and 10.
         sign, size = b.and_(bits, i32c(-0x7FFF8000)), b.lshr(b.and_(bits, i32c(0x7F007F00)), i32c(1))
-        # the exponent is 8 too small, which a product repairs, for subnormal numbers as well
+        # The exponent is 8 too small, which a product by 2 ** 8 (0x5C00) repairs, for subnormal numbers as well.
         scaled = asm(b, I32, [b.or_(sign, size), i32c(0x5C005C00)], "mul.rn.f16x2 $0, $1, $2;", "=r,r,r")
-        top = b.and_(b.lshr(b.add(size, i32c(0x00800080)), i32c(14)), i32c(0x00010001))  # all ones: NaN
+        # All ones are NaN: only they carry into bit 14. NaN is 0x7E00 in f16.
+        top = b.and_(b.lshr(b.add(size, i32c(0x00800080)), i32c(14)), i32c(0x00010001))
         made.append(b.or_(scaled, b.mul(top, i32c(0x7E00))))
     return made[0], made[1]
 
@@ -188,17 +206,21 @@ def _f64_product(
     `left` has, for each 4 of K, an element of the upper and one of the lower half of the rows; `right` has one.
     """
     if capability >= F64_TALL_SINCE:
+        # `$0` to `$3` are the sums. Then come the left operand, the right one, and the sums again, tied to
+        # the results (PTX ISA, "Matrix Fragments for mma.m16n8k4 with .f64 floating point type", and k8, k16).
         depth = len(right)
         operands = [*(each for pair in left for each in pair), *right, *acc]
         places = [f"${i}" for i in range(4 + len(operands))]
         a, c = ", ".join(places[4 : 4 + 2 * depth]), ", ".join(places[4 + 2 * depth : 4 + 3 * depth])
         sums = ", ".join(places[4 + 3 * depth :])
+        # 4 of K for each register of the right operand.
         text = (
             f"mma.sync.aligned.m16n8k{4 * depth}.row.col.f64.f64.f64.f64 {{$0,$1,$2,$3}}, {{{a}}}, {{{c}}}, {{{sums}}};"
         )
-        constraints = ",".join(["=d"] * 4 + ["d"] * 3 * depth + ["0", "1", "2", "3"])
-        made = asm(b, ir.LiteralStructType([F64] * 4), operands, text, constraints, convergent=True)
-        return [b.extract_value(made, i) for i in range(4)]
+        constraints = ",".join(["=d"] * SUMS + ["d"] * 3 * depth + ["0", "1", "2", "3"])
+        new = asm(b, ir.LiteralStructType([F64] * SUMS), operands, text, constraints, convergent=True)
+        return [b.extract_value(new, i) for i in range(SUMS)]
+    # 8 rows by 4 of K, 8 columns (PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64 floating point type").
     text = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {$0,$1}, {$2}, {$3}, {$4,$5};"
     found = list(acc)
     for pair, other in zip(left, right, strict=True):
@@ -213,20 +235,21 @@ def _by_f64(
     b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shifts: Shifts, capability: Capability
 ) -> list[Any]:
     """Products of f64, of which each thread loads its own elements."""
-    lane = b.and_(thread(b), i32c(31))
+    # Lane l has row (or column) l // 4 and depth l % 4 of both operands (PTX ISA, as for `_f64_product`).
+    lane = lane_of(b, thread(b))
     group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
 
     def reader(stage: Stage, across: Any, shift: Any, is_left: bool) -> Any:
         by_k = stage.swap if is_left else not stage.swap
         row, column = (inner, b.add(across, group)) if by_k else (b.add(across, group), inner)
-        base = b.mul(b.add(b.mul(row, i32c(stage.pitch)), column), i32c(8))
+        base = b.mul(b.add(b.mul(row, i32c(stage.pitch)), column), i32c(F64_BYTES))
         base = b.add(b.add(base, shift), i32c(stage.offset))
 
         def read(other: int, k: int) -> Any:
             row, column = (k, other) if by_k else (other, k)
-            where = shared(b, b.add(base, i32c((row * stage.pitch + column) * 8)))
+            where = shared(b, b.add(base, i32c((row * stage.pitch + column) * F64_BYTES)))
             loaded = b.load(pointer(b, where, F64, SHARED))
-            loaded.align = 8
+            loaded.align = F64_BYTES
             return loaded
 
         return read
@@ -235,15 +258,15 @@ def _by_f64(
     read_right = reader(right, _warp_coordinate(b, accumulator, 1), shifts[1], False)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     depth = left.rows if left.swap else left.columns
-    at_once = next(each for each in (16, 8, 4) if depth % each == 0)
+    at_once = next(step for step in (16, 8, 4) if depth % step == 0)  # of K, by one instruction
     for k in range(0, depth, at_once):
         steps = range(k, k + at_once, F64_STEP)
-        a = [[[read_left(m + half, step) for half in (0, 8)] for step in steps] for m in down]
+        a = [[[read_left(m + half, step) for half in (0, MATRIX)] for step in steps] for m in down]
         parts = [[read_right(n, step) for step in steps] for n in across]
         for i in range(len(down)):
             for j in range(len(across)):
-                at = (i * len(across) + j) * 4
-                sums[at : at + 4] = _f64_product(b, a[i], parts[j], sums[at : at + 4], capability)
+                at = (i * len(across) + j) * SUMS
+                sums[at : at + SUMS] = _f64_product(b, a[i], parts[j], sums[at : at + SUMS], capability)
     return sums
 
 
@@ -273,11 +296,11 @@ def by_tensor_cores(
         return _by_f64(b, accumulator, sums, left, right, shifts, capability)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     stride = across[1] if len(across) > 1 else 0
-    rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), 8, True, shifts[0])
+    rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), MATRIX, True, shifts[0])
     columns = _Side(b, right, _warp_coordinate(b, accumulator, 1), stride, False, shifts[1])
     types = left.dtype, right.dtype
     for k in range(0, left.rows if left.swap else left.columns, STEP_BYTES * 8 // left.dtype.bits):
-        a = [rows.read(m, k, 4) for m in down]
+        a = [rows.read(m, k, 4) for m in down]  # both halves of the rows, both halves of K
         a = [_rounded(b, each, capability) for each in a] if rounds else a
         parts: list[list[Any]] = []
         for first in range(0, len(across), 2):
@@ -287,6 +310,6 @@ def by_tensor_cores(
             parts += [found[2 * i : 2 * i + 2] for i in range(pair)]
         for i in range(len(down)):
             for j in range(len(across)):
-                at = (i * len(across) + j) * 4
-                sums[at : at + 4] = _product(b, types, a[i], parts[j], sums[at : at + 4], capability)
+                at = (i * len(across) + j) * SUMS
+                sums[at : at + SUMS] = _product(b, types, a[i], parts[j], sums[at : at + SUMS], capability)
     return sums

@@ -41,6 +41,7 @@ def function(name: str, dtype: DTypeLike, n: int) -> Any:
 
     def one(b: Any, *elements: Any) -> Any:
         if name in HARDWARE:
+            # The hardware's approximation, with its own flushing (PTX ISA, "ex2", "rsqrt").
             return asm(b, F32, elements, f"{HARDWARE[name]} $0, $1;", "=f,f")
         library = LIBDEVICE[name][dtype is f64]
         return narrow(b, dtype, call(b, library, float_type(dtype), [widen(b, dtype, each) for each in elements]))

@@ -39,6 +39,10 @@ from cutile.backend.cuda.smem_sizes import VECTOR, Stage, Swaps, one_product, te
 from cutile.backend.cuda.smem_sizes import stages as operand_stages
 from cutile.dtypes import DTypeLike, f32, i32
 
+WIDEST = 16
+"""Bytes of the widest access."""
+F32_BYTES = 4
+
 
 def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between: int, shift: Any = None) -> None:
     """Write a tile to shared memory, in accesses as wide as registers and rows allow.
@@ -49,7 +53,7 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
     kind = memory_type(stage.dtype)
     first_axis = layout.rank - 2
     row, column = (first_axis + 1, first_axis) if stage.swap else (first_axis, first_axis + 1)
-    width = min(layout.vector(column), 16 // size)
+    width = min(layout.vector(column), WIDEST // size)
     at = Coordinates(b, layout)
     for first in range(0, layout.registers, width):
         chosen = elements[first : first + width]
@@ -95,7 +99,7 @@ def _row_vector(b: Any, at: Any, count: int) -> list[Any]:
     """`count` neighbours of f32, up to four, from a byte offset in shared memory."""
     kind = ir.VectorType(F32, count)
     loaded = b.load(pointer(b, shared(b, at), kind, SHARED))
-    loaded.align = 4 * count
+    loaded.align = F32_BYTES * count
     return [b.extract_element(loaded, i32c(i)) for i in range(count)]
 
 
@@ -111,11 +115,12 @@ def _by_outer_products(
     width = accumulator.vector(1)
     rows = list(dict.fromkeys(each[0] for each in accumulator.offsets[: 1 << len(accumulator.register)]))
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
-    left_base = b.add(b.mul(at.thread_part(0), i32c(left.pitch * 4)), i32c(left.offset))
-    right_base = b.add(b.mul(at.thread_part(1), i32c(4)), i32c(right.offset))
+    left_base = b.add(b.mul(at.thread_part(0), i32c(left.pitch * F32_BYTES)), i32c(left.offset))
+    right_base = b.add(b.mul(at.thread_part(1), i32c(F32_BYTES)), i32c(right.offset))
     left_base, right_base = b.add(left_base, shifts[0]), b.add(right_base, shifts[1])
     depth = left.columns
-    unroll = VECTOR * next(each for each in (8, 4, 2, 1) if depth % (VECTOR * each) == 0)
+    # Up to 32 steps of K, which divide the depth.
+    unroll = VECTOR * next(vectors for vectors in (8, 4, 2, 1) if depth % (VECTOR * vectors) == 0)
 
     entry = b.block
     body, done = b.append_basic_block("product"), b.append_basic_block("summed")
@@ -127,16 +132,16 @@ def _by_outer_products(
     for phi, each in zip(phis, sums, strict=True):
         phi.add_incoming(each, entry)
     new = list(phis)
-    left_at = b.add(left_base, b.mul(k, i32c(4)))
-    right_at = b.add(right_base, b.mul(k, i32c(right.pitch * 4)))
+    left_at = b.add(left_base, b.mul(k, i32c(F32_BYTES)))
+    right_at = b.add(right_base, b.mul(k, i32c(right.pitch * F32_BYTES)))
     for step in range(0, unroll, VECTOR):
         xs = [
-            [_row_vector(b, b.add(left_at, i32c(((m + r) * left.pitch + step) * 4)), VECTOR) for r in rows]
+            [_row_vector(b, b.add(left_at, i32c(((m + r) * left.pitch + step) * F32_BYTES)), VECTOR) for r in rows]
             for m in down
         ]
         for part in range(VECTOR):
             row = (step + part) * right.pitch
-            ys = [_row_vector(b, b.add(right_at, i32c((row + n) * 4)), width) for n in across]
+            ys = [_row_vector(b, b.add(right_at, i32c((row + n) * F32_BYTES)), width) for n in across]
             for i, x in enumerate(xs):
                 for j, y in enumerate(ys):
                     first = (i * len(across) + j) * len(rows) * width
@@ -196,20 +201,20 @@ def mma(
     depth = a.shape[-1]
     one = one_product(accumulator)
     left, right = operand_stages(dtype, one, depth, offset, right=other)
-    batch = accumulator.shape[0] if accumulator.rank == 3 else 1
+    batch = accumulator.shape[0] if accumulator.rank > 2 else 1
     between = left.bytes + right.bytes
     count = accumulator.registers
 
     def generate(b: Any, values: list[Any]) -> Any:
         if fence:
-            barrier(b)
+            barrier(b)  # others may still use the memory
         _put(b, a, unpack(b, values[0], a.registers), left, between)
         _put(b, b_layout, unpack(b, values[1], b_layout.registers), right, between)
         for i in range(batch):
             for stage, rows in ((left, left.swap), (right, not right.swap)):
                 if (stage.rows if rows else stage.columns) > depth:
                     _clear(b, stage, depth, rows, i * between, accumulator.threads)
-        barrier(b)
+        barrier(b)  # all have written the operands before anyone reads them
         sums = [widen(b, acc, each) for each in unpack(b, values[2], count)]
         size = count // batch
         for i in range(batch):

@@ -162,6 +162,9 @@ _REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32),
 """By bits: the constraint, the PTX type and the LLVM type of a single access."""
 
 
+F32_BYTES = 4
+
+
 def _bits_of(dtype: DTypeLike, value: float) -> int:
     """The bits of a number as an element."""
     return int.from_bytes(np.asarray(value).astype(dtype.numpy).tobytes(), "little")
@@ -171,6 +174,7 @@ def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int 
     """An element where `condition` holds, else the bits `fill`. Nothing is read where it does not."""
     letter, kind, wide = _REGISTERS[dtype.bits]
     zero = {"u8": "b32"}.get(kind, kind)
+    # Predicated, not a branch for each element; `volatile`, so that LLVM reads nothing where the predicate is false.
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{zero} $0, {fill}; @p ld.global.{kind} $0, [$1];}}"
     bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"=&{letter},l,r", effect=True)
     return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
@@ -181,6 +185,7 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
     letter, kind, wide = _REGISTERS[dtype.bits]
     bits = to_memory(b, dtype, value)
     bits = b.zext(bits, wide) if dtype.bits == 8 else bits
+    # Predicated, as `_load_one`.
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p st.global.{kind} [$1], $0;}}"
     asm(b, VOID, [bits, address, b.zext(condition, I32)], text, f"{letter},l,r,~{{memory}}", effect=True)
 
@@ -188,7 +193,7 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
 def vector_type(dtype: DTypeLike, width: int) -> Any:
     """The LLVM type of one wide access: 32-bit words where there are any, since 8- and 16-bit vectors split up."""
     bits = dtype.bits * width
-    if bits <= 32 or width == 1:
+    if bits <= 32 or width == 1:  # one word at most
         return ir.IntType(bits)
     word = 64 if dtype.bits == 64 else 32
     return ir.VectorType(ir.IntType(word), bits // word)
@@ -256,7 +261,8 @@ def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
     access = f"ld.global.{f'v{words}.' if words > 1 else ''}b32 {listed}, [${words}];"
     text = f"{{.reg .pred p; setp.ne.b32 p, ${words + 1}, 0; {clear} @p {access}}}"
     result = ir.LiteralStructType([I32] * words) if words > 1 else I32
-    constraints = ",".join(["=&r"] * words) + ",l,r"  # cleared before the address is read
+    # As `_load_one`; the results are cleared before the address is read, hence the early clobbers.
+    constraints = ",".join(["=&r"] * words) + ",l,r"
     return _words(b, words, asm(b, result, [address, b.zext(condition, I32)], text, constraints, effect=True))
 
 
@@ -264,6 +270,7 @@ def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: boo
     """`width` neighbouring elements in one access, unsplit. `constant`: nothing writes there during the launch."""
     kind = vector_type(dtype, width)
     if condition is not None:
+        # Whole words in one access of 4, 8 or 16 bytes; else element by element.
         words, rest = divmod(dtype.bits * width, 32)
         if not rest and words in (1, 2, 4):
             return b.bitcast(_load_words(b, address, words, condition), kind)
@@ -358,14 +365,16 @@ def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
     """Add neighbouring elements of f32 to what is there, two at a time (PTX ISA, "red", of vectors since sm_90)."""
     for first in range(0, len(elements), 2):
         some = elements[first : first + 2]
-        place = b.gep(address, [const(I64, 4 * first)])
+        place = b.gep(address, [const(I64, F32_BYTES * first)])
         kind, listed = ("v2.f32", "{$1, $2}") if len(some) == 2 else ("f32", "$1")
+        # Relaxed: updates of a tile have no order among each other, and nobody reads before the kernel's end.
         text = f"red.relaxed.gpu.global.add.{kind} [$0], {listed};"
         asm(b, VOID, [place, *some], text, ",".join(["l", *["f"] * len(some), "~{memory}"]), effect=True)
 
 
 def _add_one(b: Any, value: Any, address: Any, condition: Any) -> None:
     """Add an element of f32 where `condition` holds."""
+    # Predicated, as `_load_one`; relaxed, as `_add_wide`.
     text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.f32 [$1], $0;}"
     asm(b, VOID, [value, address, b.zext(condition, I32)], text, "f,l,r,~{memory}", effect=True)
 

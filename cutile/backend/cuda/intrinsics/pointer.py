@@ -39,6 +39,7 @@ Exchange = tuple[int, bool]
 """Where in shared memory elements are handed on, in bytes, and whether an earlier use of it may be under way."""
 
 SCOPES = {"tile_block": "cta", "device": "gpu", "system": "sys"}
+# An element of 8 bits is in a register of 32: PTX has none of 8.
 REGISTERS = {8: ("r", "b8", "b32", I32), 16: ("h", "b16", "b16", I16), 32: ("r", "b32", "b32", I32)}
 REGISTERS[64] = ("l", "b64", "b64", I64)
 """By bits: the constraint, the type in memory, the register's type, and the LLVM type."""
@@ -74,11 +75,11 @@ class Lanes:
         """The elements of the threads that acted, in all threads that hold them."""
         b, (offset, fence) = self.b, exchange
         if fence:
-            barrier(b)
+            barrier(b)  # others may still use the memory
         for register, element in enumerate(elements):
             with b.if_then(as_flag(self.mine(register))):
                 b.store(to_memory(b, dtype, element), self._place(dtype, register, offset))
-        barrier(b)
+        barrier(b)  # the threads that acted have written before the others read
         return [from_shared(b, dtype, self._place(dtype, register, offset)) for register in range(len(elements))]
 
     def _place(self, dtype: DTypeLike, register: int, offset: int) -> Any:
@@ -116,6 +117,7 @@ def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
     if left is None or len(active) < 2:
         return order
     some = functools.reduce(b.or_, active)
+    # A thread that accesses nothing has nothing to release (PTX ISA, "membar / fence").
     text = f"{{.reg .pred p; setp.ne.b32 p, $0, 0; @p fence.acq_rel.{SCOPES[scope]};}}"
     asm(b, VOID, [b.zext(some, I32)], text, "r,~{memory}", effect=True)
     return left
@@ -123,6 +125,7 @@ def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, access: str, constant: bool) -> Any:
     letter, kind, register, wide = REGISTERS[dtype.bits]
+    # The pad, then over it the element if the lane is active; the early clobber keeps the address apart from `$0`.
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, $3; @p {access}.{kind} $0, [$1];}}"
     clobbers = "" if constant else ",~{memory}"
     constraints = f"=&{letter},l,r,{letter}{clobbers}"
@@ -170,6 +173,7 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str) -> An
         active = Lanes(b, layout).active(masks)
         left = release_once(b, order, scope, active)
         access = "st.global" if order == "weak" else f"st.{left}.{SCOPES[scope]}.global"
+        # Predicated: an inactive lane's address may be any. Order and scope are qualifiers of `st` (PTX ISA, "st").
         text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
         for address, element, flag in zip(addresses, elements, active, strict=True):
             operands = [widened(b, dtype, element), address, b.zext(flag, I32)]

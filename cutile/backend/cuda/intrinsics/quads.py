@@ -6,24 +6,27 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import i32c, shuffle_xor, thread, to_memory
+from cutile.backend.cuda.intrinsics.llvm import i32c, lane_of, shuffle_xor, thread, to_memory
 from cutile.backend.cuda.intrinsics.memory import join_words, split
 from cutile.backend.cuda.layout import Coordinate, Layout, xor
 from cutile.backend.cuda.pipeline.vector_epilogue_load import swapped_bits
 from cutile.dtypes import DTypeLike
+
+WORD_BITS = 32
+"""Bits that one shuffle moves."""
 
 
 @cache
 def exchange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
     """`f(x)`: a tile of `source` in the layout of `target`, where bits of a lane's number have changed places with bits
     of a register's: each pair of words by one shuffle. Elements of 16 bits stay two to a word."""
-    together = 32 // dtype.bits
+    together = WORD_BITS // dtype.bits
     swaps = swapped_bits(source, target)
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = join_all(b, [to_memory(b, dtype, each) for each in unpack(b, values[0], source.registers)])
         held = dict(zip(source.offsets[::together], words, strict=True))
-        lane = b.and_(thread(b), i32c(31))
+        lane = lane_of(b, thread(b))
         for bit, old, new in swaps:
             upper = b.icmp_unsigned("!=", b.and_(lane, i32c(1 << bit)), i32c(0))
             after: dict[Coordinate, Any] = {}

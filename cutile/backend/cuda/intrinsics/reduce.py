@@ -13,6 +13,7 @@ from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     I32,
+    LANES,
     SHARED,
     barrier,
     const,
@@ -20,6 +21,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     from_shared,
     i32c,
     ir,
+    lane_of,
     memory_type,
     narrow,
     number,
@@ -127,8 +129,8 @@ def _across_warps(
 ) -> list[Any]:
     """Each warp writes its partial results; after the barrier each thread combines those of the warps it lacks."""
     number_ = thread(b)
-    lane, warp = b.and_(number_, i32c(31)), b.lshr(number_, i32c(LANE_BITS))
-    others = 31 & ~lane_bits
+    lane, warp = lane_of(b, number_), b.lshr(number_, i32c(LANE_BITS))
+    others = (LANES - 1) & ~lane_bits
     lanes = 1 << others.bit_count()
     slot = select_lanes(b, lane, others)
     kind = memory_type(dtype)
@@ -139,10 +141,10 @@ def _across_warps(
         return pointer(b, shared(b, b.add(b.mul(index, i32c(size)), i32c(offset))), kind, SHARED)
 
     if fence:
-        barrier(b)
+        barrier(b)  # others may still use the memory
     for register, value in enumerate(partial):  # lanes that hold the same write the same
         b.store(to_memory(b, dtype, value), address(register, warp))
-    barrier(b)
+    barrier(b)  # all have written before anyone reads
     choices = [0]
     for bit in range(warp_bits.bit_length()):
         if warp_bits >> bit & 1:

@@ -54,10 +54,10 @@ def elected(groups: int) -> Any:
 @cache
 def set_max_registers(count: int, grow: bool) -> Any:
     """`f()`: have `count` registers per thread from here on."""
-    # `inc` waits until other warpgroups have given registers up; all warps of one must run it (PTX ISA, "setmaxnreg").
-    text = f"setmaxnreg.{'inc' if grow else 'dec'}.sync.aligned.u32 {count};"
 
     def generate(b: Any, _: list[Any]) -> None:
+        # `inc` waits until other warpgroups have given registers up; all warps of one run it (PTX ISA, "setmaxnreg").
+        text = f"setmaxnreg.{'inc' if grow else 'dec'}.sync.aligned.u32 {count};"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
     return intrinsic("set_max_registers", None, [], generate)

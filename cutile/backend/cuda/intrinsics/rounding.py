@@ -17,6 +17,7 @@ MODES = {
     "approx": "approx",
     "full": "full",
 }
+# How many operands each takes.
 OPERANDS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1}
 
 
@@ -30,6 +31,7 @@ def rounded(name: str, mode: str, ftz: bool, dtype: DTypeLike, n: int) -> Any:
     constraints = ",".join([f"={letter}", *[letter] * count])
 
     def one(b: Any, *elements: Any) -> Any:
+        # LLVM's arithmetic rounds to nearest even; PTX names the rounding (PTX ISA, "Rounding Modifiers").
         return asm(b, float_type(dtype), elements, f"{instruction} {operands};", constraints)
 
     return elementwise(f"{name}_{MODES[mode]}", (dtype,) * count, dtype, n, one)

@@ -67,7 +67,7 @@ def first(dtype: DTypeLike, n: int) -> Any:
 @cache
 def synchronize() -> Any:
     """`f()`: all threads of the block arrive, and see each other's stores."""
-    return intrinsic("synchronize", None, [], lambda b, _: barrier(b))
+    return intrinsic("synchronize", None, [], lambda b, _: barrier(b))  # where the lowered IR says so
 
 
 def flat_index(b: Any, at: Coordinates, register: int, strides: Sequence[int]) -> Any:
@@ -127,10 +127,10 @@ def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offse
 
     def generate(b: Any, values: list[Any]) -> Any:
         if fence:
-            barrier(b)
+            barrier(b)  # others may still use the memory
         _publish(b, dtype, x, unpack(b, values[0], x.registers), strides, offset)
         _publish(b, dtype, y, unpack(b, values[1], y.registers), strides, offset + border)
-        barrier(b)
+        barrier(b)  # all have written before anyone reads
         return pack(b, _collect(b, dtype, target, strides, i32c(0), offset), target.registers)
 
     arguments = [frag(dtype, x.registers), frag(dtype, y.registers)]
@@ -145,9 +145,9 @@ def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
     def generate(b: Any, values: list[Any]) -> Any:
         tile, *index = values
         if fence:
-            barrier(b)
+            barrier(b)  # others may still use the memory
         _publish(b, dtype, source, unpack(b, tile, source.registers), strides, offset)
-        barrier(b)
+        barrier(b)  # all have written before anyone reads
         first = i32c(0)
         for at, have, part, stride in zip(index, source.shape, target.shape, strides, strict=True):
             last = i32c(have // part - 1)
@@ -178,7 +178,7 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], source.registers)
         if fence:
-            barrier(b)
+            barrier(b)  # others may still use the memory
         at = Coordinates(b, source)
         strides = row_major(source.shape)
         for register in range(source.registers):
@@ -191,7 +191,7 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
                     b.store(
                         to_memory(b, dtype, elements[register]), address(b, Coordinates(b, source), register, strides)
                     )
-        barrier(b)
+        barrier(b)  # all have written before anyone reads
         at = Coordinates(b, target)
         strides = row_major(target.shape)
         found: list[Any] = []

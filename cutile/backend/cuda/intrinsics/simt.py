@@ -27,6 +27,7 @@ TOGETHER = 8
 PIECE = 16
 """Bytes that the swizzle keeps together, and of one read."""
 PIECE_SHIFT = 4
+"""Bits by which the number of a piece of 16 bytes is shifted to be its place."""
 ROW_SHIFT = 7
 """An address, shifted by so many bits, is the number of its row of 128 bytes, by which the swizzle permutes pieces."""
 

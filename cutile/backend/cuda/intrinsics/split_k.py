@@ -161,17 +161,17 @@ def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
     """Count this split; whether all others have been counted, known to every thread."""
     # Each thread's sums are released here, and counted by one thread behind the barrier.
     device_fence(b)
-    barrier(b)
+    barrier(b)  # no thread counts before all have written
     leads = b.icmp_unsigned("==", thread(b), i32c(0))
     counter = b.add(workspace, b.zext(b.mul(tile, i32c(COUNTER_BYTES)), I64))
-    # `inc` goes from the last split's number back to 0, which the next launch finds (PTX ISA, "atom"). Threads that do
-    # not count get a number that no split has.
     text = (
         "{ .reg .pred p; setp.ne.b32 p, $3, 0; mov.b32 $0, 0xffffffff; "
         "@p atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2; }"
     )
     before_last = b.sub(splits_, i32c(1))
     operands = [counter, before_last, b.zext(leads, I32)]
+    # `inc` goes from the last split's number back to 0, which the next launch finds (PTX ISA, "atom"). Threads that do
+    # not count get a number that no split has.
     counted = asm(b, I32, operands, text, "=&r,l,r,r,~{memory}", effect=True)
     last = barrier_any(b, b.icmp_unsigned("==", counted, before_last))  # tells all threads what the one has found
     # The other side: every thread acquires what the counting thread has seen of other blocks.

@@ -48,6 +48,7 @@ def prefetch() -> Any:
     """`f(map)`: bring a descriptor into the cache of descriptors, ahead of the first copy."""
 
     def generate(b: Any, values: list[Any]) -> None:
+        # The descriptor's cache is read through its generic address (PTX ISA, "prefetch").
         asm(b, VOID, [address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
 
     return intrinsic("prefetch", None, [TENSOR_MAP], generate)

@@ -41,7 +41,7 @@ OUTSIDE = -(2**30)
 WARP_SHIFT = 5
 """A thread's number shifted by so many bits is its warp's."""
 PIECE_SHIFT = 4
-"""The number of a piece of 16 bytes, shifted by so many bits, is its place: what the swizzle keeps together."""
+"""Bits by which the number of a piece of 16 bytes is shifted to be its place: the swizzle moves whole pieces."""
 HALF_BITS = 16
 """Bits of an element that is stored here: two make a 32-bit register."""
 MATRIX = 8
