@@ -7,6 +7,9 @@
     CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)
     CUDA_ASYNC_CHECK            1: check that every use of memory is ordered (0)
 
+and, at `Communicator.from_environment()`, what the launcher of several processes says: `RANK`, `WORLD_SIZE` and
+`CUDA_ASYNC_UNIQUE_ID`.
+
 The only module of the package that reads the environment.
 """
 
@@ -18,7 +21,7 @@ from functools import cache
 
 from cuda_async.errors import ArgumentError
 
-__all__ = ("Config", "config", "usable_cores")
+__all__ = ("Config", "config", "rank_of_process", "usable_cores")
 
 
 def usable_cores() -> int:
@@ -77,3 +80,16 @@ def config() -> Config:
         exit_limit_s=_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0),
         check=_switch("CUDA_ASYNC_CHECK"),
     )
+
+
+def rank_of_process() -> tuple[int, int, str]:
+    """The rank of this process, the number of ranks and their unique id, as the launcher of processes says.
+
+    Raises:
+        ValueError: one of the variables is missing, or is no number.
+    """
+    texts = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "CUDA_ASYNC_UNIQUE_ID")}
+    for name, text in texts.items():
+        if not text or (name != "CUDA_ASYNC_UNIQUE_ID" and not text.isdecimal()):
+            raise ArgumentError(f"{name}={text!r}: expected what a launcher of several processes sets")
+    return int(texts["RANK"]), int(texts["WORLD_SIZE"]), texts["CUDA_ASYNC_UNIQUE_ID"]

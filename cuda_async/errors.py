@@ -15,6 +15,7 @@
     ├── NotReadyError          (RuntimeError)    a value was read before the device computed it
     ├── ReentrancyError        (RuntimeError)    an operation was run inside the submission of another
     ├── DependencyError        (RuntimeError)    an operation failed because one that it uses failed
+    ├── CollectiveError        (RuntimeError)    the ranks of a communicator did not come together
     ├── WouldBlockError        (RuntimeError)    a `*_nowait` call would have had to wait
     └── InternalError          (RuntimeError)    a broken invariant of this package: please report it
 
@@ -27,6 +28,7 @@ from __future__ import annotations
 __all__ = (
     "ArgumentError",
     "ArgumentTypeError",
+    "CollectiveError",
     "ContextError",
     "DependencyError",
     "DeviceError",
@@ -137,6 +139,10 @@ class ReentrancyError(DeviceError, RuntimeError):
 
 class DependencyError(DeviceError, RuntimeError):
     """An operation failed because another one, whose result it uses, failed; `__cause__` is that failure."""
+
+
+class CollectiveError(DeviceError, RuntimeError):
+    """The ranks of a communicator did not come together: one is gone or late, or they called different things."""
 
 
 class WouldBlockError(DeviceError, RuntimeError):

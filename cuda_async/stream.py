@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from cuda_async.defaults import current_stream, enter, leave
 from cuda_async.driver.checked import CheckedStream
-from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher
+from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher, Meet
 from cuda_async.errors import ArgumentTypeError, ContextError
 from cuda_async.event import wait_event
 from cuda_async.lease import Lease, check_guards
@@ -335,6 +335,11 @@ class Stream:
         """Enqueue a call of `function` on a host thread, in stream order. It must not use the device."""
         refuse_in_capture(self.recorder, "a host function")
         self.driver.call(function)
+        self.sequence += 1
+
+    def meet(self, make: Callable[[], Meet]) -> None:
+        """Enqueue a meeting with other streams, maybe of other processes; see `DriverStream.meet`."""
+        self.driver.meet(make)
         self.sequence += 1
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:

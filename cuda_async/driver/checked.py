@@ -28,6 +28,7 @@ from cuda_async.driver.interface import (
     DriverGraph,
     DriverModule,
     DriverStream,
+    Meet,
     MemoryInfo,
 )
 from cuda_async.locks import new_lock
@@ -389,6 +390,9 @@ class CheckedStream(DriverStream):
 
     def call(self, function: Callable[[], None]) -> None:
         self.inner.call(function)
+
+    def meet(self, make: Callable[[], Meet]) -> None:
+        self.inner.meet(make)
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         self.inner.parallel_for(body, count, grain)

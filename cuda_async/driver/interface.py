@@ -35,6 +35,9 @@ __all__ = (
     "DriverGraph",
     "DriverModule",
     "DriverStream",
+    "Finish",
+    "Launcher",
+    "Meet",
     "MemoryInfo",
 )
 
@@ -107,6 +110,13 @@ class DriverEvent(ABC):
 
 Launcher = Callable[["DriverStream", int, int], None]
 """`launch(stream, blocks, parameters)`; see `DriverStream.launcher`."""
+
+
+Finish = Callable[["BaseException | None", "float | None"], None]
+"""`finish(error, time)`: a meeting is over for this stream; `time` is when on the device's clock, where it knows."""
+
+Meet = Callable[[Finish, "BaseException | None", float], None]
+"""`meet(finish, failure, time)`; see `DriverStream.meet`."""
 
 
 class DriverStream(ABC):
@@ -202,6 +212,18 @@ class DriverStream(ABC):
     @abstractmethod
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` on a host thread, in stream order. It must not call the driver."""
+
+    def meet(self, make: Callable[[], Meet]) -> None:
+        """Enqueue a meeting with other streams, maybe of other processes: later work waits until it is over.
+
+        `make()` is called now, and in a capture at each launch of the graph. What it returns is called once work before
+        it is done, as `meet(finish, failure, time)`: `failure` is what that work failed with, and `time` is when, on
+        the device's clock. `finish` is to be called once, on any thread, also within `meet`.
+
+        Raises:
+            LaunchError: streams of this device cannot be parked.
+        """
+        raise LaunchError("meet: streams of this device do not wait for the host; use a CPU or simulated device")
 
     @abstractmethod
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:

@@ -1,4 +1,4 @@
-"""What stands in a queue: begins of runs, records of events, waits for them, calls, and work split into pieces.
+"""What stands in a queue: begins of runs, records of events, waits for them, calls, work split into pieces, meetings.
 
 An item that raises fails the items behind it, up to the next begin of a run, and, as a
 `DependencyError`, the streams that wait for an event recorded behind it.
@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from cuda_async.driver.interface import Meet
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import DependencyError, DeviceLostError
 
 if TYPE_CHECKING:
     from cuda_async.driver.queue import QueueStream
 
-__all__ = ("BEGIN", "BEGIN_UNFOLLOWED", "Begin", "Call", "Item", "Parallel", "Record", "Wait")
+__all__ = ("BEGIN", "BEGIN_UNFOLLOWED", "Begin", "Call", "Item", "Meeting", "Parallel", "Record", "Wait")
 
 
 class Item(ABC):
@@ -180,6 +181,41 @@ class Parallel(Item):
             if executor.pressed():
                 executor.put(self._help)
                 return False
+
+
+class Meeting(Item):
+    """Work that is done elsewhere, with others: the queue is parked until it is over."""
+
+    __slots__ = ("_make", "_meet", "_stream")
+
+    def __init__(self, make: Callable[[], Meet], meet: Meet | None) -> None:
+        self._make = make
+        self._meet = meet
+        self._stream: QueueStream | None = None
+
+    def again(self) -> Item:
+        return Meeting(self._make, self._make())
+
+    def perform(self, stream: QueueStream) -> bool:
+        self._stream = stream
+        if stream.error is None:
+            try:
+                stream.executor.enter(stream, "meet", 0)
+            except BaseException as error:
+                stream.error = error
+        # It goes there with its failure, too: the others would wait for it.
+        cast("Meet", self._meet)(self._finish, stream.error, stream.executor.now(stream))
+        return False  # parked; nothing of the stream may be touched from here on
+
+    def _finish(self, error: BaseException | None, time: float | None) -> None:
+        stream = cast("QueueStream", self._stream)
+        if time is not None:
+            point = Ticket()
+            point.time = time
+            stream.executor.joined(stream, point)
+        if stream.error is None:
+            stream.error = error
+        stream.put_back()
 
 
 BEGIN, BEGIN_UNFOLLOWED = Begin(followed=True), Begin(followed=False)

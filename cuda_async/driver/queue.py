@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import cast
 
 from cuda_async.driver.executor import Executor
-from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
-from cuda_async.driver.items import BEGIN, BEGIN_UNFOLLOWED, Call, Item, Parallel, Record, Wait
+from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Meet
+from cuda_async.driver.items import BEGIN, BEGIN_UNFOLLOWED, Call, Item, Meeting, Parallel, Record, Wait
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, DeviceLostError, LaunchError, without_traceback
 from cuda_async.locks import new_lock
@@ -295,6 +295,9 @@ class QueueStream(DriverStream):
 
     def call(self, function: Callable[[], None]) -> None:
         self.put(Call("call", function, 1))
+
+    def meet(self, make: Callable[[], Meet]) -> None:
+        self.put(Meeting(make, make() if self._recorded is None else None))
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         if count < 1 or grain < 1:

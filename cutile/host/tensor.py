@@ -40,11 +40,12 @@ from cutile.host.shapes import (
     whole_shape,
 )
 from cutile.host.transfer import duplicate
-from cutile.host.views import piece, refuse_common_elements, reinterpreted, reshaped
+from cutile.host.views import collective_buffer, piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.launch.open_tiles import OpenTiledView
 from cutile.launch.views import TiledView, View
 
 if TYPE_CHECKING:
+    from cuda_async.collective import Buffer
     from cutile.host.shared import SharedTensor
 
 __all__ = ("Tensor", "TensorView")
@@ -324,6 +325,10 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         Raises OwnershipError where the tensor is held.
         """
         return self._view if self._hold is None else self._usable("launch")
+
+    def __collective__(self, write: bool) -> Buffer:
+        """The elements for a collective. Raises ArgumentError if not contiguous."""
+        return collective_buffer(self._writable("collective") if write else self._usable("collective"))
 
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 from cuda_async import OwnershipError
 from cutile.errors import ArgumentError
@@ -21,7 +22,30 @@ from cutile.host.checks import DTypeSpec, element_type, new_shape
 from cutile.host.shapes import ShapeLike, is_contiguous, reshape_shape, row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("common_element", "may_overlap", "piece", "refuse_common_elements", "reinterpreted", "reshaped")
+if TYPE_CHECKING:
+    from cuda_async.collective import Buffer
+
+__all__ = (
+    "collective_buffer",
+    "common_element",
+    "may_overlap",
+    "piece",
+    "refuse_common_elements",
+    "reinterpreted",
+    "reshaped",
+)
+
+
+def collective_buffer(view: View) -> Buffer:
+    """The elements for a collective. Raises ArgumentError if not contiguous."""
+    from cuda_async.collective import Buffer  # most programs have one rank
+
+    if not is_contiguous(view.shape, view.strides):
+        raise ArgumentError(
+            f"collective: the elements of the tensor ({view.dtype.name}, shape {view.shape}) are not contiguous; pass "
+            "a copy (dup())"
+        )
+    return Buffer(view.storage, view.dtype.numpy, math.prod(view.shape), view.offset)
 
 
 def reshaped(view: View, shape: ShapeLike, method: str) -> View:

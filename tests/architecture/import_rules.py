@@ -80,6 +80,7 @@ PUBLIC_MODULES = frozenset(
         "cuda_async",
         "cuda_async.graph",
         "cuda_async.unsafe",
+        "cuda_async.collective",
         "cuda_async.testing",
     }
 )

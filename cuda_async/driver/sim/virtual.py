@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from cuda_async.driver.executor import Executor
 from cuda_async.driver.fake_code import FakeFunction
-from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
+from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Meet
 from cuda_async.driver.queue import QueueEvent, QueueGraph, QueueStream
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import InternalError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from cuda_async.driver.sim.driver import SimDriver
 
 __all__ = ("SimEvent", "SimExecutor", "SimGraph", "SimStream")
+
+_IDLE_S = 1e-3
+"""Virtual seconds that pass where somebody asks whether work is done, and nothing can happen."""
 
 _SECONDS = {"launch": (3e-6, 1e-9), "copy": (2e-6, 1e-10), "fill": (2e-6, 1e-10), "call": (5e-6, 0.0)}
 
@@ -35,6 +39,10 @@ class SimExecutor(Executor):
         self.random = random.Random(seed)
         self.lock = new_lock()
         self._ready: list[Callable[[], None]] = []
+        self.idle_s = 0.0
+        """Virtual seconds that passed since the last step, while somebody asked and nothing could happen."""
+        self.when_idle: list[Callable[[float], bool]] = []
+        """Called with `idle_s` where nothing can happen; returns whether something can now."""
 
     def put(self, task: Callable[[], None]) -> None:
         with self.lock:
@@ -48,13 +56,14 @@ class SimExecutor(Executor):
         with self.lock:
             if not self._ready:
                 return False
+            self.idle_s = 0.0
             self._ready.pop(self.random.randrange(len(self._ready)))()
             return True
 
     def wait(self, ticket: Ticket, timeout_s: float) -> bool:
         while not ticket.done:
             with self.lock:
-                if not ticket.done and not self.step():
+                if not ticket.done and not self.step() and not self._end_waits(math.inf):
                     raise InternalError("the simulated device waits for something that was never enqueued")
         return True
 
@@ -72,8 +81,14 @@ class SimExecutor(Executor):
         stream.clock = max(stream.clock, ticket.time)
 
     def progress(self) -> None:
-        if self.automatic:
-            self.step()
+        if self.automatic and not self.step():
+            self._end_waits(_IDLE_S)
+
+    def _end_waits(self, seconds: float) -> bool:
+        """Virtual time passes while nothing can happen: whether somebody's patience ended."""
+        self.idle_s += seconds
+        ended = [hook(self.idle_s) for hook in self.when_idle]  # each is asked: they share the clock
+        return any(ended)
 
 
 class SimEvent(QueueEvent):
@@ -169,6 +184,10 @@ class SimStream(QueueStream):
     def call(self, function: Callable[[], None]) -> None:
         self._driver.enter("call", f"call on s{self.number}")
         super().call(function)
+
+    def meet(self, make: Callable[[], Meet]) -> None:
+        self._driver.enter("meet", f"meet on s{self.number}")
+        super().meet(make)
 
     def begin_capture(self) -> None:
         self._driver.enter("begin_capture", f"begin capture on s{self.number}")

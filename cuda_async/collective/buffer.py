@@ -1,0 +1,143 @@
+"""`Buffer`: elements in a storage, which is what collectives know of an operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from cuda_async.context import ExecutionContext
+from cuda_async.errors import ArgumentError, ArgumentTypeError
+from cuda_async.lease import Use
+from cuda_async.op import DeviceOp
+from cuda_async.pending import Pending
+from cuda_async.staging import download, upload
+from cuda_async.storage import Storage
+
+__all__ = ("Buffer", "HasBuffer", "buffer_of")
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Elements of one dtype that lie side by side in a storage.
+
+    Attributes:
+        storage: the memory.
+        dtype: the NumPy dtype of the elements.
+        count: the number of elements; None for all that fit.
+        start: the first byte of them.
+
+    Raises:
+        ValueError: the elements lie outside of the storage.
+
+    Example:
+        >>> import numpy as np
+        >>> from cuda_async import Device
+        >>> with Device.host():
+        ...     buffer = Buffer.put(np.arange(4, dtype=np.float32)).sync()
+        ...     buffer.elements, buffer.get().sync()
+        (4, array([0., 1., 2., 3.], dtype=float32))
+    """
+
+    storage: Storage
+    dtype: np.dtype[Any]
+    count: int | None = None
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        size, room = self.dtype.itemsize, self.storage.nbytes - self.start
+        if self.count is None:
+            object.__setattr__(self, "count", max(0, room) // size)
+        if self.start < 0 or not 0 <= self.elements * size <= room:
+            raise ArgumentError(
+                f"buffer: expected a part of its {self.storage.nbytes} bytes, got {self.elements} elements of "
+                f"{self.dtype} at byte {self.start}"
+            )
+
+    @classmethod
+    def put(cls, array: Array) -> DeviceOp[Buffer]:
+        """Bring an array to the device, where its elements lie side by side in storage of their own.
+
+        Raises:
+            ValueError: it has no elements.
+        """
+        return _Put(array)
+
+    def get(self) -> DeviceOp[Array]:
+        """The elements as an array of one axis, on the host."""
+        return _Get(self)
+
+    @property
+    def elements(self) -> int:
+        """`count`, as a number."""
+        return self.count or 0
+
+    @property
+    def stop(self) -> int:
+        """The byte behind the last element."""
+        return self.start + self.elements * self.dtype.itemsize
+
+    @property
+    def address(self) -> int:
+        """The first byte, as a number."""
+        return self.storage.address + self.start
+
+
+@runtime_checkable
+class HasBuffer(Protocol):
+    """What a collective takes in place of a `Buffer`: a tensor, say."""
+
+    def __collective__(self, write: bool) -> Buffer:
+        """Its elements, to be read or written. Raises ValueError where they do not lie side by side."""
+        ...
+
+
+class _Put(DeviceOp[Buffer]):
+    def __init__(self, array: Array) -> None:
+        if not array.size:
+            raise ArgumentError("put: expected an array with elements")
+        super().__init__()
+        self._array = np.ascontiguousarray(array)
+
+    def execute(self, context: ExecutionContext) -> Buffer:
+        array = self._array
+        storage = context.allocate(array.nbytes)
+        upload(context, storage, array.ctypes.data, array.nbytes, keep=array)
+        return Buffer(storage, array.dtype)
+
+
+class _Get(DeviceOp[Array]):
+    def __init__(self, buffer: Buffer) -> None:
+        super().__init__()
+        self._buffer = buffer
+        self.lend(Use("source", buffer.storage, False, buffer.start, buffer.stop))
+
+    def execute(self, context: ExecutionContext) -> Array:
+        buffer = self._buffer
+        array = np.empty(buffer.elements, buffer.dtype)
+        if not array.nbytes:
+            return array
+        download(context, buffer.storage, array.ctypes.data, array.nbytes, offset=buffer.start, keep=array)
+        pending = Pending[Array]("the elements of a buffer", self.site)
+        context.on_complete(lambda: pending.set(array))
+        return cast("Array", pending)  # whoever waits for the run gets the array
+
+
+def buffer_of(operand: object, name: str, *, write: bool) -> Buffer:
+    """The elements of an operand.
+
+    Raises:
+        TypeError: it is neither a `Buffer` nor a tensor.
+    """
+    if isinstance(operand, Buffer):
+        return operand
+    if isinstance(operand, HasBuffer):
+        return operand.__collective__(write)
+    raise ArgumentTypeError(
+        f"{name}: expected a tensor, or a Buffer(storage, dtype), got {type(operand).__name__}: {operand!r}"
+    )

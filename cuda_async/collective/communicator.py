@@ -1,0 +1,299 @@
+"""`Communicator`: ranks that work together, and their collectives as operations.
+
+    ranks = Communicator.of([Device.host()] * 4)       # four ranks of one process
+    ranks.all_reduce([a, b, c, d]).sync()              # one operand for each
+    ranks[2].all_reduce(c)                             # what rank 2 does, as a program of its own
+
+    rank = Communicator.join(0, 4, unique_id)          # a process for each rank
+    await rank.all_reduce(a)
+
+A collective is an operation like a kernel's launch: built lazily, with its operands lent to it, ordered behind other
+uses of their memory, awaitable, part of `then` and `zip` and of a graph. It yields its operands. Each rank calls the
+same collectives in the same order; when that is not so, the error says who called what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cuda_async.collective.board import Key
+from cuda_async.collective.engine import Engine
+from cuda_async.collective.network import Network
+from cuda_async.collective.operation import Barrier, Collective, Message, Operand
+from cuda_async.config import rank_of_process
+from cuda_async.device import Device
+from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError
+from cuda_async.op import DeviceOp
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ("Communicator",)
+
+T = TypeVar("T")
+
+LIMIT_S = 60.0
+"""Seconds that the first rank of a collective waits for the last one, unless a communicator says otherwise."""
+
+
+class Communicator:
+    """Ranks that work together. Made by `of`, `join` and indexing; never constructed directly.
+
+    With one local rank an operand is a tensor or `Buffer`. With several it is a sequence of them, one for each.
+
+    Attributes:
+        world: the number of ranks.
+        ranks: the local ones, in order.
+        devices: theirs.
+
+    Example:
+        >>> import numpy as np
+        >>> from cuda_async import Device, zip
+        >>> from cuda_async.collective import Buffer, Communicator
+        >>> with Device.host() as cpu, Communicator.of([cpu, cpu]) as ranks:
+        ...     parts = zip(*(Buffer.put(np.full(3, n, np.int32)) for n in (1, 20)))
+        ...     parts.then(ranks.all_reduce).then(lambda done: done[0].get()).sync()
+        array([21, 21, 21], dtype=int32)
+    """
+
+    def __init__(self, engine: Engine, ranks: Sequence[int], devices: Sequence[Device], numbers: _Numbers) -> None:
+        self._engine = engine
+        self._numbers = numbers
+        self.world = engine.world
+        self.ranks = tuple(ranks)
+        self.devices = tuple(devices)
+
+    @classmethod
+    def of(
+        cls, devices: Sequence[Device], *, limit_s: float | None = LIMIT_S, network: Network | None = None
+    ) -> Communicator:
+        """The ranks of one process: rank `i` is on `devices[i]`.
+
+        Args:
+            devices: of one kind; the CPU may be given any number of times.
+            limit_s: how long the first rank of a collective waits for the last, in seconds; None for ever.
+            network: how long collectives take between simulated devices.
+
+        Raises:
+            ValueError: there are no devices, or they are of different kinds.
+            LaunchError: their kind has no collectives.
+        """
+        devices = tuple(devices)
+        for device in devices:
+            if not isinstance(device, Device):
+                raise ArgumentTypeError(f"devices: expected devices, got {type(device).__name__}: {device!r}")
+        kinds = sorted({device.kind for device in devices})
+        if len(kinds) != 1:
+            raise ArgumentError(f"devices: expected one or more of one kind, got {', '.join(kinds) or 'none'}")
+        if network is not None and kinds != ["sim"]:
+            raise ArgumentError(f"network: only simulated devices have one, these are of kind {kinds[0]!r}")
+        engine = _local_engine(devices, limit_s, network)
+        return cls(engine, range(len(devices)), devices, _Numbers())
+
+    @classmethod
+    def join(
+        cls, rank: int, world: int, unique_id: str, *, device: Device | None = None, limit_s: float | None = LIMIT_S
+    ) -> Communicator:
+        """Take one rank, among processes of this machine (or threads). Returns when all ranks have joined.
+
+        Args:
+            rank: from 0 to `world - 1`.
+            world: the number of ranks.
+            unique_id: what `Communicator.unique_id` returned in one of the processes.
+            device: where the rank computes: the CPU.
+            limit_s: how long to wait for the others, here and in each collective, in seconds; None for ever.
+
+        Raises:
+            ValueError: the rank is none of `world`.
+            CollectiveError: the others did not come, or one took the same rank.
+            LaunchError: the device has no collectives.
+        """
+        from cuda_async.collective.processes import ProcessEngine
+
+        if not 0 <= operator.index(rank) < operator.index(world):
+            raise ArgumentError(f"rank: expected 0 to {world - 1}, got {rank}")
+        device = Device.host() if device is None else device
+        if device.kind != "host":
+            raise LaunchError(f"join: processes exchange data on the CPU only, not on {device}; pass Device.host()")
+        return cls(ProcessEngine(rank, world, unique_id, limit_s), (rank,), (device,), _Numbers())
+
+    @staticmethod
+    def unique_id() -> str:
+        """A name under which ranks find one another; pass it to each process. Whoever knows it can join."""
+        from cuda_async.collective.processes import fresh_id
+
+        return fresh_id()
+
+    @classmethod
+    def from_environment(cls, *, device: Device | None = None, limit_s: float | None = LIMIT_S) -> Communicator:
+        """`join` with what the environment says: `RANK`, `WORLD_SIZE` and `CUDA_ASYNC_UNIQUE_ID`.
+
+        The first two are set by `torchrun` and by most other launchers.
+
+        Raises:
+            ValueError: one of them is missing, or is no number.
+        """
+        rank, world, unique_id = rank_of_process()
+        return cls.join(rank, world, unique_id, device=device, limit_s=limit_s)
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """The local rank. Raises ValueError where there are several."""
+        if len(self.ranks) != 1:
+            raise ArgumentError(f"{self!r} has several local ranks; communicator[i] is that of rank i")
+        return self.ranks[0]
+
+    def __getitem__(self, rank: int) -> Communicator:
+        """The communicator of one local rank: for a program that is that rank's alone.
+
+        Raises:
+            IndexError: the rank is not a local one.
+        """
+        if rank not in self.ranks:
+            raise IndexError(f"rank {rank} is not among the local ranks {self.ranks}")
+        place = self.ranks.index(rank)
+        return Communicator(self._engine, (rank,), (self.devices[place],), self._numbers)
+
+    def __len__(self) -> int:
+        """The number of local ranks."""
+        return len(self.ranks)
+
+    def __repr__(self) -> str:
+        ranks = ", ".join(map(str, self.ranks))
+        return f"<Communicator rank{'s' if len(self.ranks) > 1 else ''} {ranks} of {self.world}>"
+
+    # -- collectives --------------------------------------------------------------------------
+
+    def all_reduce(self, x: T, *, op: str = "sum") -> DeviceOp[T]:
+        """Every rank's `x` becomes the sum of all, element by element. Yields `x`.
+
+        Args:
+            x: the elements; as many of the same dtype on each rank.
+            op: `sum`, `prod`, `min`, `max` or `avg`. Ranks are added up in their order, so all have the same bits.
+
+        Raises:
+            ValueError: there is no such reduction, or not for this dtype.
+        """
+        return self._call("all_reduce", [Operand("x", x, reads=True, writes=True)], op=op)
+
+    def reduce(self, x: T, *, root: int = 0, op: str = "sum") -> DeviceOp[T]:
+        """`x` of the root becomes the sum of all; the others' stays. Yields `x`. Arguments as of `all_reduce`."""
+        return self._call("reduce", [Operand("x", x, reads=True, writes=root)], op=op, root=root)
+
+    def broadcast(self, x: T, *, root: int = 0) -> DeviceOp[T]:
+        """Every rank's `x` becomes the root's. Yields `x`."""
+        return self._call("broadcast", [Operand("x", x, reads=root, writes=True)], root=root)
+
+    def all_gather(self, x: T, into: T) -> DeviceOp[tuple[T, T]]:
+        """`into` becomes every rank's `x`, one behind the other. Yields both.
+
+        Raises:
+            ValueError: `into` does not have `world` times as many elements.
+        """
+        return self._call("all_gather", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
+
+    def reduce_scatter(self, x: T, into: T, *, op: str = "sum") -> DeviceOp[tuple[T, T]]:
+        """`into` becomes this rank's part of the sum of all `x`. Yields both. Reductions as of `all_reduce`.
+
+        Raises:
+            ValueError: `x` does not have `world` times as many elements as `into`.
+        """
+        return self._call("reduce_scatter", [Operand("x", x, reads=True), Operand("into", into, writes=True)], op=op)
+
+    def all_to_all(self, x: T, into: T) -> DeviceOp[tuple[T, T]]:
+        """Part `r` of `x` goes to rank `r`; `into` becomes the parts that came, in the ranks' order. Yields both.
+
+        Raises:
+            ValueError: they have different sizes, or the size is no multiple of `world`.
+        """
+        return self._call("all_to_all", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
+
+    def send(self, x: T, *, to: int) -> DeviceOp[T]:
+        """Send `x` to another rank, which calls `recv`. Yields `x`. Messages of a pair arrive in their order.
+
+        Raises:
+            ValueError: `to` is no other rank, or there are several local ranks.
+        """
+        return self._message("send", x, self.rank, to)
+
+    def recv(self, x: T, *, source: int) -> DeviceOp[T]:
+        """`x` becomes what another rank sends. Yields `x`. Raises as `send`."""
+        return self._message("recv", x, source, self.rank)
+
+    def barrier(self) -> DeviceOp[None]:
+        """Wait, on the device, until every rank is here."""
+        return Barrier(self._engine, self.ranks, self.world, self._draw)
+
+    def _call(self, kind: str, operands: list[Operand], *, op: str = "", root: int = 0) -> Any:
+        self._check_rank("root", root)
+        return Collective(self._engine, self.ranks, self.world, kind, operands, op, root, self._draw)
+
+    def _message(self, kind: str, x: T, sender: int, receiver: int) -> DeviceOp[T]:
+        other = receiver if kind == "send" else sender
+        self._check_rank("to" if kind == "send" else "source", other)
+        if other == self.rank:
+            raise ArgumentError(f"{kind}: rank {other} would send to itself")
+
+        def draw(rank: int) -> Key:
+            return sender, receiver, self._numbers.next(rank, sender, receiver)
+
+        return Message(self._engine, self.rank, self.world, kind, x, sender, receiver, draw)
+
+    def _check_rank(self, name: str, rank: int) -> None:
+        if not isinstance(rank, int) or not 0 <= rank < self.world:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"{name}: expected a rank from 0 to {self.world - 1}, got {rank!r}")
+
+    def _draw(self, rank: int) -> Key:
+        return -1, -1, self._numbers.next(rank, -1, -1)
+
+    # -- its end ------------------------------------------------------------------------------
+
+    def abort(self, why: str = "a rank called abort()") -> None:
+        """End every collective that is waiting, on all ranks, and every later one, with a `CollectiveError`."""
+        self._engine.abort(why)
+
+    def close(self) -> None:
+        """Give back what the communicator holds, on all local ranks. Collectives that wait end with an error."""
+        self._engine.close()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Numbers:
+    """How often each local rank has called: meetings are found by these numbers. `next()` on each is atomic."""
+
+    def __init__(self) -> None:
+        self._counters: dict[tuple[int, int, int], itertools.count[int]] = {}
+
+    def next(self, *what: int) -> int:
+        """The next number of a rank's collectives, or of its messages in one direction."""
+        return next(self._counters.setdefault((what[0], what[1], what[2]), itertools.count()))
+
+
+def _local_engine(devices: Sequence[Device], limit_s: float | None, network: Network | None) -> Engine:
+    from cuda_async.collective.local import LocalEngine
+    from cuda_async.driver.checked import CheckedDriver
+    from cuda_async.driver.sim import SimDriver
+
+    if devices[0].kind == "host":
+        return LocalEngine(len(devices), limit_s)
+    drivers = [each.driver.inner if isinstance(each.driver, CheckedDriver) else each.driver for each in devices]
+    if not all(isinstance(driver, SimDriver) for driver in drivers):
+        raise LaunchError(
+            f"collectives of {devices[0]} are not there yet: bring the data to the CPU, and use [Device.host()] * n"
+        )
+    executors = {driver.executor for driver in drivers if isinstance(driver, SimDriver)}
+    if len(executors) != 1:
+        raise ArgumentError("devices: simulated devices of one machine are made with SimDriver(beside=...)")
+    return LocalEngine(len(devices), limit_s, network or Network(), executors.pop())

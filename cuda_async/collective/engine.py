@@ -1,0 +1,108 @@
+"""`Engine`: what brings the calls of a communicator's ranks together, and moves their data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cuda_async.collective.board import Call, Key
+from cuda_async.driver.interface import Finish, Meet
+
+__all__ = ("Engine", "Party", "Seat", "elements_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One rank's part of a call, as addresses of this process.
+
+    Attributes:
+        rank: whose part.
+        call: what it calls.
+        op: the reduction, where the call reduces.
+        root: the rank that has the original, gets the sum, or sends; else 0.
+        dtype: of the elements.
+        source: address of what it brings.
+        count: elements that it brings.
+        target: address of what it takes away.
+        room: elements that it takes away.
+    """
+
+    rank: int
+    call: Call
+    op: str
+    root: int
+    dtype: np.dtype[Any]
+    source: int
+    count: int
+    target: int
+    room: int
+
+    def brings(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """What it brings."""
+        return elements_at(self.source, self.count, self.dtype)
+
+    def takes(self, result: np.ndarray[Any, np.dtype[Any]] | None) -> None:
+        """Write what it takes away; None leaves its memory as it is."""
+        if result is not None and self.room:
+            elements_at(self.target, self.room, self.dtype)[:] = result
+
+
+def elements_at(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Host memory as an array of one axis, without owning it."""
+    import ctypes
+
+    if not count:
+        return np.empty(0, dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memory, np.uint8).view(dtype)
+
+
+class Engine(ABC):
+    """The way of the data between ranks. One for each communicator and process."""
+
+    world: int
+    """The number of ranks."""
+
+    @abstractmethod
+    def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
+        """What a stream enqueues for a call of one or more local ranks; see `DriverStream.meet`.
+
+        Args:
+            parts: the part of each local rank with the key of its meeting; called when the call is enqueued.
+        """
+
+    @abstractmethod
+    def abort(self, why: str) -> None:
+        """End every call that is waiting, on all ranks, and every later one, with an error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the engine holds. Calls that wait end with an error."""
+
+
+class Party:
+    """The local ranks of one call: it is over for the stream when it is over for each of them."""
+
+    __slots__ = ("_error", "_finish", "_left", "_time")
+
+    def __init__(self, count: int, finish: Finish) -> None:
+        self._left = count
+        self._finish = finish
+        self._error: BaseException | None = None
+        self._time: float | None = None
+
+    def end(self, error: BaseException | None, time: float | None) -> Callable[[], None] | None:
+        """One rank's part is over. What to call, without holding a lock, if it was the last one."""
+        self._left -= 1
+        if self._error is None:
+            self._error = error
+        if time is not None:
+            self._time = time if self._time is None else max(self._time, time)
+        if self._left:
+            return None
+        finish, error, time = self._finish, self._error, self._time
+        return lambda: finish(error, time)

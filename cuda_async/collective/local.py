@@ -1,0 +1,167 @@
+"""The engine of ranks within one process, on the CPU or on simulated devices: their memory is at hand.
+
+Whoever comes last to a meeting carries it out, on its own worker. Streams of the others are parked meanwhile; no
+thread waits. On simulated devices a meeting takes the virtual time that a `Network` says.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cuda_async.collective.board import Arrival, Board, Key, Meeting
+from cuda_async.collective.engine import Engine, Party, Seat
+from cuda_async.collective.network import Network
+from cuda_async.collective.semantics import outcome
+from cuda_async.driver.interface import Finish, Meet
+from cuda_async.errors import CollectiveError, without_traceback
+from cuda_async.locks import Gate, new_lock
+from cuda_async.threads import start_thread
+
+if TYPE_CHECKING:
+    from cuda_async.driver.sim.virtual import SimExecutor
+
+__all__ = ("LocalEngine",)
+
+
+@dataclass(slots=True)
+class _Part:
+    """What carries one rank's arrival out: its memory, and the call of several ranks that it belongs to."""
+
+    seat: Seat
+    party: Party
+
+
+class LocalEngine(Engine):
+    """Ranks of one process.
+
+    Args:
+        world: the number of ranks.
+        limit_s: how long the first rank of a meeting waits for the last, in seconds of the devices' clock; None for
+            ever.
+        network: how long meetings take, and who is lost or late; None where time is real.
+        executor: what runs the simulated devices; None for the CPU.
+    """
+
+    def __init__(
+        self, world: int, limit_s: float | None, network: Network | None = None, executor: SimExecutor | None = None
+    ) -> None:
+        self.world = world
+        self._network = network
+        self._executor = executor
+        self._lock = new_lock()
+        self._strays: list[_Part] = []
+        self._ended: deque[Callable[[], None]] = deque()
+        self._board: Board[_Part] = Board(world, limit_s, self._perform, self._refuse)
+        self._watch: threading.Thread | None = None
+        self._closed = Gate()
+        if executor is not None:
+            executor.when_idle.append(self._idle)
+
+    def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
+        def make() -> Meet:
+            drawn = parts()
+
+            def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
+                party = Party(len(drawn), finish)
+                with self._lock:
+                    for key, seat in drawn:
+                        self._arrive(key, seat, party, failure, at)
+                self._tell()
+                if self._executor is None:
+                    self._start_watch()
+
+            return meet
+
+        return make
+
+    def _arrive(self, key: Key, seat: Seat, party: Party, failure: BaseException | None, at: float) -> None:
+        network = self._network
+        if network is not None:
+            if seat.rank in network.lost:
+                self._strays.append(_Part(seat, party))  # it never comes; its stream ends with the others'
+                return
+            at += network.late.get(seat.rank, 0.0)
+        text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+        self._board.arrive(key, seat.rank, Arrival(seat.call, at, _Part(seat, party), text))
+
+    def _perform(self, meeting: Meeting[_Part]) -> None:
+        parts = {rank: arrival.payload for rank, arrival in meeting.arrivals.items()}
+        inputs = {rank: part.seat.brings() for rank, part in parts.items()}
+        first = next(iter(parts.values())).seat
+        results = {rank: outcome(first.call.kind, inputs, rank, first.op, first.root) for rank in parts}
+        for rank, part in parts.items():  # behind the last reading: a result may be written over an input
+            part.seat.takes(results[rank])
+        over: float | None = None
+        if self._network is not None:
+            nbytes = max(part.seat.count * part.seat.dtype.itemsize for part in parts.values())
+            start = max(arrival.at for arrival in meeting.arrivals.values())
+            over = start + self._network.seconds(first.call.kind, nbytes, len(parts))
+        for part in parts.values():
+            self._end(part.party, None, over)
+
+    def _refuse(self, part: _Part, error: CollectiveError) -> None:
+        strays, self._strays = self._strays, []
+        for stray in strays:
+            self._end(stray.party, without_traceback(error), None)
+        self._end(part.party, without_traceback(error), None)  # a copy: who raises it keeps frames in it
+
+    def _end(self, party: Party, error: BaseException | None, at: float | None) -> None:
+        finish = party.end(error, at)
+        if finish is not None:
+            self._ended.append(finish)
+
+    def _tell(self) -> None:
+        """Let the streams go on whose calls are over; without the lock, since they run at once."""
+        while self._ended:
+            try:
+                finish = self._ended.popleft()
+            except IndexError:  # another thread told it
+                return
+            finish()
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _idle(self, seconds: float) -> bool:
+        """Nothing happens on the simulated devices, for so long: whether that ended a meeting."""
+        with self._lock:
+            latest = self._board.latest()
+            ended = latest is not None and self._board.expire(latest + seconds)
+        self._tell()
+        return ended
+
+    def _start_watch(self) -> None:
+        # One thread for as long as meetings wait: later ones end later, so it need not be told of them.
+        with self._lock:
+            if self._board.deadline() is None or (self._watch is not None and self._watch.is_alive()):
+                return
+            self._watch = threading.Thread(target=self._look, name="cuda_async-collective-watch", daemon=True)
+            start_thread(self._watch)
+
+    def _look(self) -> None:
+        """End what has waited for too long, until nothing waits."""
+        while True:
+            with self._lock:
+                self._board.expire(time.perf_counter())
+                deadline = self._board.deadline()
+                if deadline is None:
+                    self._watch = None  # whoever comes from here on starts another thread
+            self._tell()
+            if deadline is None:
+                return
+            self._closed.wait(max(0.0, deadline - time.perf_counter()))
+
+    def abort(self, why: str) -> None:
+        with self._lock:
+            self._board.break_up(why)
+        self._tell()
+
+    def close(self) -> None:
+        self.abort("the communicator was closed")
+        self._closed.open()
+        if self._executor is not None and self._idle in self._executor.when_idle:
+            self._executor.when_idle.remove(self._idle)

@@ -1,0 +1,113 @@
+"""What each collective means, in NumPy: from what all ranks bring, what one of them takes away.
+
+Ranks are added up in their order, so every rank has the same bits, whichever came first. 16-bit and 8-bit floats are
+added up in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ("KINDS", "REDUCTIONS", "outcome", "is_read", "supported")
+
+Array = npt.NDArray[Any]
+
+REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "avg": np.add,
+}
+"""By name; `min` and `max` of a NaN are NaN, as in NumPy. `avg` divides the sum by the number of ranks."""
+
+
+def supported(dtype: np.dtype[Any], op: str) -> str:
+    """Why elements of this dtype cannot be reduced so; empty where they can."""
+    if dtype.kind == "b" and op not in ("min", "max"):
+        return f"bools have no {op}; max is `any` and min is `all`"
+    if op == "avg" and dtype.kind in "iu":
+        return "integers have no avg; use sum, and divide as the program needs it"
+    return ""
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of sums: bf16 and the 8-bit floats have kind V, since they are not NumPy's own."""
+    return np.dtype(np.float32) if dtype.kind in "fV" and dtype.itemsize <= 2 else dtype
+
+
+def _reduced(op: str, parts: list[Array]) -> Array:
+    dtype = parts[0].dtype
+    wide = _wide(dtype)
+    total: Array = functools.reduce(REDUCTIONS[op], (part.astype(wide, copy=False) for part in parts))
+    if op == "avg":
+        total = total / wide.type(len(parts))
+    return total.astype(dtype, copy=False)
+
+
+def _all_reduce(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return _reduced(op, parts)
+
+
+def _reduce(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return _reduced(op, parts) if rank == root else None
+
+
+def _broadcast(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return parts[root] if rank != root else None
+
+
+def _all_gather(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return np.concatenate(parts)
+
+
+def _reduce_scatter(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return _reduced(op, [part.reshape(len(parts), -1)[rank] for part in parts])
+
+
+def _all_to_all(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return np.concatenate([part.reshape(len(parts), -1)[rank] for part in parts])
+
+
+def _barrier(parts: list[Array], rank: int, op: str, root: int) -> Array | None:
+    return None
+
+
+KINDS: dict[str, Callable[[list[Array], int, str, int], Array | None]] = {
+    "all_reduce": _all_reduce,
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "barrier": _barrier,
+}
+"""The collectives in which all ranks take part. `send` and `recv` meet in pairs."""
+
+
+def outcome(kind: str, parts: Mapping[int, Array], rank: int, op: str, root: int) -> Array | None:
+    """What a rank's result holds afterwards; None where it is left as it is.
+
+    Args:
+        kind: a name of `KINDS`, or `message` for what a `send` and a `recv` do.
+        parts: the elements that each rank brings, one axis.
+        rank: whose result.
+        op: a name of `REDUCTIONS`, where the kind reduces.
+        root: the rank that has the original, gets the sum, or sends.
+    """
+    if kind == "message":
+        return parts[root] if rank != root else None
+    with np.errstate(all="ignore"):  # what overflows is inf or wraps round, as on a device
+        return KINDS[kind]([parts[each] for each in sorted(parts)], rank, op, root)
+
+
+def is_read(kind: str, rank: int, root: int) -> bool:
+    """Whether others read what this rank brings: else it need not be handed over."""
+    if kind in ("broadcast", "message"):
+        return rank == root
+    return kind != "barrier"
