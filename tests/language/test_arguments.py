@@ -14,7 +14,7 @@ import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, f32, i32
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, KernelTypeError
-from tests.support.everywhere import EVERYWHERE, running_on
+from tests.support.devices import EVERYWHERE, on
 from tests.support.kernels import kernel
 
 X = np.arange(8, dtype=np.float32) - 3
@@ -71,7 +71,7 @@ def weighted(y: Mut, x: Tensor, a: f32 = 2.0, n: i32 = 3, extra: Tensor | None =
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_arguments_have_defaults_and_names(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         for arguments, named, wanted in (
             ((), {}, 2 * X + 3),
             ((0.5,), {}, 0.5 * X + 3),
@@ -130,7 +130,7 @@ def double(t: Any) -> Any:
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_constants_are_of_any_kind(backend: str) -> None:
     cubed = X * np.maximum(X, 0)
-    with running_on(backend):
+    with on(backend):
         for named, wanted in (
             ({}, cubed),
             ({"NAME": "scaled", "FACTOR": 0.5}, cubed / 4),
@@ -190,7 +190,7 @@ def layered(y: Mut, model: Model, pair: tuple[f32, i32] = (1.0, 0)):
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_groups_are_taken_apart(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         x, ones = tensor(), tensor(ONES)
         model = Model(Layer((x, ones), 2.0), [Scaled(x, 0.5), Scaled(ones, 3.0)])
         wanted = 2 * (X + 1) + 0.5 * X + 6
@@ -202,7 +202,7 @@ def test_groups_are_taken_apart(backend: str) -> None:
         np.testing.assert_array_equal(result(layered(part(), model, [2.0, 5])), -2 * (X + 1) + 5)
     before = layered.specializations
     other = Model(Layer((ones,), 8.0, x, Mode.NEGATED), [])
-    with running_on(backend):
+    with on(backend):
         layered(part(), other, pair=(0.5, 1)).sync()
     assert layered.specializations == before  # another launch of the same structure
 

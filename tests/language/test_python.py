@@ -14,7 +14,7 @@ import pytest
 import cutile as ct
 from cutile import Const, Mut, Tensor, api, f32, i32
 from cutile.errors import KernelTypeError
-from tests.support.everywhere import EVERYWHERE, running_on
+from tests.support.devices import EVERYWHERE, on
 from tests.support.kernels import kernel
 
 X = np.arange(8, dtype=np.float32) - 3
@@ -88,7 +88,7 @@ def constants(y: Mut, x: Tensor, *, N: Const = 6):
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_functions_of_constants_are_computed(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         x = api.from_numpy(X).sync()
         np.testing.assert_array_equal(result(constants(part(), x)), 2 * (6 * X + 6 + 12 + 6 + 64))
 
@@ -149,7 +149,7 @@ def python(n: int, m: int, a: float) -> list[float]:
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_and_or_and_tuples_mean_what_they_mean_in_python(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         for n, m, a in ((2, 0, 0.0), (1, 5, 1.0), (0, 0, 2.0), (5, 2, 0.0), (1, 1, -1.0), (2, 3, 0.25)):
             got = result(chosen(part(), n, m, a))
             np.testing.assert_array_equal(got, np.array(python(n, m, a), np.float32), str((n, m, a)))
@@ -190,6 +190,6 @@ def behind(y: Mut, n: i32):
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_constants_stay_constants_behind_loops(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         for n in (0, 2, 6):
             np.testing.assert_array_equal(result(behind(part(), n)), np.full(8, 9.0 + (5 if n else 1)))
