@@ -29,7 +29,7 @@ from benchmarks.loops.cases import Loop, OurArm, TorchArm
 from benchmarks.record import machine, sensors, write
 from cuda_async import Device, device_count
 from cutile import CutileError
-from cutile.bench import LEAST_PAIRS, Arm, Budget, compare
+from cutile.bench import MIN_PAIRS, Arm, Budget, compare
 
 CASES = (*cases.CASES, *attention.CASES, *backward.CASES, *ordinary.CASES)
 SHORT_MS, LONG_MS, WARM_S = 50, 200, 0.3
@@ -103,14 +103,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loops", description=__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the figures go, as JSON")
-    parser.add_argument("--pairs", type=int, default=LEAST_PAIRS, help=f"turns of each (default {LEAST_PAIRS})")
+    parser.add_argument("--pairs", type=int, default=MIN_PAIRS, help=f"turns of each (default {MIN_PAIRS})")
     parser.add_argument("--cases", default="*", metavar="PATTERN", help="these alone, such as 'attention-64*'")
     parser.add_argument(
         "--long", metavar="PATTERN", help="these in long turns too; by default attention-128, attention-64, swiglu"
     )
     options = parser.parse_args(arguments)
-    if options.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {options.pairs}: expected {LEAST_PAIRS} or more; fewer give no interval to go by")
+    if options.pairs < MIN_PAIRS:
+        parser.error(f"--pairs {options.pairs}: expected {MIN_PAIRS} or more; fewer give no interval to go by")
     options.chosen = [case for case in CASES if fnmatch(case.name, options.cases)]
     if not options.chosen:
         parser.error(f"--cases {options.cases}: no such case; there are {', '.join(case.name for case in CASES)}")

@@ -21,7 +21,7 @@ from benchmarks.products.peers import AbsentError, installed, peer, torch_tensor
 from benchmarks.record import machine, sensors, write
 from cuda_async import Device, Stream, default_device
 from cutile import CutileError
-from cutile.bench import LEAST_PAIRS, Arm, Budget, alone, compare
+from cutile.bench import MIN_PAIRS, Arm, Budget, alone, compare
 from kernels.gemm_choice import Choice
 
 START = "start"
@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=4.0, help="measured for each peer of a case (default 4)")
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of warming before (default 5)")
-    parser.add_argument("--pairs", type=int, default=LEAST_PAIRS, help=f"turns of each (default {LEAST_PAIRS})")
+    parser.add_argument("--pairs", type=int, default=MIN_PAIRS, help=f"turns of each (default {MIN_PAIRS})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
     parser.add_argument("--png", type=Path, metavar="FILE", help="where the charts go; needs matplotlib")
     return parser.parse_args(arguments)

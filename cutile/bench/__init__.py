@@ -10,13 +10,13 @@ do_bench_paired(lambda: one(...), lambda: other(...)).ratio      # how many time
 
 from cutile.bench.arms import FLUSH_BYTES, DeviceArm, Subject
 from cutile.bench.measure import DEFAULT_BENCH, BenchOptions, Measurement, do_bench, do_bench_paired, measure
-from cutile.bench.pairs import CONFIDENCE, LEAST_PAIRS, Arm, Budget, Interval, Paired, alone, compare, interval
+from cutile.bench.pairs import CONFIDENCE, MIN_PAIRS, Arm, Budget, Interval, Paired, alone, compare, interval
 
 __all__ = (
     "CONFIDENCE",
     "DEFAULT_BENCH",
     "FLUSH_BYTES",
-    "LEAST_PAIRS",
+    "MIN_PAIRS",
     "Arm",
     "BenchOptions",
     "Budget",

@@ -21,9 +21,9 @@ Subject = Callable[[], object] | DeviceOp[Any] | CudaGraph[Any]
 """What may be timed: a function that makes an operation, anew for each run; an operation, or a graph."""
 
 FLUSH_BYTES = 1 << 30
-"""What is written ahead of a run: a quarter of a millisecond on a fast GPU, longer than Python takes to submit."""
+"""Bytes written ahead of a run: 0.25 ms on a fast GPU, longer than Python takes to submit."""
 
-_PIECE = 1 << 27
+_WRITE_BYTES = 1 << 27  # bytes of one write
 
 
 class DeviceArm:
@@ -149,7 +149,7 @@ class DeviceArm:
 
     def _empty_caches(self) -> None:
         device = self.stream.device
-        size = max(_PIECE, 2 * device.l2_cache_bytes)
+        size = max(_WRITE_BYTES, 2 * device.l2_cache_bytes)
         if self._flush is None:
             self._flush = Storage.allocate(self.stream, size)
         for _ in range(-(-FLUSH_BYTES // size) if self._gpu else 1):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cuda_async import Stream, default_device
 from cutile.bench.arms import DeviceArm, Subject
-from cutile.bench.pairs import LEAST_PAIRS, Arm, Budget, Interval, Paired, compare, interval
+from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, Interval, Paired, compare, interval
 from cutile.errors import ArgumentError
 
 BATCH_S = 0.5e-3
@@ -181,7 +181,7 @@ def do_bench_paired(
     second: Subject,
     options: BenchOptions = DEFAULT_BENCH,
     *,
-    pairs: int = LEAST_PAIRS,
+    pairs: int = MIN_PAIRS,
     stream: Stream | None = None,
 ) -> Paired:
     """Time two operations in turn, A B A B, so that common drift does not show.

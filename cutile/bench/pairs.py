@@ -13,8 +13,8 @@ from typing import Protocol
 
 from cutile.errors import ArgumentError
 
-LEAST_PAIRS = 20
-CONFIDENCE = 0.95
+MIN_PAIRS = 20  # pairs of runs; the interval of fewer says little
+CONFIDENCE = 0.95  # probability that an interval holds the true median
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Budget:
 
     warm_s: float = 5.0
     measure_s: float = 4.0
-    pairs: int = LEAST_PAIRS
+    pairs: int = MIN_PAIRS
     pause_s: float = 0.0
 
 

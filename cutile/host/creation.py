@@ -31,7 +31,7 @@ __all__ = (
     "Empty",
     "Fill",
     "Full",
-    "LONGEST_COUNT",
+    "MAX_COUNT_BY_HOST",
     "as_element",
     "convert",
     "enqueue_fill",
@@ -43,9 +43,9 @@ __all__ = (
 
 T = TypeVar("T")
 
-_BLOCK_BYTES = 1 << 16
-_LONGEST_PATTERN = 4
-LONGEST_COUNT = 1 << 20  # on a GPU: up to here the host counts in less time than it takes to load a kernel
+_BLOCK_BYTES = 1 << 16  # of the block that the host fills; the device doubles it from there
+_MAX_PATTERN_BYTES = 4  # of what cuMemsetD32 repeats
+MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less time than a kernel takes to load
 
 
 def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
@@ -138,7 +138,7 @@ class Arange(Create):
             view.storage.use(context.stream, write=True)
             for_rows(context.stream, view.shape, array.nbytes, _count(array, view.dtype))
             return
-        if view.shape[0] > LONGEST_COUNT:
+        if view.shape[0] > MAX_COUNT_BY_HOST:
             from cutile.host.kernels import count_onto
 
             context.execute(count_onto(view))
@@ -206,7 +206,7 @@ def enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
     pattern = _pattern(element)
     low, high = view.byte_range
     contiguous = is_contiguous(view.shape, view.strides)
-    if contiguous and len(pattern) <= _LONGEST_PATTERN:
+    if contiguous and len(pattern) <= _MAX_PATTERN_BYTES:
         view.storage.use(stream, write=True)
         stream.fill(view.address, high - low, pattern)
     elif runs_host_code(context.device):
@@ -287,7 +287,7 @@ class _Linspace(Create):
             array = array_of(view)
             view.storage.use(context.stream, write=True)
             for_rows(context.stream, view.shape, array.nbytes, self._ramp(array))
-        elif count <= LONGEST_COUNT:
+        elif count <= MAX_COUNT_BY_HOST:
             values = np.empty(count, view.dtype.numpy)
             self._ramp(values)(0, count)
             upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
@@ -364,7 +364,7 @@ class _Eye(Create):
             array = array_of(view)
             view.storage.use(context.stream, write=True)
             for_rows(context.stream, view.shape, array.nbytes, _diagonal(array, element(1, view.dtype)))
-        elif rows * cols <= LONGEST_COUNT:
+        elif rows * cols <= MAX_COUNT_BY_HOST:
             values: np.ndarray[Any, np.dtype[Any]] = converted(np.eye(rows, cols), f64, view.dtype)
             upload(context, view.storage, values.ctypes.data, values.nbytes, keep=values)
         else:

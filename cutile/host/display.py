@@ -31,9 +31,9 @@ from cutile.launch.views import View
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
 
-__all__ = ("MOST_SHOWN", "Shown", "card", "drawing")
+__all__ = ("MAX_SHOWN", "Shown", "card", "drawing")
 
-_LONGEST, _SHORTEST = 180.0, 8.0  # pixels of a side
+_MAX_SIDE, _MIN_SIDE = 180.0, 8.0  # pixels
 _MAX_BORDERS = 64  # tile borders drawn along an axis; more tiles become a shade
 
 
@@ -69,8 +69,8 @@ def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
     if not shape or 0 in shape:
         return ""
     rows, columns = (1, *shape)[-2:]
-    scale = _LONGEST / max(rows, columns)
-    width, height = (max(_SHORTEST, extent * scale) for extent in (columns, rows))
+    scale = _MAX_SIDE / max(rows, columns)
+    width, height = (max(_MIN_SIDE, extent * scale) for extent in (columns, rows))
     parts = [_rectangle(0, 0, width, height, fill="#4c8bf5", opacity=0.15)]
     if tile is not None:
         tile_rows, tile_columns = (1, *tile)[-2:]
@@ -106,12 +106,12 @@ def _rectangle(x: float, y: float, width: float, height: float, *, fill: str, op
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MOST_SHOWN = 1000  # elements that are shown all; NumPy's own number
+MAX_SHOWN = 1000  # elements; a larger tensor shows the first and last three of each axis, as NumPy does
 PATIENCE_S = 0.3
 
-_EDGE = 3
-_AXES = 3  # of a large tensor; of more, the first such part is shown
-_MOST_READ = 1 << 20  # bytes; on a GPU, all that lies between the elements of a read is copied
+_EDGE = 3  # elements at each end of an axis
+_AXES = 3  # axes of a large tensor; with more axes, their first part is shown
+_MAX_READ_BYTES = 1 << 20  # on a GPU, a read copies everything between its first and last element
 _streams: weakref.WeakKeyDictionary[Device, Stream] = weakref.WeakKeyDictionary()
 
 
@@ -167,16 +167,16 @@ def _text(tensor: Tensor) -> str:
     if current_holder() is not None:
         return "(not shown: operations are being submitted, and nothing is computed yet)"
     where, first = "", (0,) * (len(view.shape) - _AXES)
-    large = math.prod(view.shape) > MOST_SHOWN
+    large = math.prod(view.shape) > MAX_SHOWN
     if large and first:
         where = f"at [{', '.join(map(str, first))}]:\n"
         view = piece(view, 0, view.shape[len(first) :], view.strides[len(first) :])
-        large = math.prod(view.shape) > MOST_SHOWN
+        large = math.prod(view.shape) > MAX_SHOWN
     *outer, last = [_spans(extent, cut=large) for extent in view.shape] or [[]]
     if large:  # row by row: what lies between rows is not read
         outer = [[range(place, place + 1) for span in spans for place in span] for spans in outer]
     blocks = list(product(*outer, last)) if view.shape else [()]
-    if view.storage.device.kind != "host" and any(_reach(view, block) > _MOST_READ for block in blocks):
+    if view.storage.device.kind != "host" and any(_reach(view, block) > _MAX_READ_BYTES for block in blocks):
         return "(not shown: they lie far apart; dup() gives a copy in which they do not)"
     parts = [ToHost(_block(view, block), tuple(len(span) for span in block), "values") for block in blocks]
     read = _read_soon(zip(*parts), view.storage.device)

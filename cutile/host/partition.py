@@ -41,7 +41,7 @@ __all__ = (
 TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile; a name stands for one that each launch's generics tell."""
 
-_AXES = 3  # of a launch grid
+_AXES = 3  # axes of a launch grid
 
 
 class Holder(Protocol):
@@ -522,8 +522,8 @@ class MappedLaunchPartition:
         return f"{self._partition!r}.map({self.map_shape}, {self.blocks})"
 
 
-MOST_TILES = 2**31 - 1
-"""How many tiles a stream may have: kernels count them in 32 bits."""
+MAX_TILES = 2**31 - 1
+"""Tiles of a stream: kernels count them in 32 bits."""
 
 
 def _check(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blocks: Any) -> None:
@@ -545,9 +545,9 @@ def _check(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blo
     streamed = math.prod(count for count, group in zip(counts, shape, strict=True) if group != OWNED)
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         raise LaunchError(f"map: the number of tile blocks must be at least 1, got {blocks!r}")
-    if streamed > MOST_TILES:
+    if streamed > MAX_TILES:
         raise LaunchError(
-            f"map: {streamed} streamed tiles are more than the {MOST_TILES} that a kernel counts; take larger tiles, "
+            f"map: {streamed} streamed tiles are more than the {MAX_TILES} that a kernel counts; take larger tiles, "
             "or leave an axis out of the stream with OWNED"
         )
     if blocks > streamed:

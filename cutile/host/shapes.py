@@ -36,7 +36,7 @@ ShapeLike = SupportsIndex | Sequence[SupportsIndex]
 Span = range | builtins.slice | tuple[int, int]
 """Part of an axis: `range(2, 6)`, `slice(2, 6)` or `(2, 6)`."""
 
-_LARGEST_EXTENT = 2**31 - 1  # kernels get extents as 32-bit integers
+_MAX_EXTENT = 2**31 - 1  # kernels get extents as 32-bit integers
 
 
 def show_shape(shape: tuple[int, ...]) -> str:
@@ -94,9 +94,9 @@ def as_shape(shape: ShapeLike, argument: str = "shape") -> tuple[int, ...]:
             raise ArgumentError(
                 f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least 1"
             )
-        if extent > _LARGEST_EXTENT:
+        if extent > _MAX_EXTENT:
             raise ArgumentError(
-                f"{argument}: axis {axis} of {show_shape(extents)} is longer than {_LARGEST_EXTENT}, "
+                f"{argument}: axis {axis} of {show_shape(extents)} is longer than {_MAX_EXTENT}, "
                 "the longest that a kernel can index; spread it over two axes"
             )
     return extents

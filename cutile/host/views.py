@@ -117,7 +117,7 @@ def refuse_common_elements(view: View, use: str) -> bool:
 
 Index = tuple[int, ...]
 
-_MOST_TRIALS = 1 << 20  # about a second; tensors of up to four axes that fit into 64 GiB take fewer
+_MAX_TRIALS = 1 << 20  # about a second; tensors of up to four axes that fit into 64 GiB take fewer
 
 
 def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -153,7 +153,7 @@ def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index,
         if strides[axis] == 0:
             return _pair(len(shape), {axis: 1})
     *tried, first, second = axes  # the two longest are solved for
-    if math.prod(2 * shape[axis] - 1 for axis in tried) > _MOST_TRIALS:
+    if math.prod(2 * shape[axis] - 1 for axis in tried) > _MAX_TRIALS:
         return (), ()
     for steps in product(*(range(1 - shape[axis], shape[axis]) for axis in tried)):
         rest = -sum(step * strides[axis] for step, axis in zip(steps, tried, strict=True))

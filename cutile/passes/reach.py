@@ -26,9 +26,9 @@ from cutile.ops.compare import Lt, Select
 from cutile.ops.memory import MOST_EXTENT, LoadTile
 from cutile.ops.view import LoadView, StoreView
 
-_MOST = 2**31 - 1
-_LARGEST = 2**19
-"""More than the largest extent of a tile."""
+_MAX_I32 = 2**31 - 1
+_MAX_TILE = 2**19
+"""Elements; more than the largest extent of a tile."""
 Place = tuple[Value, int, int, Value]
 """What a check is about: the tensor, the axis, the step between tiles, the index."""
 
@@ -110,10 +110,10 @@ def _fits(index: Range, past: Affine, step: int, extent: int, facts: Facts) -> b
     By its numbers, or because it ends in the tensor.
     """
     low = index.low.low if index.low is not None else None
-    if low is None or low * step < -_MOST or index.high is None:
+    if low is None or low * step < -_MAX_I32 or index.high is None:
         return False
     high = index.high.high
-    return (high is not None and high * step + extent <= _MOST) or facts.at_most(index.high, past)
+    return (high is not None and high * step + extent <= _MAX_I32) or facts.at_most(index.high, past)
 
 
 def _not_below(index: Range, value: Value) -> bool:
@@ -135,7 +135,7 @@ def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
     """
     dtype = value.tile.dtype
     past = MOST_EXTENT // step + 1
-    if past * step > _MOST - _LARGEST:  # where nothing past every tensor is held by 32 bits, -1 is outside, too
+    if past * step > _MAX_I32 - _MAX_TILE:  # where nothing past every tensor is held by 32 bits, -1 is outside, too
         inside = builder.value(Lt(x=value, y=builder.constant(past, dtype)))
         value = builder.value(Select(condition=inside, x=value, y=builder.constant(-1, dtype)))
     else:
@@ -147,4 +147,4 @@ def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
 
 def _at_most(builder: Builder, limit: Value) -> Value:
     """A limit in elements that 32 bits hold; no tensor goes further."""
-    return builder.value(Min(x=limit, y=builder.constant(_MOST, limit.tile.dtype)))
+    return builder.value(Min(x=limit, y=builder.constant(_MAX_I32, limit.tile.dtype)))

@@ -38,8 +38,8 @@ from cutile.torch.streams import Place, capturing, place_of
 
 __all__ = ("launch",)
 
-MOST_KNOWN = 1024
-"""Layouts that are kept of a kernel. More are rarely in use at once; what goes is found out again."""
+MAX_LAUNCHES = 1024
+"""Layouts remembered of a kernel. More are rarely in use at once; a forgotten layout is checked again."""
 
 Scalar = Callable[[Any], Any]
 
@@ -363,7 +363,7 @@ def _launch_at_length(
             launch.ready.enqueue(checked, launch.uses, launch.grid, stream)
         else:
             _run_on_host(launch.ready, checked, launch.uses, launch.grid, stream)
-    if len(launches.known) >= MOST_KNOWN:
+    if len(launches.known) >= MAX_LAUNCHES:
         launches.known.clear()
     launches.known[launches.key(arguments, more)] = launch
 

@@ -108,7 +108,7 @@ def test_the_list_and_one_entry(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "Make a tensor\n\n    api.empty(shape" in text
     assert main(["host", "Tensor.partition"]) == 0
-    assert capsys.readouterr().out.startswith("Tensor.partition(shape: ShapeLike) -> Partition\n\n    Cut the tensor")
+    assert capsys.readouterr().out.startswith("Tensor.partition(shape: TileLike) -> Partition\n\n    Cut the tensor")
     assert main(["host", "num_bytes"]) == 0
     assert "Tensor.num_bytes\n" in capsys.readouterr().out
     assert main(["host", "api.zeroes"]) == 1

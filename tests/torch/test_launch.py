@@ -18,7 +18,7 @@ import cutile.torch as ctt  # noqa: E402
 from cuda_async import Instrument, ObservedOperation, instrumented  # noqa: E402
 from cutile import Mut, Tensor, api  # noqa: E402
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, LaunchError  # noqa: E402
-from cutile.torch.launches import MOST_KNOWN  # noqa: E402
+from cutile.torch.launches import MAX_LAUNCHES  # noqa: E402
 from tests.torch import kernels  # noqa: E402
 
 
@@ -216,8 +216,8 @@ def test_other_backends_and_instruments() -> None:
 
 
 def test_layouts_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST_KNOWN >= 256
-    monkeypatch.setattr("cutile.torch.launches.MOST_KNOWN", 3)
+    assert MAX_LAUNCHES >= 256
+    monkeypatch.setattr("cutile.torch.launches.MAX_LAUNCHES", 3)
     for n in range(1, 9):
         ctt.launch(kernels.silu_backward, ctt.partition(torch.zeros(n), (4,)), torch.ones(n), torch.ones(n))
         assert 1 <= len(known(kernels.silu_backward)) <= 3

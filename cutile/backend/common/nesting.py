@@ -6,8 +6,8 @@ from cutile.errors import KernelTypeError, Location
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function
 
-DEEPEST = 20
-"""Blocks that CPython compiles inside one another; its limit is a constant of its compiler, and loops count."""
+MAX_DEPTH = 20
+"""Nested blocks that CPython compiles, loops included: a constant of its compiler."""
 
 
 def require_shallow(function: Function, own: int = 0) -> None:
@@ -17,10 +17,10 @@ def require_shallow(function: Function, own: int = 0) -> None:
         KernelTypeError: too many lie inside one another; shows the innermost one that the user wrote.
     """
     deepest, where = _deepest(function.body)
-    if deepest + own > DEEPEST:
+    if deepest + own > MAX_DEPTH:
         raise KernelTypeError(
             f"{deepest + own} loops lie inside one another, with those over elements that they become; "
-            f"at most {DEEPEST} do",
+            f"at most {MAX_DEPTH} do",
             where,
             "Count several of the loops in one: for k in range(n * m): i, j = k // m, k % m.",
         )

@@ -25,7 +25,7 @@ from cutile.ops.compare import Eq, Ge
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 
-LARGEST = 2**31 - 1
+MAX_BLAS_INT = 2**31 - 1
 """The largest extent or step that BLAS takes."""
 PANEL = 192  # depth of a panel that is converted at once: two panels and the accumulator stay in the L2 cache
 
@@ -280,9 +280,9 @@ def _fits(scope: Scope, number: Value) -> list[Value]:
     None where that is certain.
     """
     known = scope.known(number)
-    if known is not None and known <= LARGEST:
+    if known is not None and known <= MAX_BLAS_INT:
         return []
-    return [scope.shared((">=", LARGEST, number), Ge(scope.index(LARGEST), number))]
+    return [scope.shared((">=", MAX_BLAS_INT, number), Ge(scope.index(MAX_BLAS_INT), number))]
 
 
 def _unit_axis(lowering: Lowering, tile: Loaded) -> int | None:
