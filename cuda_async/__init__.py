@@ -10,8 +10,31 @@ See `op.py` for how to write an operation, `policy.py` for who chooses the strea
 
 from cuda_async.combinators import empty, value, with_context
 from cuda_async.combinators import zip as zip
-from cuda_async.context import ExecutionContext
-from cuda_async.device import Device, default_device, device_count, set_default_device
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.device import Device, default_device, device_count, set_default_device
+from cuda_async.core.event import Event
+from cuda_async.core.future import DeviceFuture, FutureState
+from cuda_async.core.lease import Lease, Use
+from cuda_async.core.memory import MemPool, PoolStatistics
+from cuda_async.core.module import (
+    Function,
+    Module,
+    load_module_from_bytes,
+    load_module_from_cuda_src,
+    load_module_from_file,
+    load_module_from_ptx_src,
+)
+from cuda_async.core.operation import UnrunOperationWarning
+from cuda_async.core.pending import Pending
+from cuda_async.core.policy import (
+    SchedulingPolicy,
+    SingleStream,
+    StreamPoolRoundRobin,
+    global_policy,
+    set_global_policy,
+)
+from cuda_async.core.storage import Storage
+from cuda_async.core.stream import Stream
 from cuda_async.driver.debug import UnorderedUseWarning
 from cuda_async.errors import (
     ArgumentError,
@@ -32,37 +55,15 @@ from cuda_async.errors import (
     SchedulingError,
     WouldBlockError,
 )
-from cuda_async.event import Event
-from cuda_async.future import DeviceFuture, FutureState
 from cuda_async.graph import CudaGraph
 from cuda_async.instrument import Instrument, ObservedOperation, add_instrument, instrumented, remove_instrument
 from cuda_async.launch import AsyncKernelLaunch, LaunchConfig
-from cuda_async.lease import Lease, Use
-from cuda_async.memory import MemPool, PoolStatistics
-from cuda_async.module import (
-    Function,
-    Module,
-    load_module_from_bytes,
-    load_module_from_cuda_src,
-    load_module_from_file,
-    load_module_from_ptx_src,
-)
-from cuda_async.op import DeviceOp, UnrunOperationWarning, into_op
+from cuda_async.op import DeviceOp, into_op
 from cuda_async.peer import copy_storage
-from cuda_async.pending import Pending
-from cuda_async.policy import (
-    SchedulingPolicy,
-    SingleStream,
-    StreamPoolRoundRobin,
-    global_policy,
-    set_global_policy,
-)
 from cuda_async.shared import SharedDeviceOp, shared, unzip
 from cuda_async.site import register_internal_package
 from cuda_async.staging import download, upload
 from cuda_async.statistics import CompletionStatistics, completion_statistics
-from cuda_async.storage import Storage
-from cuda_async.stream import Stream
 
 # `zip` is public but not in __all__: `from cuda_async import *` must not hide Python's.
 __all__ = (

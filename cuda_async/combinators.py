@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar, cast, overload
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.context import ExecutionContext
 from cuda_async.errors import ArgumentTypeError
 from cuda_async.op import DeviceOp, into_op
 

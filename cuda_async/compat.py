@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from cuda_async.context import ExecutionContext
+    from cuda_async.core.context import ExecutionContext
     from cuda_async.op import DeviceOp
     from cuda_async.op import DeviceOp as DeviceOperation
 

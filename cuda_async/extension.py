@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from cuda_async.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
     from cuda_async.op import DeviceOp
 
 __all__ = ("ResultMethods",)

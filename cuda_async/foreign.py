@@ -14,16 +14,15 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cuda_async.borrow import borrow_stream
+from cuda_async.core.event import wait_event
+from cuda_async.core.lease import Lease, current_holder
+from cuda_async.core.storage import Storage
+from cuda_async.core.stream import Stream, borrow_stream
 from cuda_async.errors import ContextError, NotReadyError, without_traceback
-from cuda_async.event import wait_event
-from cuda_async.lease import Lease, current_holder
 from cuda_async.locks import new_lock
-from cuda_async.storage import Storage
-from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
 
 __all__ = ("ForeignStorage", "consumer_stream", "end_export", "import_stream", "wait_for_writer")
 

@@ -20,18 +20,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
+from cuda_async.core.nesting import OneByOne, refuse_nested
+from cuda_async.core.run import Run
+from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.errors import ArgumentTypeError, ContextError, NotReadyError
-from cuda_async.lease import GuardLease, Lease, end, enter, holders
-from cuda_async.nesting import OneByOne, refuse_nested
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
 from cuda_async.recording import Handle, Recording
 from cuda_async.replay import GraphLaunch, Held
-from cuda_async.run import Run
 from cuda_async.site import Site, format_site, user_site
-from cuda_async.stream import Stream, expect_stream
 
 if TYPE_CHECKING:
     from types import TracebackType

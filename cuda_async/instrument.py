@@ -16,25 +16,23 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cuda_async.core.observers import set_observer
 from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site
 
 if TYPE_CHECKING:
-    from cuda_async.op import DeviceOp
-    from cuda_async.stream import Stream
+    from cuda_async.core.operation import Operation
+    from cuda_async.core.stream import Stream
 
 __all__ = (
     "Instrument",
     "ObservedOperation",
     "add_instrument",
-    "begin",
-    "completed",
-    "enqueued",
     "instrumented",
     "remove_instrument",
 )
@@ -80,8 +78,7 @@ class Instrument:
         """The device is done with it, and whoever waits is about to be woken. On whatever thread noticed."""
 
 
-registered: tuple[Instrument, ...] = ()
-"""Replaced as a whole, so that reading it needs no lock."""
+_registered: tuple[Instrument, ...] = ()  # replaced as a whole, so that reading it needs no lock
 
 _lock = new_lock()
 _numbers = itertools.count(1)
@@ -103,17 +100,21 @@ def add_instrument(instrument: Instrument) -> None:
         3
         >>> remove_instrument(names)
     """
-    global registered
     with _lock:
-        if instrument not in registered:
-            registered = (*registered, instrument)
+        if instrument not in _registered:
+            _register((*_registered, instrument))
 
 
 def remove_instrument(instrument: Instrument) -> None:
     """Tell `instrument` nothing more. No error if it was not registered."""
-    global registered
     with _lock:
-        registered = tuple(each for each in registered if each is not instrument)
+        _register(tuple(other for other in _registered if other is not instrument))
+
+
+def _register(instruments: tuple[Instrument, ...]) -> None:
+    global _registered
+    _registered = instruments
+    set_observer(_Told if instruments else None)
 
 
 @contextmanager
@@ -136,35 +137,25 @@ def instrumented(instrument: Instrument) -> Generator[Instrument]:
         remove_instrument(instrument)
 
 
-def begin(op: DeviceOp[Any], stream: Stream) -> ObservedOperation:
-    """An operation is about to be enqueued. For `Run`, where something is registered."""
-    operation = ObservedOperation(next(_numbers), op.label(), op.site, stream)
-    for instrument in registered:
-        try:
-            instrument.before_enqueue(operation)
-        except Exception:
-            _drop(instrument)
-    return operation
+class _Told:
+    """An operation that every instrument is told of; the observation that a run holds."""
 
+    def __init__(self, op: Operation[Any], stream: Stream) -> None:
+        self._operation = ObservedOperation(next(_numbers), op.label(), op.site, stream)
+        self._tell(lambda instrument: instrument.before_enqueue(self._operation))
 
-def enqueued(operation: ObservedOperation, error: BaseException | None) -> None:
-    """It was enqueued. For `Run`."""
-    for instrument in registered:
-        try:
-            instrument.after_enqueue(operation, error)
-        except Exception:
-            _drop(instrument)
+    def enqueued(self, error: BaseException | None) -> None:
+        """It was enqueued."""
+        self._tell(lambda instrument: instrument.after_enqueue(self._operation, error))
 
+    def completed(self, error: BaseException | None) -> None:
+        """The device is done with it."""
+        self._tell(lambda instrument: instrument.after_complete(self._operation, error))
 
-def completed(operation: ObservedOperation, error: BaseException | None) -> None:
-    """The device is done with it. For `Run`."""
-    for instrument in registered:
-        try:
-            instrument.after_complete(operation, error)
-        except Exception:
-            _drop(instrument)
-
-
-def _drop(instrument: Instrument) -> None:
-    remove_instrument(instrument)
-    _logger.exception("the instrument %r raised and was removed", instrument)
+    def _tell(self, call: Callable[[Instrument], None]) -> None:
+        for instrument in _registered:
+            try:
+                call(instrument)
+            except Exception:
+                remove_instrument(instrument)
+                _logger.exception("the instrument %r raised and was removed", instrument)

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.lease import Use
+from cuda_async.core.module import Function
+from cuda_async.core.storage import Storage
 from cuda_async.errors import ContextError, LaunchError
-from cuda_async.lease import Use
-from cuda_async.module import Function
 from cuda_async.op import DeviceOp
-from cuda_async.storage import Storage
 
 __all__ = ("AsyncKernelLaunch", "LaunchConfig")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from cuda_async.errors import ArgumentError, ContextError
 
 if TYPE_CHECKING:
-    from cuda_async.context import ExecutionContext
-    from cuda_async.storage import Storage
+    from cuda_async.core.context import ExecutionContext
+    from cuda_async.core.storage import Storage
 
 __all__ = ("copy_storage",)
 

@@ -18,7 +18,7 @@ from cuda_async.site import cell_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cuda_async.op import DeviceOp
+    from cuda_async.core.operation import Operation
     from cuda_async.recorder import Step
 
 __all__ = ("Node", "Picture", "expression", "picture_of_op", "picture_of_steps")
@@ -82,7 +82,7 @@ def _short(site: tuple[str, int]) -> str:
     return f"{cell}, line {site[1]}" if cell else f"{PurePath(site[0]).name}:{site[1]}"
 
 
-def picture_of_op(op: DeviceOp[Any], limit: int = LIMIT) -> Picture:
+def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
     """The composition of an operation: what runs first comes first."""
     chosen = _nearest(op, limit)
     nodes: list[Node] = []
@@ -90,7 +90,7 @@ def picture_of_op(op: DeviceOp[Any], limit: int = LIMIT) -> Picture:
     if len(chosen) < (total := _count(op)):
         nodes.append(Node(f"… {total - len(chosen):,} more", "", "", ()))
     # Post-order without recursion: a chain may have ten thousand links.
-    stack: list[tuple[DeviceOp[Any], bool]] = [(op, False)]
+    stack: list[tuple[Operation[Any], bool]] = [(op, False)]
     while stack:
         current, expanded = stack.pop()
         if id(current) in numbers:
@@ -106,7 +106,7 @@ def picture_of_op(op: DeviceOp[Any], limit: int = LIMIT) -> Picture:
     return Picture(f"{op.label()}, {op.state}, made at {_short(op.site)}", tuple(nodes))
 
 
-def _nearest(op: DeviceOp[Any], limit: int) -> set[int]:
+def _nearest(op: Operation[Any], limit: int) -> set[int]:
     """The identities of up to `limit` operations, the nearest to the result."""
     chosen, waiting = {id(op)}, deque([op])
     while waiting:
@@ -119,7 +119,7 @@ def _nearest(op: DeviceOp[Any], limit: int) -> set[int]:
     return chosen
 
 
-def _count(op: DeviceOp[Any]) -> int:
+def _count(op: Operation[Any]) -> int:
     seen, waiting = {id(op)}, [op]
     while waiting:
         for each in waiting.pop().sources():
@@ -129,11 +129,11 @@ def _count(op: DeviceOp[Any]) -> int:
     return len(seen)
 
 
-def expression(op: DeviceOp[Any]) -> str:
+def expression(op: Operation[Any]) -> str:
     """The composition in one line, `then(zip(value, saxpy))`, with dots for what is too much."""
     left = _EXPRESSION_LIMIT
 
-    def write(each: DeviceOp[Any]) -> str:
+    def write(each: Operation[Any]) -> str:
         nonlocal left
         left -= 1
         sources = list(each.sources())

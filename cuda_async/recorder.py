@@ -13,18 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cuda_async.core.lease import Use
+from cuda_async.core.workspace import workspace_of_graph
 from cuda_async.errors import LaunchError
-from cuda_async.lease import Use
 from cuda_async.site import Site
-from cuda_async.workspace import workspace_of_graph
 
 if TYPE_CHECKING:
-    from cuda_async.context import ExecutionContext
-    from cuda_async.op import DeviceOp
-    from cuda_async.storage import Storage
-    from cuda_async.stream import Stream
+    from cuda_async.core.context import ExecutionContext
+    from cuda_async.core.operation import Operation
+    from cuda_async.core.storage import Storage
+    from cuda_async.core.stream import Stream
 
-__all__ = ("Recorder", "Step", "refuse_in_capture")
+__all__ = ("Recorder", "Step")
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Step:
 
 
 class Recorder:
-    """The books of one capture.
+    """The record of one capture.
 
     Args:
         home: the stream that the graph belongs to; memory of the capture is allocated there.
@@ -55,11 +55,11 @@ class Recorder:
         self._operands: dict[tuple[int, int, int | None], Use] = {}
         self.allocated: list[Storage] = []
         self._workspace: Storage | None = None
-        self._running: list[tuple[DeviceOp[Any], Step | None]] = []
+        self._running: list[tuple[Operation[Any], Step | None]] = []
         self.steps: list[Step] = []
         """The operations that touched memory, in the order in which each first did."""
 
-    def execute(self, op: DeviceOp[T], context: ExecutionContext) -> T:
+    def execute(self, op: Operation[T], context: ExecutionContext) -> T:
         """Execute an operation and write down what it uses as a step of its own."""
         self.enter(op)
         try:
@@ -67,7 +67,7 @@ class Recorder:
         finally:
             self.leave()
 
-    def enter(self, op: DeviceOp[Any]) -> None:
+    def enter(self, op: Operation[Any]) -> None:
         """What is noted from here on is a step of this operation's."""
         self._running.append((op, None))
 
@@ -121,16 +121,3 @@ class Recorder:
                 "an operation that allocates cannot be recorded in a graph scope: its memory would be gone at "
                 "replay. Allocate before the scope and pass the buffer in, or capture the whole with op.graph_on()."
             )
-
-
-def refuse_in_capture(recorder: Recorder | None, what: str) -> None:
-    """Refuse work that a graph cannot hold.
-
-    Raises:
-        LaunchError: the stream is recording.
-    """
-    if recorder is not None:
-        raise LaunchError(
-            f"{what} cannot be part of a graph. Do it before the capture, between launches with graph.update(), "
-            "or after launch()."
-        )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cuda_async.core.stream import Stream
 from cuda_async.driver.interface import DriverGraph
 from cuda_async.errors import DeviceError
 from cuda_async.recorder import Recorder
-from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
 
 __all__ = ("Handle", "Recording")
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.op import DeviceOp
 from cuda_async.recording import Handle
 from cuda_async.site import site_of
-from cuda_async.stream import Stream, expect_stream
 
 if TYPE_CHECKING:
-    from cuda_async.storage import Storage
+    from cuda_async.core.storage import Storage
 
 __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
@@ -58,7 +58,7 @@ class GraphLaunch(DeviceOp[None]):
         context.keep(self._held)
         context.run.written += self.written()
 
-    def straight(self, *, waited: bool) -> Callable[[Stream], None] | None:
+    def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:
         return self._enqueue if waited else None
 
     def _enqueue(self, stream: Stream) -> None:
@@ -114,7 +114,7 @@ class BoundGraphLaunch:
         """
         stream = self._stream
         with stream.submission:
-            stream.begin_alone()
+            stream.begin_single()
             stream.hold(self._graph.enqueue(stream))
             stream.lead_lenders()
 

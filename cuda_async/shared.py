@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cuda_async.combinators import Value
-from cuda_async.context import ExecutionContext
+from cuda_async.core.capture import Capture
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.lease import Lease
+from cuda_async.core.stream import Stream
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import (
     ArgumentError,
@@ -23,15 +26,12 @@ from cuda_async.errors import (
     ReentrancyError,
     without_traceback,
 )
-from cuda_async.lease import Lease
 from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
-from cuda_async.recorder import Recorder
 from cuda_async.site import Place, Site, format_site
-from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
 
 __all__ = ("SharedDeviceOp", "shared", "unzip")
 
@@ -59,7 +59,7 @@ class _Once(Generic[T]):
         self._error: BaseException | None = None
         self._event: DriverEvent | None = None
         self._stream: Stream | None = None
-        self._recorder: Recorder | None = None
+        self._recorder: Capture | None = None
         self._callbacks: list[Callable[[], None]] = []
 
     @property

@@ -22,14 +22,14 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.capture import refuse_in_capture
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.storage import Storage
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import ArgumentError, DeviceError
-from cuda_async.recorder import refuse_in_capture
-from cuda_async.storage import Storage
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
 
 __all__ = ("CHUNK_BYTES", "Staging", "download", "fetch", "upload")
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cuda_async.core.reactor import ReactorStatistics, reactor
 from cuda_async.driver.pool import WorkerStatistics, worker_pool
-from cuda_async.reactor import ReactorStatistics, reactor
 
 __all__ = ("CompletionStatistics", "completion_statistics")
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import gc
 
-from cuda_async.device import Device
+from cuda_async.core.device import Device
+from cuda_async.core.policy import policy_streams
+from cuda_async.core.stream import Stream
 from cuda_async.driver.checked import CheckedDriver, Ledger, Race
 from cuda_async.driver.sim import SimDriver
-from cuda_async.policy import policy_streams
-from cuda_async.stream import Stream
 
 __all__ = ("CheckedDriver", "Ledger", "Race", "SimDriver", "wait_all_idle")
 

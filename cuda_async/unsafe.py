@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from cuda_async.combinators import Then
-from cuda_async.nesting import allow_nested
-from cuda_async.storage import Storage
-from cuda_async.straight import async_on
+from cuda_async.core.nesting import allow_nested
+from cuda_async.core.storage import Storage
+from cuda_async.fastpath import async_on
 
 if TYPE_CHECKING:
+    from cuda_async.core.stream import Stream
     from cuda_async.launch import AsyncKernelLaunch
     from cuda_async.op import DeviceOp
-    from cuda_async.stream import Stream
 
 __all__ = ("async_on", "borrow_storage", "push_device_ptr", "then_unchecked")
 

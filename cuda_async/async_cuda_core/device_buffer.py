@@ -11,11 +11,11 @@ from cuda_async.async_cuda_core.host_buffer import HostBuffer, copy_call
 from cuda_async.async_cuda_core.runtime import Call
 from cuda_async.async_cuda_core.stream import Stream, enqueue
 from cuda_async.async_cuda_core.transfer import Create, Fill, checked_count, checked_dtype
+from cuda_async.core.lease import Settling
+from cuda_async.core.storage import Storage
 from cuda_async.errors import ArgumentError
-from cuda_async.lease import Settling
 from cuda_async.op import DeviceOp
 from cuda_async.site import user_site
-from cuda_async.storage import Storage
 
 __all__ = ("DeviceBuffer", "fill_call")
 

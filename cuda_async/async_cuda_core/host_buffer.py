@@ -11,8 +11,8 @@ import numpy.typing as npt
 from cuda_async.async_cuda_core.runtime import Call
 from cuda_async.async_cuda_core.stream import Stream, current_device, enqueue
 from cuda_async.async_cuda_core.transfer import Buffer, Copy, checked_count, checked_dtype, refuse_mismatch
+from cuda_async.core.lease import Lease, Settling
 from cuda_async.errors import ArgumentError, NotReadyError, OwnershipError
-from cuda_async.lease import Lease, Settling
 from cuda_async.site import user_site
 from cuda_async.staging import Staging
 

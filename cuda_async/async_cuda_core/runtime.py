@@ -15,9 +15,9 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from cuda_async.core.waiting import suspend, thrown
 from cuda_async.locks import Gate, new_lock
 from cuda_async.threads import start_thread
-from cuda_async.waiting import suspend, thrown
 
 __all__ = ("Call", "Started", "post")
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cuda_async import device as devices
-from cuda_async import stream as streams
 from cuda_async.async_cuda_core.runtime import Call, Started
 from cuda_async.combinators import value
+from cuda_async.core import device as devices
+from cuda_async.core import stream as streams
+from cuda_async.core.run import Run
 from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
-from cuda_async.run import Run
 
 __all__ = ("Device", "MemoryInfo", "Stream", "current_device", "enqueue", "num_devices")
 
@@ -145,7 +145,7 @@ class Device:
         """Wait for the null stream and for the streams of the default policy of the current device."""
 
         def start() -> Started[None]:
-            from cuda_async.policy import policy_streams
+            from cuda_async.core.policy import policy_streams
 
             device = current_device()
             inner = [Stream.null(device).inner, *policy_streams(device)]

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.lease import Lease, Settling, Use
+from cuda_async.core.storage import Storage
 from cuda_async.errors import ArgumentError, ArgumentTypeError
-from cuda_async.lease import Lease, Settling, Use
 from cuda_async.op import DeviceOp
 from cuda_async.site import Site
 from cuda_async.staging import upload
-from cuda_async.storage import Storage
 
 __all__ = ("Buffer", "Copy", "Create", "Fill", "HostMemory", "checked_count", "checked_dtype", "refuse_mismatch")
 

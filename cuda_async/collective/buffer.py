@@ -8,13 +8,13 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from cuda_async.context import ExecutionContext
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.lease import Use
+from cuda_async.core.pending import Pending
+from cuda_async.core.storage import Storage
 from cuda_async.errors import ArgumentError, ArgumentTypeError
-from cuda_async.lease import Use
 from cuda_async.op import DeviceOp
-from cuda_async.pending import Pending
 from cuda_async.staging import download, upload
-from cuda_async.storage import Storage
 
 __all__ = ("Buffer", "HasBuffer", "buffer_of")
 

@@ -24,7 +24,7 @@ from cuda_async.collective.engine import Engine
 from cuda_async.collective.network import Network
 from cuda_async.collective.operation import Barrier, Collective, Message, Operand
 from cuda_async.config import rank_of_process
-from cuda_async.device import Device
+from cuda_async.core.device import Device
 from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cuda_async.op import DeviceOp
 

@@ -12,13 +12,13 @@ from cuda_async.collective.board import Call, Key
 from cuda_async.collective.buffer import Buffer, buffer_of
 from cuda_async.collective.engine import Engine, Seat
 from cuda_async.collective.semantics import REDUCTIONS, supported
+from cuda_async.core.lease import Use
 from cuda_async.errors import ArgumentError, ArgumentTypeError
-from cuda_async.lease import Use
 from cuda_async.op import DeviceOp
 from cuda_async.site import format_site
 
 if TYPE_CHECKING:
-    from cuda_async.context import ExecutionContext
+    from cuda_async.core.context import ExecutionContext
 
 __all__ = ("Barrier", "Collective", "Message", "Operand")
 

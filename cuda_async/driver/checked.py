@@ -2,7 +2,7 @@
 
 It wraps a driver of any kind and follows what the runtime really asks of it: work in the order of
 each stream, events recorded, waits for them, and completions that the host has seen. From these
-alone (not from the books of `storage.py`, which it is there to check) it keeps a vector clock for
+alone (not from the records of `storage.py`, which it is there to check) it keeps a vector clock for
 each stream, and says of each pair of conflicting uses whether the first happens before the second.
 Frees count as writes; copies and fills are uses of the memory that their addresses lie in, whether
 the operation that enqueued them said so or not. (What a kernel touches, only the operation knows.)
@@ -186,6 +186,10 @@ class CheckedDriver(Driver):
         return self.ledger.uses
 
     # -- Driver -------------------------------------------------------------------------------
+    @property
+    def works_alone(self) -> bool:  # type: ignore[override]  # a property for an attribute
+        return self.inner.works_alone
+
     @property
     def properties(self) -> DeviceProperties:
         return self.inner.properties

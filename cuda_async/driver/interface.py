@@ -140,7 +140,7 @@ class DriverStream(ABC):
     def end_run(self) -> None:
         """The run has enqueued what it had to, on the thread that began it."""
 
-    def begin_alone(self) -> None:
+    def begin_single(self) -> None:
         """A run of one piece of work begins, which is enqueued next; there is no `end_run`.
 
         Raises as `begin_run`, or leaves that to what is enqueued.
@@ -368,6 +368,9 @@ class DriverModule(ABC):
 
 class Driver(ABC):
     """One device."""
+
+    works_alone: bool = False
+    """Whether the device works while this process waits, so that asking again and again keeps nobody from work."""
 
     @property
     @abstractmethod

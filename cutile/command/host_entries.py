@@ -214,6 +214,7 @@ def members(entry: HostEntry) -> Iterator[HostEntry]:
         at = next((each for each in owner.__mro__ if name in vars(each)), object)
         ours = at.__module__.startswith(("cutile", "cuda_async")) and not at.__module__.startswith(LEFT_TO_KERNELS)
         inherited = at is not owner and at.__name__ in ("DeviceOp", "Tensor", "Partition")  # has an entry of its own
+        inherited = inherited or (at.__name__ == "Operation" and owner.__name__ != "DeviceOp")
         if name.startswith("_") or not ours or inherited or issubclass(owner, BaseException):
             continue
         if isinstance(member, property | cached_property):

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from cuda_async import Device, DeviceOp, OwnershipError, Stream, zip
-from cuda_async.lease import current_holder
+from cuda_async.core.lease import current_holder
+from cuda_async.core.run import Run
 from cuda_async.locks import Gate
-from cuda_async.run import Run
 from cuda_async.svg import INK, MONOSPACED, image
 from cutile.host.transfer import ToHost
 from cutile.host.views import piece

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from typing import Any
 
 from cuda_async import Device, DeviceOp, ExecutionContext, Use
+from cuda_async.core.lease import ExportLease, Lease, lend
+from cuda_async.core.stream import Stream
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
-from cuda_async.lease import ExportLease, Lease, lend
 from cuda_async.site import register_internal_package, user_site
-from cuda_async.stream import Stream
 from cutile.errors import ArgumentTypeError
 from cutile.host.dlpack import CPU, CUDA, EXTENSION, Description, make_capsule
 from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from cuda_async import NotReadyError
-from cuda_async.lease import current_holder
+from cuda_async.core.lease import current_holder
 from cutile.errors import ArgumentTypeError
 
 __all__ = ("FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "NotItsValues")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, 
 import numpy as np
 
 from cuda_async import OwnershipError, Storage, Use
-from cuda_async.lease import refuse_conflicts
+from cuda_async.core.lease import refuse_conflicts
 from cuda_async.site import Site, format_site, kept_by_notebook, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike

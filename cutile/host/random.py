@@ -16,7 +16,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext
-from cuda_async.recorder import refuse_in_capture
+from cuda_async.core.capture import refuse_in_capture
 from cutile.dtypes import DTypeLike, f16, f32, f64
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.checks import DTypeSpec, element_type, finite, float_type, new_shape

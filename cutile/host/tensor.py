@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 import numpy as np
 
 from cuda_async import Device, DeviceOp, OwnershipError, Storage
-from cuda_async.device import as_device
+from cuda_async.core.device import as_device
 from cutile import language
 from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext, download
-from cuda_async.pending import Pending
+from cuda_async.core.pending import Pending
 from cutile.host.checks import element_type
 from cutile.host.creation import as_element
 from cutile.language.variable import DeviceVariable

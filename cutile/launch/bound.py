@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cuda_async import Storage, Stream, Use
-from cuda_async.lease import refuse_conflicts
+from cuda_async.core.lease import refuse_conflicts
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar

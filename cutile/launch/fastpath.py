@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cuda_async import OwnershipError, Storage
-from cuda_async.lease import Lease
+from cuda_async.core.lease import Lease
 from cutile.dtypes import f64
 from cutile.launch.arguments import EVERY_FLOAT, Checked, check_argument, is_op
 from cutile.launch.generated import define

@@ -17,11 +17,11 @@ from cuda_async import (
     default_device,
     register_internal_package,
 )
-from cuda_async.lease import Lease, current_holder, lend, settle, words_of
-from cuda_async.op import BUILT
-from cuda_async.prerequisite import Prerequisite
+from cuda_async.core.lease import Lease, current_holder, lend, settle, words_of
+from cuda_async.core.operation import BUILT
+from cuda_async.core.prerequisite import Prerequisite
+from cuda_async.core.stream import expect_stream
 from cuda_async.site import site_of
-from cuda_async.stream import expect_stream
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
@@ -326,7 +326,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     # -- running ------------------------------------------------------------------------------
 
-    def straight(self, *, waited: bool) -> Callable[[Stream], Any] | None:
+    def fast_path(self, *, waited: bool) -> Callable[[Stream], Any] | None:
         """What enqueues the launch on a stream, unless arguments have to run first or it is interpreted."""
         backend = self._backend
         if self._space is not None and (self._lazy or self._decide() is not None):

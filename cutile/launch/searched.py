@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self
 
 from cuda_async import Device, DeviceOp, default_device
-from cuda_async.prerequisite import Prerequisite
+from cuda_async.core.prerequisite import Prerequisite
 from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import Plan
 from cutile.launch.arguments import Checked, is_op

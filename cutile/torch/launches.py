@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from cuda_async import OwnershipError, Stream, instrument
+from cuda_async import OwnershipError, Stream
+from cuda_async.core import observers
 from cuda_async.unsafe import async_on
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.constants import generics_key
@@ -203,7 +204,7 @@ def _run_on_host(
     ready: CompiledKernel, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream
 ) -> None:
     """Enqueue a launch and wait for it. Raises what it raises."""
-    stream.begin_alone()  # so that an earlier failure is not this launch's
+    stream.begin_single()  # so that an earlier failure is not this launch's
     ready.enqueue(checked, uses, grid, stream)
     stream.synchronize()
 
@@ -255,7 +256,7 @@ def launch(
         launches = _launches_of(kernel)
         launchable = launches.launchable
     more = (grid, options, generics_key(generics)) if grid is not None or generics or options is not None else None
-    plain = chosen_backend() is None and not instrument.registered
+    plain = chosen_backend() is None and observers.observe is None
     if plain and len(arguments) == launchable.arity and launches.quick(arguments, more):
         return
     # Behind a break of a graph, PyTorch's compiler would look into all that compiles the kernel.

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from cuda_async import Device, Storage, Stream
-from cuda_async.borrow import BorrowedStream
+from cuda_async.core.report import Report
+from cuda_async.core.stream import BorrowedStream
 from cuda_async.foreign import LEGACY_STREAM
-from cuda_async.report import Report
 
 __all__ = ("Place", "TorchMemory", "TorchStream", "capturing", "current_raw", "place_of", "synchronize")
 

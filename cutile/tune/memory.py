@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext, OutOfMemoryError, Storage, Stream, download, upload
-from cuda_async.op import whole
+from cuda_async.core.operation import whole
 from cutile.errors import TuningError
 
 __all__ = ("Backup", "Bytes", "Copies", "Fetch", "Region", "Scratch", "like", "written_by")

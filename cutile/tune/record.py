@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_async import Device, DeviceOp, default_device
+from cuda_async.core.operation import Operation
 from cutile.backend.registry import backend
 from cutile.compile.fingerprint import own_digest
 from cutile.errors import StaleRecordError
@@ -63,7 +64,7 @@ class Provenance:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
 
-def kernels_of(op: DeviceOp[Any]) -> Iterator[KernelOp]:
+def kernels_of(op: Operation[Any]) -> Iterator[KernelOp]:
     """The kernels that an operation is made of; those that `then` makes when it runs are not seen."""
     if isinstance(op, KernelOp):
         yield op

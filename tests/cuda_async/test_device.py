@@ -23,7 +23,7 @@ from cuda_async import (
     set_default_device,
 )
 from cuda_async.config import config
-from cuda_async.device import as_device
+from cuda_async.core.device import as_device
 from cuda_async.driver.cuda import probe
 from cuda_async.driver.cuda.probe import Probe
 
@@ -104,8 +104,8 @@ def test_defaults() -> None:
 
 
 def test_a_device_that_the_environment_names_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cuda_async.device.config", lambda: replace(config(), device="gpu0"))
-    monkeypatch.setattr("cuda_async.device._process_default", [])
+    monkeypatch.setattr("cuda_async.core.device.config", lambda: replace(config(), device="gpu0"))
+    monkeypatch.setattr("cuda_async.core.device._process_default", [])
     with pytest.raises(ValueError, match="expected 'cpu', 'cuda'") as caught:
         default_device()
     assert caught.value.__notes__ == ["the variable CUDA_ASYNC_DEVICE is 'gpu0'"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cuda_async import Device, Instrument, ObservedOperation, add_instrument, instrumented, remove_instrument, value
-from cuda_async import instrument as hooks
+from cuda_async.core import observers
 from cuda_async.profile import NvtxRanges, nvtx_ranges
 from cuda_async.testing import SimDriver
 from tests.cuda_async.test_process import expect
@@ -80,7 +80,7 @@ def test_an_instrument_that_raises_is_removed_and_disturbs_nothing(caplog: pytes
             assert value(2).sync() == 2
     finally:
         remove_instrument(log)
-    assert hooks.registered == ()
+    assert observers.observe is None
     assert len(log.lines) == 6
     assert len(caplog.records) == 1
     assert "in the hook" in caplog.text
@@ -90,7 +90,7 @@ def test_without_instruments_nothing_is_made(sim_device: Device, monkeypatch: py
     def begin(*_: object) -> None:
         raise AssertionError("observed")
 
-    monkeypatch.setattr(hooks, "begin", begin)
+    monkeypatch.setattr("cuda_async.instrument.ObservedOperation", begin)
     assert value(1).sync() == 1
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from cuda_async import CudaGraph, Device, OwnershipError, Storage, value, zip
-from cuda_async.lease import current_holder
+from cuda_async.core.lease import current_holder
 from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, Read, words
 from tests.support.interrupts import interrupted
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 
 Scene = Callable[[Device, Storage], object]
 
 
-def short_way(device: Device, storage: Storage) -> None:
+def by_fast_path(device: Device, storage: Storage) -> None:
     Affine(storage, 2, 1).sync()
 
 
@@ -72,14 +72,20 @@ def scope(device: Device, storage: Storage) -> None:
     recorded.graph.close()
 
 
-SCENES: list[Scene] = [short_way, by_a_run, together, unfollowed, awaited, future, shared, graph, scope]
+SCENES: list[Scene] = [by_fast_path, by_a_run, together, unfollowed, awaited, future, shared, graph, scope]
 
 
 @pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")  # it was not: Ctrl-C came before
 @pytest.mark.parametrize(
     ("scene", "kind", "step"),
-    [(short_way, "host", 1), (short_way, "sim", 1), (future, "host", 1), (future, "sim", 1), (unfollowed, "host", 1)]
-    + [(scene, "host", 3) for scene in SCENES if scene not in (short_way, future, unfollowed)],
+    [
+        (by_fast_path, "host", 1),
+        (by_fast_path, "sim", 1),
+        (future, "host", 1),
+        (future, "sim", 1),
+        (unfollowed, "host", 1),
+    ]
+    + [(scene, "host", 3) for scene in SCENES if scene not in (by_fast_path, future, unfollowed)],
 )
 def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
     """Every place of the short scenes, every third of the others."""

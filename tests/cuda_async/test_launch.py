@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 
 from cuda_async import ContextError, CudaGraph, Device, DriverError, LaunchError, OwnershipError, Stream, value
-from cuda_async.driver.cuda.nvrtc import compile_to_ptx
-from cuda_async.driver.fake_code import FakeFunction
-from cuda_async.errors import KernelCacheError
-from cuda_async.launch import AsyncKernelLaunch, LaunchConfig
-from cuda_async.module import (
+from cuda_async.core.module import (
     Function,
     Module,
     load_module_from_bytes,
@@ -25,6 +21,10 @@ from cuda_async.module import (
     load_module_from_file,
     load_module_from_ptx_src,
 )
+from cuda_async.driver.cuda.nvrtc import compile_to_ptx
+from cuda_async.driver.fake_code import FakeFunction
+from cuda_async.errors import KernelCacheError
+from cuda_async.launch import AsyncKernelLaunch, LaunchConfig
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import PTX, Affine, Read, allocate, words, words_at
 

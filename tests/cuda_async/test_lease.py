@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cuda_async import Device, DeviceOp, ExecutionContext, OwnershipError, Storage, Use, value, zip
-from cuda_async.lease import end, lend
+from cuda_async.core.lease import end, lend
 from tests.cuda_async.work import Affine, CopyTo, Read, words
 
 pytestmark = pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from cuda_async import Device, value, waiting
-from cuda_async import reactor as reactors
-from cuda_async.event import StreamIdle
-from cuda_async.reactor import Reactor
-from cuda_async.run import Run
+from cuda_async import Device, value
+from cuda_async.core import reactor as reactors
+from cuda_async.core import waiting
+from cuda_async.core.event import StreamIdle
+from cuda_async.core.reactor import Reactor
+from cuda_async.core.run import Run
 
 
 class Later:

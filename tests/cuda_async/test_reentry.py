@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cuda_async import Device, DeviceOp, Storage, empty, value, zip
-from cuda_async import lease as leases
+from cuda_async.core import lease as leases
 from cuda_async.testing import SimDriver
 from tests.cuda_async.work import Affine, Read, allocate, words
 

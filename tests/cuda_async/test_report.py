@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, SingleStream, Storage, Stream, Use, unsafe
-from cuda_async.report import REPORT_BYTES, Report, ReportMemory
+from cuda_async.core.report import REPORT_BYTES, Report, ReportMemory
 from tests.cuda_async.work import Affine, Read, launch_affine, words
 
 
@@ -88,7 +88,7 @@ def test_a_graph_tells_at_the_launch_that_failed(device: Device, stream: Stream)
 def test_what_is_launched_again_and_again_has_one_report(stream: Stream) -> None:
     report = stream.report(read, lasting=True)
     for said in (0, 6, 0):
-        stream.begin_alone()
+        stream.begin_single()
         launch(stream, report, said)
         if said:
             with pytest.raises(WentWrongError, match="6"):

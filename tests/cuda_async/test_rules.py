@@ -11,8 +11,8 @@ import pytest
 
 from cuda_async import Device, DeviceFuture, DeviceOp, value
 from cuda_async.config import config
+from cuda_async.core.reactor import reactor
 from cuda_async.driver.queue import QueueStream
-from cuda_async.reactor import reactor
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Read, words
 
@@ -78,9 +78,9 @@ async def one(op: DeviceOp[object]) -> object:
 
 
 @pytest.fixture
-def as_if_cuda(sim_device: Device) -> Device:
+def as_if_cuda(sim_device: Device, sim: SimDriver) -> Device:
     """A simulated device that an `await` takes for a GPU: only there it may spin."""
-    sim_device.properties = dataclasses.replace(sim_device.properties, kind="cuda")
+    sim.works_alone = True
     return sim_device
 
 
@@ -95,7 +95,7 @@ def test_an_await_spins_only_when_the_loop_has_nothing_else_to_do(
     as_if_cuda: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient = dataclasses.replace(config(), spin_budget_us=10e6)  # a loaded machine may take longer than 20 us
-    monkeypatch.setattr("cuda_async.future.config", lambda: patient)
+    monkeypatch.setattr("cuda_async.core.future.config", lambda: patient)
 
     async def alone() -> int:
         return await value(1)
@@ -116,7 +116,7 @@ def test_a_spin_ends(as_if_cuda: Device, monkeypatch: pytest.MonkeyPatch) -> Non
     """Work that is not done within the budget does not hold the loop: the task is suspended."""
     gate = threading.Event()
     turns: list[int] = []
-    monkeypatch.setattr("cuda_async.run.Run.poll", lambda run: gate.is_set() and type(run).settle(run))  # pyright: ignore
+    monkeypatch.setattr("cuda_async.core.run.Run.poll", lambda run: gate.is_set() and type(run).settle(run))  # pyright: ignore
 
     async def ticking() -> None:
         for turn in range(5):

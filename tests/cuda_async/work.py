@@ -109,7 +109,7 @@ class Affine(DeviceOp[Storage]):
     def execute(self, context: ExecutionContext) -> Storage:
         return self._enqueue(context.stream)
 
-    def straight(self, *, waited: bool) -> Callable[[Stream], Storage]:
+    def fast_path(self, *, waited: bool) -> Callable[[Stream], Storage]:
         return self._enqueue
 
     def _enqueue(self, stream: Stream) -> Storage:

@@ -32,7 +32,7 @@ def work() -> None:
     import warnings
 
     from cuda_async import Device, OwnershipError, UnrunOperationWarning, value, zip
-    from cuda_async.lease import current_holder
+    from cuda_async.core.lease import current_holder
     from tests.cuda_async.work import Affine, Read, words
 
     faulthandler.register(signal.SIGUSR1)

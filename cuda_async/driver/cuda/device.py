@@ -49,6 +49,8 @@ class _PinnedBlock:
 class CudaDriver(Driver):
     """A CUDA device. Opened once for each ordinal, by `Device`, and never closed."""
 
+    works_alone = True
+
     def __init__(self, ordinal: int, context: PrimaryContext | None = None) -> None:
         self.context = context or PrimaryContext(ordinal)
         self.garbage: deque[tuple[Any, Any]] = deque()

@@ -244,7 +244,7 @@ class CudaStream(DriverStream):
             del self._entered[depth:]
             raise
 
-    def begin_alone(self) -> None:
+    def begin_single(self) -> None:
         # Each call makes the context current where it is not, and refuses one that cannot be used.
         if self.errors.used:
             self._begin()

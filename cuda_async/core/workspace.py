@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cuda_async.storage import Storage
+from cuda_async.core.storage import Storage
 
 if TYPE_CHECKING:
-    from cuda_async.stream import Stream
+    from cuda_async.core.stream import Stream
 
 __all__ = ("Workspace", "workspace_of_graph")
 

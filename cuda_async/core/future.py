@@ -23,19 +23,17 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from cuda_async.config import config
-from cuda_async.lease import Lease, PlainUse, Use, end, enter
-from cuda_async.nesting import refuse_nested
-from cuda_async.op import DeviceOp, UnrunOperationWarning, whole
-from cuda_async.policy import SchedulingPolicy, default_stream, next_stream
-from cuda_async.prerequisite import do_prerequisites
-from cuda_async.run import Run, abandon, take_over
+from cuda_async.core.lease import Lease, PlainUse, Use, end, enter
+from cuda_async.core.nesting import refuse_nested
+from cuda_async.core.operation import Operation, UnrunOperationWarning, whole
+from cuda_async.core.prerequisite import do_prerequisites
+from cuda_async.core.run import Run, abandon
+from cuda_async.core.stream import Stream
+from cuda_async.core.waiting import current_task, loop_is_busy, suspend, thrown
 from cuda_async.site import site_of
-from cuda_async.straight import Launched, enqueue, short_way
-from cuda_async.stream import Stream
 from cuda_async.threads import start_thread
-from cuda_async.waiting import current_task, loop_is_busy, suspend, thrown
 
-__all__ = ("DeviceFuture", "FutureState", "into_future", "schedule")
+__all__ = ("DeviceFuture", "FutureState")
 
 T = TypeVar("T")
 
@@ -69,13 +67,13 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         "_started", "_stream",
     )  # fmt: skip
 
-    def __init__(self, op: DeviceOp[T], stream: Stream) -> None:
+    def __init__(self, op: Operation[T], stream: Stream) -> None:
         site = site_of(sys._getframe(3))  # pyright: ignore[reportPrivateUsage]  # of who called schedule()
         self._leases = op.begin(composed=False, site=site)
-        self._op: DeviceOp[T] | None = op
+        self._op: Operation[T] | None = op
         self._stream = stream
         self._started = self._preparing = self._finished = False
-        self._run: Run[T] | None = None  # stays so where a brief spin is all the waiting that there is
+        self._run: Run[T] | None = None
         self._result: Any = None
         self._drivers: dict[object, Generator[Any, Any, T]] | None = None
         self._set_aside: list[tuple[Lease, Sequence[Use | PlainUse], Any]] | None = None
@@ -165,35 +163,9 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         preparations = list(op.preparations(stream.device))
         if preparations:
             return self._prepare(preparations)
-        spins = self._may_spin()
-        straight = short_way(op, stream, waited=True) if spins else None
-        if straight is None:
-            run = self._submit()
-            if spins and not run.done:
-                _spin(run.poll)
-            return run
-        if self._set_aside is not None:
-            self._take_back(self._set_aside)
-        self._op, self._started = None, True
-        launched: Launched[T] | Run[T] | None = None
-        try:
-            launched = enqueue(op, stream, straight, self._leases)
-            if isinstance(launched, Run):
-                self._run = launched
-                return launched
-            if _spin(launched.event.query) and launched.finish():
-                self._result, self._finished = launched.handles, True
-                return None
-            run = self._run = launched.take_over()
-        except BaseException as error:  # Ctrl-C: what was enqueued goes on, and holds what it uses
-            if isinstance(launched, Launched):
-                self._run = launched.take_over()
-            elif launched is None:
-                self._run = take_over(op, stream, leases=self._leases, error=error)
-            if self._run is not None:
-                self._run.watch()
-            raise
-        run.poll()  # what failed is done
+        run = self._submit()
+        if not run.done and self._may_spin():
+            self._spin(run.poll)
         return run
 
     # -- cancelled before it began ------------------------------------------------------------
@@ -221,8 +193,18 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._set_aside = None
 
     def _may_spin(self) -> bool:
-        """Whether a brief wait keeps nobody from anything. Not on the CPU, whose workers need the interpreter."""
-        return self._stream.device.kind == "cuda" and config().spin_budget_us > 0 and not loop_is_busy()
+        """Whether a brief wait keeps nobody from anything: neither another task, nor threads of the device's."""
+        return self._stream.device.driver.works_alone and config().spin_budget_us > 0 and not loop_is_busy()
+
+    @staticmethod
+    def _spin(is_done: Callable[[], bool]) -> bool:
+        """Ask until it is done or the time for that is up. Whether it is done."""
+        clock = time.perf_counter
+        end = clock() + config().spin_budget_us * 1e-6
+        while not is_done():
+            if clock() > end:
+                return False
+        return True
 
     def _prepare(self, preparations: list[Callable[[], object]]) -> Run[T]:
         """Have slow host work (compiling) done on a thread of its own, which then enqueues."""
@@ -298,23 +280,3 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"<DeviceFuture {self.state.value} on {self.stream}>"
-
-
-def _spin(is_done: Callable[[], bool]) -> bool:
-    """Ask until it is done or the time for that is up. Whether it is done."""
-    clock = time.perf_counter
-    end = clock() + config().spin_budget_us * 1e-6
-    while not is_done():
-        if clock() > end:
-            return False
-    return True
-
-
-def schedule(op: DeviceOp[T], policy: SchedulingPolicy) -> DeviceFuture[T]:
-    """Choose the stream now; see `DeviceOp.schedule`."""
-    return DeviceFuture(op, next_stream(policy))
-
-
-def into_future(op: DeviceOp[T]) -> DeviceFuture[T]:
-    """Choose the default policy's next stream now; see `DeviceOp.into_future`."""
-    return DeviceFuture(op, default_stream())

@@ -16,28 +16,29 @@ Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from cuda_async.defaults import current_stream, enter, leave
+from cuda_async.core.capture import Capture, refuse_in_capture
+from cuda_async.core.defaults import current_stream, enter, leave
+from cuda_async.core.event import wait_event
+from cuda_async.core.lease import Lease, check_guards
+from cuda_async.core.report import Report
+from cuda_async.core.storage import Storage
+from cuda_async.core.workspace import Workspace
 from cuda_async.driver.checked import CheckedStream
 from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher, Meet
 from cuda_async.errors import ArgumentTypeError, ContextError
-from cuda_async.event import wait_event
-from cuda_async.lease import Lease, check_guards
 from cuda_async.locks import new_lock
-from cuda_async.recorder import Recorder, refuse_in_capture
-from cuda_async.report import Report
-from cuda_async.storage import Storage
-from cuda_async.workspace import Workspace
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
 
-__all__ = ("Stream", "StreamStatistics", "expect_stream")
+__all__ = ("BorrowedStream", "Stream", "StreamStatistics", "borrow_stream", "expect_stream")
 
 _numbers = itertools.count(1)  # next() is atomic
 
@@ -86,7 +87,7 @@ class Stream:
         "submission",
     )  # fmt: skip
 
-    def __init__(self, device: Device, driver: DriverStream, recorder: Recorder | None = None) -> None:
+    def __init__(self, device: Device, driver: DriverStream, recorder: Capture | None = None) -> None:
         self.device = device
         self.number = next(_numbers)
         """Counted in this process; messages name a stream by it."""
@@ -101,7 +102,7 @@ class Stream:
         self.checked = driver if isinstance(driver, CheckedStream) else None
         """The driver's stream, where a checker follows who uses which memory."""
         self.recorder = recorder
-        """The books of a capture, on a stream that records instead of running."""
+        """What records a capture, on a stream that captures instead of running."""
         self.plain = self.checked is None and recorder is None
         """Whether nobody has to be told who uses which memory."""
         self._mark: DriverEvent | None = None
@@ -131,8 +132,6 @@ class Stream:
         Raises:
             LaunchError: streams of this device have no handles.
         """
-        from cuda_async.borrow import borrow_stream
-
         return borrow_stream(device, raw, owner)
 
     def cu_stream(self) -> int:
@@ -213,7 +212,7 @@ class Stream:
 
     # -- work ---------------------------------------------------------------------------------
 
-    def begin_alone(self, leases: Iterable[Lease] = ()) -> None:
+    def begin_single(self, leases: Iterable[Lease] = ()) -> None:
         """One operation is enqueued next, without a `Run`: what is done before that. Under the submission lock.
 
         Raises:
@@ -225,7 +224,7 @@ class Stream:
         for lease in leases:
             if lease.guarded:
                 check_guards(leases, None)
-        self.driver.begin_alone()
+        self.driver.begin_single()
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         """Load machine code and return its function `entry`; the caller keeps it per device.
@@ -408,3 +407,37 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<Stream {self.number} of {self.device}>"
+
+
+class BorrowedStream(Stream):
+    """Another library's stream.
+
+    Attributes:
+        owner: what keeps it alive, held as long as this lives.
+    """
+
+    __slots__ = ("owner",)
+
+    def __init__(self, device: Device, raw: int, owner: object) -> None:
+        super().__init__(device, device.driver.borrow_stream(raw))
+        self.owner = owner
+
+
+def borrow_stream(device: Device, raw: object, owner: object = None) -> BorrowedStream:
+    """Wrap a stream; see `Stream.borrow_raw`.
+
+    Raises:
+        TypeError: `raw` is neither a handle nor an object with `__cuda_stream__`.
+        LaunchError: streams of this device have no handles.
+    """
+    protocol: Any = getattr(raw, "__cuda_stream__", None)
+    if protocol is not None:
+        handle = protocol()[1]
+        return BorrowedStream(device, operator.index(handle), raw if owner is None else owner)
+    try:
+        number = operator.index(cast("Any", raw))
+    except TypeError:
+        raise ArgumentTypeError(
+            f"raw: expected a stream handle as a number, or an object with __cuda_stream__, got {type(raw).__name__}"
+        ) from None
+    return BorrowedStream(device, number, owner)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cuda_async.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
+    from cuda_async.core.device import Device
 
 __all__ = ("MemPool", "PoolStatistics")
 

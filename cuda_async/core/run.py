@@ -5,7 +5,7 @@ Completing happens once, by whoever sees the device finish: the waiting thread, 
 driver, or the reactor. It takes the leases back, puts host values in their places and wakes
 whoever waits. Until then the run holds everything that the device may touch.
 
-`sync` and `sync_on` are in `straight.py`, `await` and `schedule` in `future.py`.
+`sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
-from cuda_async import instrument
-from cuda_async.context import ExecutionContext
+from cuda_async.core import observers
+from cuda_async.core.context import ExecutionContext
+from cuda_async.core.event import StreamIdle
+from cuda_async.core.lease import Lease, check_guards, end, holders
+from cuda_async.core.operation import Operation
+from cuda_async.core.pending import resolve
+from cuda_async.core.reactor import reactor
+from cuda_async.core.storage import Storage
+from cuda_async.core.stream import Stream
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import without_traceback
-from cuda_async.event import StreamIdle
-from cuda_async.lease import Lease, check_guards, end, holders
 from cuda_async.locks import Gate, new_lock
-from cuda_async.op import DeviceOp
-from cuda_async.pending import resolve
-from cuda_async.reactor import reactor
 from cuda_async.site import format_site
-from cuda_async.storage import Storage
-from cuda_async.stream import Stream
 
 __all__ = ("WAIT_SLICE_S", "Run", "abandon", "add_path", "take_over")
 
@@ -38,9 +38,10 @@ WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 _lock = new_lock()  # of all runs, whose states it guards: held for a few instructions
 
 
-class _WhenAsked(Generic[B]):
-    """A book of a run, made when it is first asked for: few runs need any, and the garbage collector, which pauses
-    everything, looks at empty ones as well.
+class _LazyList(Generic[B]):
+    """A record of a run, made when it is first read.
+
+    Few runs need any, and the garbage collector, which pauses everything, looks at empty ones as well.
     """
 
     def __init__(self, make: Callable[[], B]) -> None:
@@ -50,14 +51,14 @@ class _WhenAsked(Generic[B]):
         self._slot = f"_{name}"
 
     def __get__(self, run: Any, owner: type) -> B:
-        found = getattr(run, self._slot)
-        if found is None:
-            found = self._make()
-            setattr(run, self._slot, found)
-        return found
+        record = getattr(run, self._slot)
+        if record is None:
+            record = self._make()
+            setattr(run, self._slot, record)
+        return record
 
-    def __set__(self, run: Any, book: B) -> None:
-        setattr(run, self._slot, book)
+    def __set__(self, run: Any, record: B) -> None:
+        setattr(run, self._slot, record)
 
 
 class Run(Generic[T]):
@@ -66,7 +67,7 @@ class Run(Generic[T]):
     Attributes:
         stream: where it runs; fixed when the run is made.
         done: whether it has completed, well or not.
-        storages, written, kept, callbacks, trail, allies: the books that `ExecutionContext` writes.
+        storages, written, kept, callbacks, trail, allies: the records that `ExecutionContext` writes.
 
     Raises:
         OwnershipError: (when made) the operation was used before.
@@ -74,22 +75,22 @@ class Run(Generic[T]):
 
     __slots__ = (
         "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases",
-        "_observed", "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done",
+        "_observation", "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done",
         "sequence", "stream",
     )  # fmt: skip
 
-    storages = _WhenAsked[list[Storage]](list)
-    written = _WhenAsked[list[Storage]](list)
-    kept = _WhenAsked[list[object]](list)
-    callbacks = _WhenAsked[list[Callable[[], None]]](list)
-    trail = _WhenAsked[list[DeviceOp[Any]]](list)
+    storages = _LazyList[list[Storage]](list)
+    written = _LazyList[list[Storage]](list)
+    kept = _LazyList[list[object]](list)
+    callbacks = _LazyList[list[Callable[[], None]]](list)
+    trail = _LazyList[list[Operation[Any]]](list)
 
-    def __init__(self, op: DeviceOp[T], stream: Stream, own: list[Lease] | None = None) -> None:
-        self._op: DeviceOp[T] | None = op
+    def __init__(self, op: Operation[T], stream: Stream, own: list[Lease] | None = None) -> None:
+        self._op: Operation[T] | None = op
         self.stream = stream
         self.done = False
         self.sequence = 0
-        self._empty_books()
+        self._clear_records()
         self._leases: list[Lease] = []
         self._claimed = 0  # the thread that completes it
         self._watched = False
@@ -97,11 +98,11 @@ class Run(Generic[T]):
         self._event: DriverEvent | None = None
         self._error: BaseException | None = None
         self._result: Any = None
-        self._observed: instrument.ObservedOperation | None = None
+        self._observation: observers.Observation | None = None
         # Last, so that what is begun is a run's.
         self._own: list[Lease] = op.begin(composed=False) if own is None else own
 
-    def _empty_books(self) -> None:
+    def _clear_records(self) -> None:
         self._storages = self._written = self._kept = self._callbacks = self._trail = None
         self._allies: set[object] | None = None
 
@@ -141,10 +142,10 @@ class Run(Generic[T]):
         except BaseException as error:
             self._recover(op, error)
 
-    def _submit(self, op: DeviceOp[T], followed: bool) -> None:
+    def _submit(self, op: Operation[T], followed: bool) -> None:
         stream, thread = self.stream, threading.get_ident()
-        if instrument.registered:
-            self._observed = instrument.begin(op, stream)
+        if observers.observe is not None:
+            self._observation = observers.observe(op, stream)
         with stream.submission:
             before = holders.get(thread)
             begun = False
@@ -172,16 +173,16 @@ class Run(Generic[T]):
                 self._event = self._mark_end()  # Ctrl-C came before the end was marked, behind what was enqueued
             self.adopt(self._own)
             self.sequence = stream.sequence
-        if self._observed is not None:
-            instrument.enqueued(self._observed, self._error)
+        if self._observation is not None:
+            self._observation.enqueued(self._error)
         if self._event is None:
             if followed:
                 self.complete()
             else:
                 self._forget()
 
-    def _recover(self, op: DeviceOp[Any], error: BaseException) -> None:
-        """An exception came from outside, amid the books: hold what the device may touch, and follow it to its end."""
+    def _recover(self, op: Operation[Any], error: BaseException) -> None:
+        """An exception came amid the records: hold what the device may touch, and follow it to its end."""
         if self._error is None:
             self._error = error
         self.kept.append(op)
@@ -219,7 +220,7 @@ class Run(Generic[T]):
 
     def take_over(
         self,
-        op: DeviceOp[T],
+        op: Operation[T],
         handles: T | None,
         *,
         end: DriverEvent | None,
@@ -242,7 +243,7 @@ class Run(Generic[T]):
         """End a run that nobody follows: stream order keeps what comes later behind it."""
         end(self._leases)
         self._leases = []
-        self._empty_books()
+        self._clear_records()
         self._claimed = threading.get_ident()
         self.done = True
 
@@ -262,7 +263,7 @@ class Run(Generic[T]):
         self.submit()
         self.watch()
 
-    def _enqueue(self, op: DeviceOp[T]) -> None:
+    def _enqueue(self, op: Operation[T]) -> None:
         __tracebackhide__ = True
         stream = self.stream
         try:
@@ -296,7 +297,7 @@ class Run(Generic[T]):
         Raises:
             BaseException: whatever the operation raised.
         """
-        op = cast("DeviceOp[T]", self._op)
+        op = cast("Operation[T]", self._op)
         self._op = None
         thread = threading.get_ident()
         before = holders.get(thread)
@@ -443,14 +444,14 @@ class Run(Generic[T]):
             self._result = None
         end(self._leases)
         self._leases = []
-        self._empty_books()
+        self._clear_records()
         if event is not None and self._event is event:
             self._event = None
             if pooled:
                 stream.device.idle_events.append(event)  # no call in between: it comes back once
-        observed, self._observed = self._observed, None
-        if observed is not None:
-            instrument.completed(observed, self._error)
+        observation, self._observation = self._observation, None
+        if observation is not None:
+            observation.completed(self._error)
         with _lock:
             self.done = True
         for waiter in self._waiters or ():  # nobody is added any more
@@ -513,14 +514,14 @@ class Run(Generic[T]):
         return self.outcome()
 
 
-def add_path(error: BaseException, path: list[DeviceOp[Any]], stream: Stream) -> None:
+def add_path(error: BaseException, path: list[Operation[Any]], stream: Stream) -> None:
     """Note on an error which operations were being submitted, outermost first."""
     steps = " > ".join(f"{op.label()} ({format_site(op.site)})" for op in path)
     error.add_note(f"while submitting {steps} on {stream}")
 
 
 def take_over(
-    op: DeviceOp[T],
+    op: Operation[T],
     stream: Stream,
     *,
     leases: list[Lease],
@@ -529,7 +530,7 @@ def take_over(
     handles: T | None = None,
     error: BaseException | None = None,
 ) -> Run[T]:
-    """The run of an operation that was enqueued without one (see `straight.py`).
+    """The run of an operation that was enqueued without one (see `fastpath.py`).
 
     Args:
         op: the operation; held until the run is over.
@@ -545,7 +546,7 @@ def take_over(
     return run
 
 
-def abandon(op: DeviceOp[Any], leases: Iterable[Lease]) -> None:
+def abandon(op: Operation[Any], leases: Iterable[Lease]) -> None:
     """Give back what an operation that was begun and will not run holds."""
     for lease in leases:
         lease.give_back()

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from cuda_async.core.lease import current_holder
 from cuda_async.errors import ReentrancyError
-from cuda_async.lease import current_holder
 
 __all__ = ("OneByOne", "allow_nested", "refuse_nested")
 

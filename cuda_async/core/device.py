@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuda_async.config import config
-from cuda_async.defaults import current_device, enter, innermost, leave
+from cuda_async.core.defaults import current_device, enter, innermost, leave
+from cuda_async.core.event import Event
+from cuda_async.core.report import ReportMemory
+from cuda_async.core.stream import Stream
 from cuda_async.driver import registry
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.driver.interface import (
@@ -25,18 +28,15 @@ from cuda_async.driver.interface import (
     MemoryInfo,
 )
 from cuda_async.errors import ArgumentError, ArgumentTypeError, NoDeviceError
-from cuda_async.event import Event
 from cuda_async.locks import new_lock
-from cuda_async.report import ReportMemory
-from cuda_async.stream import Stream
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from cuda_async.memory import MemPool
-    from cuda_async.module import Module
-    from cuda_async.policy import SchedulingPolicy
+    from cuda_async.core.memory import MemPool
+    from cuda_async.core.module import Module
+    from cuda_async.core.policy import SchedulingPolicy
 
 __all__ = ("Device", "DeviceStatistics", "as_device", "default_device", "device_count", "set_default_device")
 
@@ -225,37 +225,37 @@ class Device:
 
     def default_mem_pool(self) -> MemPool:
         """Where this device's memory comes from, to be looked at and set."""
-        from cuda_async.memory import MemPool
+        from cuda_async.core.memory import MemPool
 
         return MemPool(self)
 
     def load_module_from_ptx_src(self, source: str | bytes) -> Module:
         """Load PTX text; see `cuda_async.module`. Raises DriverError, LaunchError."""
-        from cuda_async.module import load_module_from_ptx_src
+        from cuda_async.core.module import load_module_from_ptx_src
 
         return load_module_from_ptx_src(source, self)
 
     def load_module_from_bytes(self, image: bytes) -> Module:
         """Load a cubin or a fat binary; see `cuda_async.module`. Raises DriverError, LaunchError."""
-        from cuda_async.module import load_module_from_bytes
+        from cuda_async.core.module import load_module_from_bytes
 
         return load_module_from_bytes(image, self)
 
     def load_module_from_file(self, path: str | Path) -> Module:
         """Load PTX, a cubin or CUDA C++, by the file's suffix; see `cuda_async.module`."""
-        from cuda_async.module import load_module_from_file
+        from cuda_async.core.module import load_module_from_file
 
         return load_module_from_file(path, self)
 
     def load_module_from_cuda_src(self, source: str, *, name: str = "kernel.cu", options: Sequence[str] = ()) -> Module:
         """Compile CUDA C++ through NVRTC and load it; see `cuda_async.module`. Raises KernelCacheError, LaunchError."""
-        from cuda_async.module import load_module_from_cuda_src
+        from cuda_async.core.module import load_module_from_cuda_src
 
         return load_module_from_cuda_src(source, self, name=name, options=options)
 
     def synchronize(self) -> None:
         """Wait for the default policy's streams (others: synchronize them)."""
-        from cuda_async.policy import policy_streams
+        from cuda_async.core.policy import policy_streams
 
         for stream in policy_streams(self):
             stream.synchronize()

@@ -1,4 +1,4 @@
-"""`ExecutionContext`: what `DeviceOp.execute` may use: a device, a stream, memory, the run's books.
+"""`ExecutionContext`: what `Operation.execute` may use: a device, a stream, memory, the run's records.
 
 context.stream                          enqueue here
 context.execute(inner_op)               run an inner operation on the same stream; its result
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuda_async.lease import Lease, check_guards
-from cuda_async.op import DeviceOp
-from cuda_async.recorder import refuse_in_capture
-from cuda_async.storage import Storage
+from cuda_async.core.capture import refuse_in_capture
+from cuda_async.core.lease import Lease, check_guards
+from cuda_async.core.operation import Operation
+from cuda_async.core.storage import Storage
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
-    from cuda_async.run import Run
-    from cuda_async.stream import Stream
+    from cuda_async.core.device import Device
+    from cuda_async.core.run import Run
+    from cuda_async.core.stream import Stream
 
 __all__ = ("ExecutionContext",)
 
@@ -41,7 +41,7 @@ class ExecutionContext:
         """The stream's device."""
         return self.stream.device
 
-    def execute(self, op: DeviceOp[T]) -> T:
+    def execute(self, op: Operation[T]) -> T:
         """Run an inner operation on this stream and return what it yields (handles).
 
         Raises:
@@ -63,12 +63,12 @@ class ExecutionContext:
                 run.adopt(leases)
         return result
 
-    def drive(self, op: DeviceOp[T]) -> T:
+    def drive(self, op: Operation[T]) -> T:
         """Execute what an operation, which was begun, unfolds to, and what that unfolds to: one frame, however deep."""
         __tracebackhide__ = True
         run, recorder = self.run, self.stream.recorder
-        stack: list[tuple[DeviceOp[Any], Generator[DeviceOp[Any], Any, Any], list[Lease]]] = []
-        inner: DeviceOp[Any] = op
+        stack: list[tuple[Operation[Any], Generator[Operation[Any], Any, Any], list[Lease]]] = []
+        inner: Operation[Any] = op
         work = op.unfold(self)
         assert work is not None, "it has nothing to drive"
         stack.append((op, work, []))

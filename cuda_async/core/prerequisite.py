@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
-    from cuda_async.op import DeviceOp
+    from cuda_async.core.device import Device
+    from cuda_async.core.operation import Operation
 
 __all__ = ("Prerequisite", "do_prerequisites")
 
@@ -36,7 +36,7 @@ class Prerequisite:
         self._prepare()
 
 
-def do_prerequisites(op: DeviceOp[Any], device: Device) -> None:
+def do_prerequisites(op: Operation[Any], device: Device) -> None:
     """Do what has to be done before `op` runs on `device`. Not inside a submission, since it waits."""
     if not Prerequisite.exists:
         return

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cuda_async import CudaGraph, Device, DriverError, Instrument, OwnershipError, Stream, instrumented
+from cuda_async import CudaGraph, Device, DeviceFuture, DriverError, Instrument, OwnershipError, Stream, instrumented
+from cuda_async.core.operation import UnrunOperationWarning
+from cuda_async.core.run import Run
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.foreign import ForeignStorage
-from cuda_async.op import UnrunOperationWarning
-from cuda_async.run import Run
 from cuda_async.testing import SimDriver
 from cuda_async.unsafe import async_on
 from tests.cuda_async.test_foreign import Library
@@ -42,7 +48,7 @@ def test_it_needs_no_run_and_is_ordered_like_one(device: Device) -> None:
 
 
 @pytest.mark.usefixtures("no_runs")
-def test_its_uses_are_in_the_checkers_books() -> None:
+def test_its_uses_are_in_the_checkers_records() -> None:
     driver = CheckedDriver(SimDriver(seed=2))
     device = Device.from_driver(driver)
     one, two = device.new_stream(), device.new_stream()
@@ -58,7 +64,7 @@ def test_its_uses_are_in_the_checkers_books() -> None:
 def test_it_is_used_once(device: Device, stream: Stream) -> None:
     op = Affine(words(1).sync(), 2, 0)
     async_on(op, stream)
-    with pytest.raises(OwnershipError, match=r"was already run at .*test_straight\.py"):
+    with pytest.raises(OwnershipError, match=r"was already run at .*test_fastpath\.py"):
         async_on(op, stream)
     with pytest.raises(OwnershipError, match="was already run"):
         op.sync_on(stream)
@@ -174,3 +180,111 @@ def test_threads_enqueue_at_once_on_one_stream(device: Device, stream: Stream) -
         thread.join(60)
     assert not failures
     assert [Read(each).sync_on(stream).tolist() for each in storages] == [[3**10]] * 4
+
+
+# -- both ways over random programs ----------------------------------------------------------------
+
+
+class Alone(SimDriver):
+    """A device that works by itself, so that `await` may spin, as a GPU does."""
+
+    works_alone = True
+
+
+class On:
+    """A policy that names one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def next_stream(self) -> Stream:
+        return self.stream
+
+
+STEPS = ("sync_on", "async_on", "await", "future", "held by another", "used twice", "dropped", "fault", "late fault")
+
+
+def step(way: str, op: Affine, stream: Stream, sim: SimDriver) -> object:
+    """Run an operation some way; what comes of it."""
+    if way == "async_on":
+        return async_on(op, stream)
+    if way == "await":
+        return asyncio.run(awaited(op, stream))
+    if way == "future":
+        future = op.schedule(On(stream))
+        future.start()
+        return future.sync()
+    if way == "used twice":
+        async_on(op, stream)
+        return async_on(op, stream)
+    if way == "dropped":
+        return op.discard()
+    if way in ("fault", "late fault"):
+        sim.fail("launch" if way == "fault" else "run:launch")
+    return op.sync_on(stream)
+
+
+async def awaited(op: Affine, stream: Stream) -> object:
+    return await op.schedule(On(stream))
+
+
+Step = tuple[str, int, int, int]
+
+
+def outcome(program: list[Step], *, fast: bool) -> list[object]:
+    """What each step came to, and what is in memory at the end."""
+    sim = Alone(seed=3)
+    device = Device.from_driver(sim)
+    streams = [device.new_stream(), device.new_stream()]
+    storages = [words(1 + i, count=2).sync_on(streams[0]) for i in range(2)]
+    outcomes: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        if not fast:
+            patch.setattr(Affine, "fast_path", lambda self, *, waited: None)
+        for way, which, on, factor in program:
+            storage, stream = storages[which], streams[on]
+            op = Affine(storage, factor, 1)
+            try:
+                if way == "held by another":
+                    Affine(storage, 9, 9)
+                outcomes.append(step(way, op, stream, sim) is storage)
+            except Exception as error:
+                outcomes.append((type(error), re.sub(r"\S+\.py:\d+|stream \d+|Stream \d+", "...", str(error))))
+            sim.run_until_idle()
+            with suppress(DriverError):  # of an operation that nobody followed
+                stream.synchronize()
+            op.discard()  # if it was not run
+            outcomes += [len(storage.leases), op.state, stream.sequence == stream.completed, len(stream.held)]
+    for storage in storages:
+        try:
+            outcomes.append(Read(storage).sync_on(streams[0]).tolist())
+        except Exception as error:
+            outcomes.append(type(error))
+    return outcomes
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1), st.integers(0, 1), st.integers(2, 5)), max_size=5))
+def test_the_fast_path_does_what_a_run_does(program: list[Step]) -> None:
+    assert outcome(program, fast=True) == outcome(program, fast=False)
+
+
+def test_the_fast_path_is_taken_by_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the programs above; else they would show nothing."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a run was made")
+
+    def spin(is_done: Callable[[], bool]) -> bool:
+        sim.run_until_idle()  # within the time of a spin
+        return is_done()
+
+    monkeypatch.setattr(DeviceFuture, "_spin", staticmethod(spin))
+    for way in ("sync_on", "async_on", "await"):
+        sim = Alone(seed=3)
+        stream = Device.from_driver(sim).new_stream()
+        storage = words(3).sync_on(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "__init__", refuse)
+            assert step(way, Affine(storage, 2, 1), stream, sim) is storage
+        assert Read(storage).sync_on(stream).tolist() == [7]

@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
-    from cuda_async.stream import Stream
+    from cuda_async.core.device import Device
+    from cuda_async.core.stream import Stream
 
 __all__ = ("current_device", "current_stream", "enter", "innermost", "leave")
 

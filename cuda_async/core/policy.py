@@ -13,11 +13,11 @@ import itertools
 from collections.abc import Iterable
 from typing import Protocol, cast, runtime_checkable
 
-from cuda_async.defaults import current_stream, innermost
-from cuda_async.device import Device, as_device, default_device
+from cuda_async.core.defaults import current_stream, innermost
+from cuda_async.core.device import Device, as_device, default_device
+from cuda_async.core.stream import Stream, StreamStatistics
 from cuda_async.errors import ArgumentError, ArgumentTypeError, SchedulingError
 from cuda_async.locks import new_lock
-from cuda_async.stream import Stream, StreamStatistics
 
 __all__ = (
     "DEFAULT_STREAM_POOL_SIZE",

@@ -17,12 +17,12 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from cuda_async.core.lease import Lease
 from cuda_async.errors import ArgumentError, ContextError, OutOfMemoryError, without_traceback
-from cuda_async.lease import Lease
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
-    from cuda_async.stream import Stream
+    from cuda_async.core.device import Device
+    from cuda_async.core.stream import Stream
 
 __all__ = ("Storage",)
 
@@ -76,7 +76,7 @@ class _Allocation:
 
 def _wait_for_frees(stream: Stream) -> None:
     """Free what finalizers left, and wait until it is: a wait is better than no memory."""
-    from cuda_async.policy import policy_streams
+    from cuda_async.core.policy import policy_streams
 
     stream.device.collect()
     for each in {stream, *policy_streams(stream.device)}:

@@ -10,8 +10,8 @@ from cuda_async.driver.interface import DriverEvent, DriverStream
 from cuda_async.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from cuda_async.device import Device
-    from cuda_async.stream import Stream
+    from cuda_async.core.device import Device
+    from cuda_async.core.stream import Stream
 
 __all__ = ("Event", "StreamIdle", "wait_event")
 

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cuda_async.device import Device, default_device
+from cuda_async.core.device import Device, default_device
 from cuda_async.driver.interface import DriverFunction, DriverModule
 
 if TYPE_CHECKING:

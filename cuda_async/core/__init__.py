@@ -1,0 +1,1 @@
+"""The runtime's core: operations, runs, streams, memory. Imports nothing but itself, `driver/` and the leaves."""

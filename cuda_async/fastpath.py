@@ -1,0 +1,248 @@
+"""The fast path: `sync`, `sync_on`, `async_on` and `await` of operations that need no `Run`.
+
+A `Run` tracks completion for observers, and releases resources when the device is done. An operation that nobody
+observes beyond the call, and that says that it needs neither (`DeviceOp.fast_path`), is enqueued at once. Where
+anything goes wrong, and where a wait is broken off, a run takes over. The core does not know this file: where the fast
+path is closed, `Run` and `DeviceFuture` do the same, and tests compare them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from cuda_async.core import observers
+from cuda_async.core.future import DeviceFuture
+from cuda_async.core.lease import Lease, current_holder, end
+from cuda_async.core.nesting import refuse_nested
+from cuda_async.core.operation import Operation
+from cuda_async.core.policy import SchedulingPolicy, default_stream, next_stream
+from cuda_async.core.prerequisite import do_prerequisites
+from cuda_async.core.run import WAIT_SLICE_S, Run, abandon, take_over
+from cuda_async.core.stream import Stream, expect_stream
+from cuda_async.driver.interface import DriverEvent
+from cuda_async.site import site_of
+
+__all__ = ("Enqueued", "async_on", "enqueue", "fast_path", "into_future", "leave", "schedule", "sync", "sync_on")
+
+T = TypeVar("T")
+
+
+class Enqueued(Generic[T]):
+    """An operation that was enqueued without a run, and whose end was recorded.
+
+    Attributes:
+        event: its end.
+        handles: what it yields.
+        ended: whether nothing is left to be done for it.
+    """
+
+    __slots__ = ("_leases", "_op", "_sequence", "_stream", "ended", "event", "handles")
+
+    def __init__(self, op: Operation[T], stream: Stream, leases: list[Lease], event: DriverEvent, handles: T) -> None:
+        self._op = op
+        self._stream = stream
+        self._leases = leases
+        self._sequence = stream.sequence
+        self.event = event
+        self.handles = handles
+        self.ended = False
+
+    def finish(self) -> bool:
+        """The device is done: end it. Whether all went well; else a run has to take over."""
+        event = self.event
+        if event.failure() is not None:
+            return False
+        stream = self._stream
+        if self._sequence > stream.completed:
+            stream.completed = self._sequence
+        end(self._leases)
+        self.ended = True
+        stream.device.idle_events.append(event)  # no call in between: it comes back once
+        return True
+
+    def take_over(self) -> Run[T]:
+        """The run that goes on with it: follows it to its end, or tells of its failure."""
+        return take_over(
+            self._op, self._stream, end=self.event, sequence=self._sequence, handles=self.handles, leases=self._leases
+        )
+
+
+def sync(op: Operation[T]) -> T:
+    """Run `op` on the default device's next stream and wait for it; see `DeviceOp.sync`."""
+    __tracebackhide__ = True
+    refuse_nested("sync()")
+    return sync_on(op, default_stream())
+
+
+def sync_on(op: Operation[T], stream: Stream) -> T:
+    """Run `op` on `stream` and wait for it; see `DeviceOp.sync_on`."""
+    __tracebackhide__ = True
+    enqueue_on = fast_path(op, stream, waited=True)
+    if enqueue_on is None:
+        return _sync_by_run(op, stream)
+    leases = op.begin(composed=False, site=op.place)
+    enqueued: Enqueued[T] | Run[T] | None = None
+    try:
+        enqueued = enqueue(op, stream, enqueue_on, leases)
+        op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # the device is at work meanwhile
+        if isinstance(enqueued, Run):
+            return enqueued.wait()
+        while not enqueued.event.wait(WAIT_SLICE_S):
+            pass
+        if enqueued.finish():
+            return enqueued.handles
+        enqueued = enqueued.take_over()
+        return enqueued.wait()
+    except BaseException as error:
+        leave(op, leases, enqueued, error)
+        raise
+
+
+def _sync_by_run(op: Operation[T], stream: Stream) -> T:
+    __tracebackhide__ = True
+    refuse_nested("sync_on()")
+    run = Run(op, stream)
+    try:
+        do_prerequisites(op, stream.device)
+        run.submit()
+        return run.wait()
+    except BaseException as error:
+        run.leave(error)
+        raise
+
+
+def leave(
+    op: Operation[Any], leases: list[Lease], enqueued: Enqueued[Any] | Run[Any] | None, error: BaseException
+) -> None:
+    """Whoever ran an operation waits for it no more, because of `error`, which may be Ctrl-C at any place: what was
+    enqueued goes on by itself, and holds what it uses.
+
+    Args:
+        op: the operation, which was begun.
+        leases: what it holds.
+        enqueued: what `enqueue` returned; None if it came to nothing.
+        error: what is about to be raised.
+    """
+    if enqueued is None:
+        abandon(op, leases)
+    elif isinstance(enqueued, Run):
+        enqueued.leave(error)
+    elif not enqueued.ended:
+        enqueued.take_over().watch()
+
+
+def async_on(op: Operation[T], stream: Stream) -> T:
+    """Enqueue an operation and return its handles at once, without waiting and without a future.
+
+    What was lent to it is usable at once: later uses are ordered behind it. Unsafe, because a failure of the device
+    reaches nobody but the next wait on `stream`, whatever that is for, and later uses of what it was to write, once it
+    has been noticed; and host values in the result are not there yet.
+
+    Raises:
+        OwnershipError: the operation was used before.
+        BaseException: whatever the operation raised while it was submitted.
+    """
+    enqueue_on = fast_path(op, stream, waited=False)
+    if enqueue_on is None:
+        return Run(op, stream).submit_unfollowed()
+    leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+    submission = stream.submission
+    try:
+        try:  # what `with submission:` does, in a third of the time
+            submission.acquire()
+            stream.begin_single(leases)
+            handles = enqueue_on(stream)
+            if stream.lenders:
+                stream.lead_lenders()
+            end(leases)
+        finally:
+            try:  # noqa: SIM105 - `suppress` costs more than the lock
+                submission.release()
+            except RuntimeError:  # Ctrl-C ended the wait for it
+                pass
+    except BaseException as error:
+        return take_over(op, stream, error=error, leases=leases).wait()
+    return handles
+
+
+def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[Stream], T] | None:
+    """What enqueues `op` without a run. None where it takes one: the operation says so, the stream captures, somebody
+    is told of runs, or this thread submits one.
+    """
+    try:
+        recorder = stream.recorder
+    except AttributeError:
+        expect_stream(stream)
+        raise
+    if recorder is not None or observers.observe is not None or current_holder() is not None:
+        return None
+    return op.fast_path(waited=waited)
+
+
+def enqueue(
+    op: Operation[T], stream: Stream, enqueue_on: Callable[[Stream], T], leases: list[Lease]
+) -> Enqueued[T] | Run[T]:
+    """Enqueue an operation without a run, and record its end; where that fails, the run that tells of it."""
+    try:
+        with stream.submission:  # as `Run.submit`
+            stream.begin_single(leases)
+            handles = enqueue_on(stream)
+            event = stream.device.record_event(stream.driver)
+            if stream.lenders:
+                stream.lead_lenders(event)
+            return Enqueued(op, stream, leases, event, handles)
+    except BaseException as error:
+        return take_over(op, stream, error=error, leases=leases)
+
+
+class _FastFuture(DeviceFuture[T]):
+    """A future whose operation makes no run where a brief spin is all the waiting that there is."""
+
+    __slots__ = ()
+
+    def _begin(self) -> Run[T] | None:
+        op, stream = self._op, self._stream
+        if op is None or not self._may_spin():
+            return super()._begin()
+        refuse_nested("await")
+        preparations = list(op.preparations(stream.device))
+        if preparations:
+            return self._prepare(preparations)
+        enqueue_on = fast_path(op, stream, waited=True)
+        if enqueue_on is None:
+            return super()._begin()
+        if self._set_aside is not None:
+            self._take_back(self._set_aside)
+        self._op, self._started = None, True
+        enqueued: Enqueued[T] | Run[T] | None = None
+        try:
+            enqueued = enqueue(op, stream, enqueue_on, self._leases)
+            if isinstance(enqueued, Run):
+                self._run = enqueued
+                return enqueued
+            if self._spin(enqueued.event.query) and enqueued.finish():
+                self._result, self._finished = enqueued.handles, True
+                return None
+            run = self._run = enqueued.take_over()
+        except BaseException as error:  # Ctrl-C: what was enqueued goes on, and holds what it uses
+            if isinstance(enqueued, Enqueued):
+                self._run = enqueued.take_over()
+            elif enqueued is None:
+                self._run = take_over(op, stream, leases=self._leases, error=error)
+            if self._run is not None:
+                self._run.watch()
+            raise
+        run.poll()  # what failed is done
+        return run
+
+
+def schedule(op: Operation[T], policy: SchedulingPolicy) -> DeviceFuture[T]:
+    """Choose the stream now; see `DeviceOp.schedule`."""
+    return _FastFuture(op, next_stream(policy))
+
+
+def into_future(op: Operation[T]) -> DeviceFuture[T]:
+    """Choose the default policy's next stream now; see `DeviceOp.into_future`."""
+    return _FastFuture(op, default_stream())
