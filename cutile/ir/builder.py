@@ -5,14 +5,14 @@ It checks operands, infers result types, and appends.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from cutile.dtypes import DTypeLike, i32
 from cutile.errors import Location
 from cutile.ir.constant import Constant
-from cutile.ir.control import Yield
+from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Op, Value
 
 
@@ -74,6 +74,24 @@ class Builder:
             yield block
         finally:
             self._blocks.pop()
+
+    def branch(
+        self,
+        condition: Value,
+        then: Callable[[], Sequence[Value] | None] | None = None,
+        orelse: Callable[[], Sequence[Value] | None] | None = None,
+    ) -> tuple[Value, ...]:
+        """An `If` whose blocks two functions fill; its results.
+
+        Each returns what its block yields, if anything. Without one, a block is empty.
+        """
+        blocks: list[Block] = []
+        for fill in (then, orelse):
+            with self.block() as block:
+                values = fill() if fill is not None else None
+                self.yield_(*(values or ()))
+            blocks.append(block)
+        return self.add(If(condition=condition, then=blocks[0], orelse=blocks[1])).results
 
     def yield_(self, *values: Value) -> None:
         """End the current block."""
