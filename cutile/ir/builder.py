@@ -83,14 +83,16 @@ class Builder:
     ) -> tuple[Value, ...]:
         """An `If` whose blocks two functions fill; its results.
 
-        Each returns what its block yields, if anything. Without one, a block is empty.
+        Each returns what its block yields, if anything. Without one, a block is empty. The location stays what it was.
         """
         blocks: list[Block] = []
+        location = self.location
         for fill in (then, orelse):
             with self.block() as block:
                 values = fill() if fill is not None else None
                 self.yield_(*(values or ()))
             blocks.append(block)
+        self.location = location
         return self.add(If(condition=condition, then=blocks[0], orelse=blocks[1])).results
 
     def yield_(self, *values: Value) -> None:

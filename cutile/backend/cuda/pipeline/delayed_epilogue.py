@@ -144,7 +144,7 @@ class DelayedStore:
             for piece in range(self._pieces):
                 self._write(piece)
 
-        self._when(builder.value(And(x=waits, y=few)), write)
+        builder.branch(builder.value(And(x=waits, y=few)), write)
         self._owed = builder.value(And(x=waits, y=enough))
 
     def write_under(self, iteration: Value, start: Value, step: Value) -> None:
@@ -159,25 +159,17 @@ class DelayedStore:
             if piece == pieces - 1:
                 self._write(piece)
             else:
-                self._when(before(piece + 1), lambda: self._write(piece), lambda: one_of(piece + 1))
+                builder.branch(before(piece + 1), lambda: self._write(piece), lambda: one_of(piece + 1))
 
         def if_any() -> None:
-            self._when(owed, lambda: one_of(0))
+            builder.branch(owed, lambda: one_of(0))
 
-        self._when(before(0), lambda: None, lambda: self._when(before(pieces), if_any))
+        def in_time() -> None:
+            builder.branch(before(pieces), if_any)
+
+        builder.branch(before(0), None, in_time)
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:
         """The iteration under whose product a piece is written."""
         builder = self._context.builder
         return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))
-
-    def _when(self, condition: Value, then_do: Callable[[], None], else_do: Callable[[], None] = lambda: None) -> None:
-        """Do the one thing or the other."""
-        builder = self._context.builder
-        with builder.block() as then:
-            then_do()
-            builder.yield_()
-        with builder.block() as orelse:
-            else_do()
-            builder.yield_()
-        builder.add(If(condition=condition, then=then, orelse=orelse))

@@ -14,7 +14,6 @@ from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
 from cutile.backend.cuda.ops import StoreSubtile, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.dtypes import i32
-from cutile.ir.control import If
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.grid import TileBlockId
@@ -79,15 +78,14 @@ class Indices:
         if self.late is None or not values:
             return ()
         context, builder = self._context, self._context.builder
-        with builder.block() as then:
-            builder.yield_(*values)
-        with builder.block() as orelse:
+
+        def find() -> Sequence[Value]:
             self.add(number)
-            for op in self.late:
-                context.operation(op)
+            context.operations(self.late or ())
             builder.location = None
-            builder.yield_(*context.block_ids.values(), *(context.lowered[value] for value in self._numbers()))
-        results = builder.add(If(condition=known, then=then, orelse=orelse)).results
+            return (*context.block_ids.values(), *(context.lowered[value] for value in self._numbers()))
+
+        results = builder.branch(known, lambda: values, find)
         for result, value in zip(results, values, strict=True):
             result.name = value.name
         return results

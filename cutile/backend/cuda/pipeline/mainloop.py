@@ -6,6 +6,8 @@ for k in a..b:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
     OptimizationBarrier,
@@ -22,7 +24,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
 from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.plan import Dot, Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
 from cutile.dtypes import bool_
@@ -35,48 +37,39 @@ MAX_UNDEF_SUMS = 112
 """Sums of a thread that may have registers all the time where it reads the left operand, too."""
 
 
+@dataclass(frozen=True)
 class Mainloop:
     """The consumers' share of the main loop."""
 
-    def __init__(
-        self,
-        context: LoweringContext,
-        plan: Plan,
-        pipelines: Pipelines,
-        tiles: TileScheduler,
-        indices: Indices,
-        split: DividedLoop | None,
-        delayed: DelayedStore | None,
-    ) -> None:
-        assert plan.mainloop is not None
-        self._context = context
-        self._plan = plan
-        self._loop = plan.mainloop
-        self._dot = plan.dot
-        self._pipelines = pipelines
-        self._tiles = tiles
-        self._indices = indices
-        self._split = split
-        self._delayed = delayed
+    context: LoweringContext
+    plan: Plan
+    loop: For
+    pipelines: Pipelines
+    tiles: TileScheduler
+    indices: Indices
+    split: DividedLoop | None
+    delayed: DelayedStore | None
+
+    @property
+    def _dot(self) -> Dot:
+        return self.plan.dot
 
     @property
     def _pipeline(self) -> Value:
-        return self._pipelines.values[0]
+        return self.pipelines.values[0]
 
     @property
     def _counter(self) -> Value:
-        return self._pipelines.counters[0]
+        return self.pipelines.counters[0]
 
     def _set_counter(self, counter: Value) -> None:
-        self._pipelines.set_counters([0], [counter])
+        self.pipelines.set_counters([0], [counter])
 
     def add(self) -> None:
         """The loop, and the sums of all its pieces."""
-        context, builder, loop, dot = self._context, self._context.builder, self._loop, self._dot
+        context, builder, loop, dot = self.context, self.context.builder, self.loop, self._dot
         builder.location = loop.location
-        bounds = (
-            self._split.bounds() if self._split else [context.lowered[x] for x in (loop.start, loop.stop, loop.step)]
-        )
+        bounds = self.split.bounds() if self.split else [context.lowered[x] for x in (loop.start, loop.stop, loop.step)]
         if dot.simt:
             sums = self._simt(bounds)
         elif dot.promote_interval:
@@ -89,8 +82,8 @@ class Mainloop:
                 sums = context.add(
                     ZeroUnless(x=sums, condition=ran), layout=context.layout_name(dot.accumulator)
                 ).result
-        if self._split:
-            sums = self._split.added_up(sums)
+        if self.split:
+            sums = self.split.added_up(sums)
         context.place(loop.results[0], sums, dot.accumulator)
 
     @property
@@ -101,12 +94,12 @@ class Mainloop:
         where the sums of one tile have been done with and those of the next have not begun.
         """
         dot = self._dot
-        few = self._plan.narrow or (dot.crosswise and dot.accumulator.registers > MAX_UNDEF_SUMS)
+        few = self.plan.narrow or (dot.crosswise and dot.accumulator.registers > MAX_UNDEF_SUMS)
         return dot.fresh and not dot.promote_columns and not few
 
     def _first_sums(self, *, blank: bool) -> Value:
         """What the sums start from, in registers that the compiler does not make anew within the loop."""
-        context, loop, accumulator = self._context, self._loop, self._dot.accumulator
+        context, loop, accumulator = self.context, self.loop, self._dot.accumulator
         layout = context.layout_name(accumulator)
         if blank:
             acc = loop.carried[0].tile
@@ -119,41 +112,41 @@ class Mainloop:
 
     def _iterations(self, sums: Value, bounds: list[Value], *, fresh: bool) -> Value:
         """Products added to sums, or to nothing where they are `fresh`; and all of them finished."""
-        context, builder, dot, indices = self._context, self._context.builder, self._dot, self._indices
+        context, builder, dot, indices = self.context, self.context.builder, self._dot, self.indices
         layout = context.layout_name(dot.accumulator)
         start, stop, step = bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
         groups = dot.steps if dot.crosswise else 1
         late = indices.late_values()
-        if self._delayed:
-            self._delayed.write_before(start, stop, step)
-        with builder.block(Value(start.type, self._loop.induction.name), acc, counter, *late) as body:
+        if self.delayed:
+            self.delayed.write_before(start, stop, step)
+        with builder.block(Value(start.type, self.loop.induction.name), acc, counter, *late) as body:
             iteration = body.arguments[0]
             builder.location = dot.op.location
             later = builder.value(Ne(x=iteration, y=start))
-            builder.add(PipelineWait(self._pipeline, counter, limited=self._plan.limited))
+            builder.add(PipelineWait(self._pipeline, counter, limited=self.plan.limited))
             product = self._multiply(acc, counter, (later,) if fresh else ())
-            if self._delayed:
-                self._delayed.write_under(iteration, start, step)
-            found = indices.found(later, late, self._tiles.number)
+            if self.delayed:
+                self.delayed.write_under(iteration, start, step)
+            found = indices.found(later, late, self.tiles.number)
             builder.location = dot.op.location
             waited = context.add(WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
             self._release_before(counter, later)
-            builder.yield_(waited, self._pipelines.after(counter), *found)
-        builder.location = self._loop.location
+            builder.yield_(waited, self.pipelines.after(counter), *found)
+        builder.location = self.loop.location
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
         done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._set_counter(done.results[1])
-        if self._plan.pingpong:
-            builder.add(OrderBarrierArrive(self._pipelines.more_barriers))
+        if self.plan.pingpong:
+            builder.add(OrderBarrierArrive(self.pipelines.more_barriers))
         settled = context.add(WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
-        indices.settle(indices.found(ran, done.results[2:], self._tiles.number))
+        indices.settle(indices.found(ran, done.results[2:], self.tiles.number))
         self._release_before(self._counter, ran)
         return settled
 
     def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
-        dot, (left, right) = self._dot, self._pipelines.buffers[0]
+        dot, (left, right) = self._dot, self.pipelines.buffers[0]
         a, b = dot.op.a, dot.op.b
         product = Wgmma(
             acc=acc,
@@ -168,12 +161,12 @@ class Mainloop:
             crosswise=dot.crosswise,
             exchanged=dot.swap_ab,
         )
-        return self._context.add(product, layout=self._context.layout_name(dot.accumulator)).result
+        return self.context.add(product, layout=self.context.layout_name(dot.accumulator)).result
 
     def _release_before(self, counter: Value, when: Value) -> None:
         """Give up the stage before: its product is over where the one behind it has begun."""
-        before = self._pipelines.before(counter)
-        self._context.builder.add(PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
+        before = self.pipelines.before(counter)
+        self.context.builder.add(PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
 
     def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
         """Some iterations at a time, whose products the tensor cores add up apart from the sums.
@@ -182,12 +175,12 @@ class Mainloop:
         while the other waits for its products and adds them. What the first product of some iterations replaces is what
         the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
         """
-        context, builder, promote_interval = self._context, self._context.builder, self._dot.promote_interval
+        context, builder, promote_interval = self.context, self.context.builder, self._dot.promote_interval
         start, stop, step = bounds
         layout = context.layout_name(self._dot.accumulator)
         many = builder.value(Mul(x=step, y=builder.constant(promote_interval)))
-        fewer, begin = promote_interval // self._plan.warpgroups, start
-        if self._plan.warpgroups > 1 and fewer:
+        fewer, begin = promote_interval // self.plan.warpgroups, start
+        if self.plan.warpgroups > 1 and fewer:
             iterations = builder.value(Mul(x=builder.value(WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
@@ -201,26 +194,26 @@ class Mainloop:
             partial = self._iterations(apart, [within, beyond, step], fresh=True)
             added = context.add(Add(x=acc, y=partial), layout=layout).result
             builder.yield_(added, partial, self._counter)
-        builder.location = self._loop.location
+        builder.location = self.loop.location
         done = context.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
         self._set_counter(done.results[2])
         return done.results[0]
 
     def _simt(self, bounds: list[Value]) -> Value:
         """Products by fused multiply-adds. Each warp gives up a stage as soon as it has read it."""
-        context, builder, dot, loop = self._context, self._context.builder, self._dot, self._loop
+        context, builder, dot, loop = self.context, self.context.builder, self._dot, self.loop
         layout = context.layout_name(dot.accumulator)
         sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)
         counter = Value(self._counter.type, "counter")
         acc = context.copy(loop.body.arguments[1])
         with builder.block(context.copy(loop.induction), acc, counter) as body:
             builder.location = dot.op.location
-            builder.add(PipelineWait(self._pipeline, counter, limited=self._plan.limited))
-            left, right = self._pipelines.buffers[0]
+            builder.add(PipelineWait(self._pipeline, counter, limited=self.plan.limited))
+            left, right = self.pipelines.buffers[0]
             product = context.add(SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
             always = builder.constant(True, bool_)
             builder.add(PipelineRelease(self._pipeline, counter, always, warps=True))
-            builder.yield_(product.result, self._pipelines.after(counter))
+            builder.yield_(product.result, self.pipelines.after(counter))
         builder.location = loop.location
         start, stop, step = bounds
         done = context.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutile.backend.cuda.hints import slots_wanted
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
@@ -47,7 +46,7 @@ from cutile.backend.cuda.pipeline.split_k_rules import (
     why_no_registers,
     why_undivided,
 )
-from cutile.backend.cuda.pipeline.stages import MAX_STAGES
+from cutile.backend.cuda.pipeline.stages import max_stages
 from cutile.backend.cuda.pipeline.swap_ab import swap_ab_accumulator, swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
 from cutile.backend.cuda.pipeline.warpgroups import (
@@ -297,7 +296,7 @@ def _with_room(plan: Plan, arch: Architecture) -> Plan:
     rows, columns = dot.op.acc.tile.shape
     sharing = 1 if plan.pingpong else plan.warpgroups
     pieces = rows // (ROWS * sharing) * columns // store.span if store else 0
-    most = slots_wanted((operand.latency for operand in dot.operands), MAX_STAGES)
+    most = max_stages(operand.latency for operand in dot.operands)
     for buffers in range(min(pieces, MAX_STORE_BUFFERS), 0, -1) if store else [0]:
         stores: dict[Op, TmaStore] = {op: replace(one, buffers=buffers) for op, one in plan.stores.items()}
         fitted = replace(plan, stores=stores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from cutile.backend.cuda.lowering_context import LoweringContext
@@ -26,32 +27,24 @@ class RunBlock(Protocol):
     def __call__(self, block: Block, *, keep: bool = False) -> None: ...
 
 
+@dataclass
 class Nests:
     """The nests of one role; the producer has no `products`, and carries the numbers that it needs."""
 
-    def __init__(
-        self,
-        context: LoweringContext,
-        plan: Plan,
-        pipelines: Pipelines,
-        split: DividedLoop | None,
-        run_block: RunBlock,
-        products: Products | None,
-    ) -> None:
-        self._context = context
-        self._plan = plan
-        self._pipelines = pipelines
-        self._split = split
-        self._run_block = run_block
-        self._products = products
+    context: LoweringContext
+    plan: Plan
+    pipelines: Pipelines
+    split: DividedLoop | None
+    run_block: RunBlock
+    products: Products | None
 
     def add(self, op: Op) -> None:
         """A loop or a branch."""
-        if self._products is not None:
-            self._products.enter_nest()
-            self._products.read(reads(op))
+        if self.products is not None:
+            self.products.enter_nest()
+            self.products.read(reads(op))
         used = self._used(op)
-        self._context.builder.location = op.location
+        self.context.builder.location = op.location
         if isinstance(op, For):
             self._loop(op, used)
         elif isinstance(op, While):
@@ -63,18 +56,18 @@ class Nests:
     def _used(self, op: Op) -> list[int]:
         """The pipelines whose stages are counted inside."""
         inside = {nested for block in op.regions for nested in block.walk()}
-        used = {group.pipeline for load, group in self._plan.groups.items() if load in inside}
-        verdict = self._plan.verdict
+        used = {group.pipeline for load, group in self.plan.groups.items() if load in inside}
+        verdict = self.plan.verdict
         if verdict is not None and any(isinstance(nested, StoreMut | StoreView) for nested in inside):
             used.add(verdict)
         return sorted(used)
 
     def _places(self, op: Op) -> Sequence[int]:
         """Which of a nest's values this role carries: consumers all, the producer the numbers that it needs."""
-        return self._plan.slice.carried[op] if self._products is None else range(len(op.results))
+        return self.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
     def _loop(self, op: For, used: Sequence[int]) -> None:
-        context, builder, pipelines, products = self._context, self._context.builder, self._pipelines, self._products
+        context, builder, pipelines, products = self.context, self.context.builder, self.pipelines, self.products
         places = self._places(op)
         carried = [self._initial(op, at) for at in places]
         before = [pipelines.counters[number] for number in used]
@@ -82,11 +75,11 @@ class Nests:
         counters = [Value(value.type, "counter") for value in before]
         start, stop, step = self._bounds(op)
         deferred = products is not None and self._only_multiplies(op)
-        multiplied = [number for number in used if number not in self._plan.aside]
+        multiplied = [number for number in used if number not in self.plan.aside]
         context.loops += 1
         with builder.block(context.copy(op.induction), *arguments, *counters) as body:
             pipelines.set_counters(used, counters)
-            self._run_block(op.body, keep=deferred)
+            self.run_block(op.body, keep=deferred)
             if products is not None and deferred:
                 later = builder.value(Ne(x=context.lowered[op.induction], y=start))
                 held = [counters[used.index(number)] for number in multiplied]
@@ -102,13 +95,13 @@ class Nests:
             products.settle_loop(op, op.body.terminator.operands, multiplied, ran)
 
     def _bounds(self, op: For) -> Sequence[Value]:
-        if self._split is not None and op is self._plan.mainloop:
-            return self._split.bounds()
-        return [self._context.lowered[value] for value in (op.start, op.stop, op.step)]
+        if self.split is not None and op is self.plan.mainloop:
+            return self.split.bounds()
+        return [self.context.lowered[value] for value in (op.start, op.stop, op.step)]
 
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop adds products to what it carries, and touches the sums in no other way."""
-        plan = self._plan
+        plan = self.plan
         skipped = {*plan.staged, *plan.passed}
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]
@@ -123,13 +116,13 @@ class Nests:
 
     def _dots_of(self, block: Block) -> int:
         """The products that a block itself begins."""
-        return sum(op in self._plan.dots for op in block.operations)
+        return sum(op in self.plan.dots for op in block.operations)
 
     def _initial(self, op: For, at: int) -> Value:
         """What a loop begins with: sums in registers that the compiler does not make anew in each iteration."""
-        context = self._context
+        context = self.context
         value = context.lowered[op.carried[at]]
-        chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self._plan.dots.values())
+        chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self.plan.dots.values())
         if not chained:
             return value
         return context.add(
@@ -137,7 +130,7 @@ class Nests:
         ).result
 
     def _while(self, op: While, used: Sequence[int]) -> None:
-        context, builder, pipelines = self._context, self._context.builder, self._pipelines
+        context, builder, pipelines = self.context, self.context.builder, self.pipelines
         places = self._places(op)
         carried = [context.lowered[op.carried[at]] for at in places]
         before = [pipelines.counters[number] for number in used]
@@ -148,7 +141,7 @@ class Nests:
             counters = [Value(value.type, "counter") for value in before]
             with builder.block(*arguments, *counters) as block:
                 pipelines.set_counters(used, counters)
-                self._run_block(source)
+                self.run_block(source)
                 if source is op.condition:
                     builder.yield_(context.lowered[source.terminator.operands[0]])
                 else:
@@ -159,28 +152,28 @@ class Nests:
         self._finish(op, done, used)
 
     def _branch(self, op: If, used: Sequence[int]) -> None:
-        builder, pipelines = self._context.builder, self._pipelines
+        builder, pipelines = self.context.builder, self.pipelines
         before = list(pipelines.counters)
         blocks: list[Block] = []
         for source in (op.then, op.orelse):
             pipelines.counters = list(before)
             with builder.block() as block:
-                self._run_block(source)
+                self.run_block(source)
                 self._yield(op, source, used)
             blocks.append(block)
         pipelines.counters = before
-        done = builder.add(If(condition=self._context.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
+        done = builder.add(If(condition=self.context.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
         self._finish(op, done, used)
 
     def _yield(self, op: Op, source: Block, used: Sequence[int]) -> None:
-        context = self._context
+        context = self.context
         values = [context.lowered[source.terminator.operands[at]] for at in self._places(op)]
         context.builder.location = op.location
-        context.builder.yield_(*values, *(self._pipelines.counters[number] for number in used))
+        context.builder.yield_(*values, *(self.pipelines.counters[number] for number in used))
 
     def _finish(self, op: Op, done: Op, used: Sequence[int]) -> None:
         results = [op.results[at] for at in self._places(op)]
         for old, new in zip(results, done.results, strict=False):
             new.name = old.name
-            self._context.lowered[old] = new
-        self._pipelines.set_counters(used, done.results[len(results) :])
+            self.context.lowered[old] = new
+        self.pipelines.set_counters(used, done.results[len(results) :])

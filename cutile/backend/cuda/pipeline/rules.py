@@ -20,7 +20,7 @@ from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Tiles, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
-from cutile.backend.cuda.pipeline.stages import stages_of
+from cutile.backend.cuda.pipeline.stages import max_stages, stages_of
 from cutile.backend.cuda.pipeline.tile_order import order_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.pipeline.warpgroups import among_three
@@ -107,8 +107,8 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         any(isinstance(op, For | While) for load in of for op in kernel.parents[load])
         for of in loads_on(groups, len(buffers))
     ]
-    wanted = [max((operand.latency for operand in some), default=0) for some in buffers]
-    return replace(first, stages=stages_of(first, looped, wanted, arch))
+    limits = [max_stages(operand.latency for operand in operands) for operands in buffers]
+    return replace(first, stages=stages_of(first, looped, limits, arch))
 
 
 def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:

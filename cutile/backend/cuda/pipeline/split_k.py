@@ -19,7 +19,7 @@ from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS, find_parts_loop
 from cutile.backend.cuda.pipeline.split_k_sums import part_layout, sums_bytes
 from cutile.dtypes import bool_
-from cutile.ir.control import For, If
+from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import MutType
 from cutile.ops.arith import Mul
@@ -124,17 +124,17 @@ class DividedLoop:
         return tile
 
     @property
-    def _mine_of_it(self) -> _Piece:
+    def _my_piece(self) -> _Piece:
         assert self._share is not None
         return self._share
 
     def bounds(self) -> list[Value]:
         """The main loop's bounds, for this thread block's piece of it."""
-        return self._mine_of_it.bounds
+        return self._my_piece.bounds
 
     def added_up(self, sums: Value) -> Value:
         """The sums of all pieces, where this thread block has them."""
-        share, plan, context = self._mine_of_it, self._plan, self._context
+        share, plan, context = self._my_piece, self._plan, self._context
         if self.parts is not None:
             return sums
         if self._split.parts:
@@ -146,24 +146,17 @@ class DividedLoop:
 
     def finish(self, operations: Sequence[Op]) -> None:
         """What follows the main loop, by the thread block that has all sums."""
-        context, builder, share = self._context, self._context.builder, self._mine_of_it
-        if self.parts is not None:
-            with builder.block() as then:
-                self._finish_parts(self.parts, share, operations)
-                builder.yield_()
-            with builder.block() as orelse:
-                context.operations(operations)
-                builder.yield_()
-            condition = None
+        context, parts = self._context, self.parts
+        context.builder.location = None
+
+        def whole() -> None:
+            context.operations(operations)
+
+        if parts is None:
+            assert self._mine is not None
+            context.builder.branch(self._mine, whole)
         else:
-            with builder.block() as then:
-                context.operations(operations)
-                builder.yield_()
-            with builder.block() as orelse:
-                builder.yield_()
-            condition = self._mine
-        builder.location = None
-        builder.add(If(condition=condition or self._divided(), then=then, orelse=orelse))
+            context.builder.branch(self._divided(), lambda: self._finish_parts(parts, operations), whole)
 
     # Sums that meet in a cluster's shared memory.
 
@@ -190,7 +183,7 @@ class DividedLoop:
         target = context.layout_name(part_layout(accumulator, parts))
         return context.add(add, source=context.layout_name(accumulator), layout=target).result
 
-    def _finish_parts(self, parts: For, share: _Piece, operations: Sequence[Op]) -> None:
+    def _finish_parts(self, parts: For, operations: Sequence[Op]) -> None:
         """What follows the main loop, for those columns that this thread block adds up."""
         context, builder, sums = self._context, self._context.builder, self._loop.results[0]
         builder.location = self._loop.location
@@ -202,27 +195,25 @@ class DividedLoop:
         body = context.block(parts.body)
         context.loops -= 1
         builder.location = None
-        count = builder.constant(self._split.parts)
-        builder.add(For(start=share.piece, stop=count, step=share.pieces, carried=(), body=body))
+        count, mine = builder.constant(self._split.parts), self._my_piece
+        builder.add(For(start=mine.piece, stop=count, step=mine.pieces, carried=(), body=body))
 
     def _added_by_first(self, sums: Value, share: _Piece) -> Value:
         """All sums, by the thread block of the first piece."""
         builder = self._context.builder
         builder.location = self._loop.location
-        divided = self._divided()
-        with builder.block() as then:
+
+        def reduce() -> tuple[Value]:
+            reduced = self._nearby_sums(sums, builder.constant(0))
+            if self._plan.store is not None:  # by way of the place that other warps may yet have sums in
+                builder.add(Barrier())
+            return (reduced,)
+
+        def scatter() -> tuple[Value, Value]:
             self._deal_out(sums)
             first = builder.value(Eq(x=share.piece, y=builder.constant(0)))
-            with builder.block() as add:
-                added = self._nearby_sums(sums, builder.constant(0))
-                if self._plan.store is not None:  # by way of the place that other warps may yet have sums in
-                    builder.add(Barrier())
-                builder.yield_(added)
-            with builder.block() as leave:
-                builder.yield_(sums)
-            (all_,) = builder.add(If(condition=first, then=add, orelse=leave)).results
-            builder.yield_(all_, first)
-        with builder.block() as orelse:
-            builder.yield_(sums, builder.constant(True, bool_))
-        added, self._mine = builder.add(If(condition=divided, then=then, orelse=orelse)).results
-        return added
+            return (*builder.branch(first, reduce, lambda: (sums,)), first)
+
+        whole = builder.branch(self._divided(), scatter, lambda: (sums, builder.constant(True, bool_)))
+        reduced, self._mine = whole
+        return reduced

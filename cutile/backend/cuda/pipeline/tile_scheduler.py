@@ -9,19 +9,64 @@ Which comes when, `tile_order.py` says.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import FirstIteration, FirstTile, TileStep, TripCount
+from cutile.backend.cuda.ops import (
+    FirstIteration,
+    FirstTile,
+    NextTile,
+    PipelineRelease,
+    PipelineWait,
+    ReceiveTile,
+    SendTile,
+    TileStep,
+    TripCount,
+    Uniform,
+)
 from cutile.backend.cuda.pipeline.cluster import block_axes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.tile_queue import TileQueue
+from cutile.dtypes import bool_
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, FloorDiv, Mul
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks
+
+
+@dataclass
+class TileQueue:
+    """Tile blocks that thread blocks take as they come to them, for both roles.
+
+    The producer asks for the next, and tells the consumers.
+    """
+
+    context: LoweringContext
+    pipelines: Pipelines
+    limited: bool
+    taken: Value | None = None
+
+    def ask(self, total: Value) -> None:
+        """Ask for the next tile block, in the producer: ahead of the tile block's own loads, which take longer than the
+        answer, and read behind them."""
+        self.taken = self.context.builder.value(NextTile(total=total), "taken")
+
+    def next_tile(self, counter: Value, step: Value) -> Value:
+        """The tile block that was asked for: the producer sends it, consumers receive it."""
+        builder, pipeline, through = self.context.builder, self.pipelines.tiles, self.pipelines.numbers
+        assert pipeline is not None
+        assert through is not None
+        if self.taken is not None:
+            number = builder.value(Uniform(x=builder.value(Add(x=self.taken, y=step))), "next_tile")
+            builder.add(SendTile(pipeline, through, counter, number, limited=self.limited))
+            self.taken = None
+            return number
+        builder.add(PipelineWait(pipeline, counter, limited=self.limited))
+        number = builder.value(ReceiveTile(pipeline, through, counter), "next_tile")
+        builder.add(PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
+        return number
 
 
 class TileScheduler:
@@ -49,7 +94,7 @@ class TileScheduler:
         self._plan = plan
         self._pipelines = pipelines
         self._split = split
-        self._queue = TileQueue(context, pipelines, limited=plan.limited)
+        self._queue = TileQueue(context, pipelines, plan.limited)
 
     def run(self, tile: Callable[[], None], *, groups: int = 1, carried: Sequence[Value] = ()) -> None:
         """Add the loop.

@@ -59,7 +59,6 @@ from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
 from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
 from cutile.backend.cuda.pipeline.words import in_words, packed, words_like
 from cutile.backend.cuda.target import Architecture
-from cutile.ir.control import If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -92,7 +91,7 @@ class WarpSpecialised(LoweringContext):
         self._mainloop: Mainloop | None = None
         if plan.mainloop is not None:
             parts = (self._pipelines, self._tiles, self._indices, self._split, self._epilogue.delayed)
-            self._mainloop = Mainloop(self, plan, *parts)
+            self._mainloop = Mainloop(self, plan, plan.mainloop, *parts)
         self._verdict = Verdict(self, plan, self._pipelines)
         self._producing = False
 
@@ -105,13 +104,13 @@ class WarpSpecialised(LoweringContext):
             builder.add(GridDependencyWait())
             if plan.clustered:
                 builder.add(ClusterStart())
-            with builder.block() as produce:
-                self._produce()
-                builder.yield_()
-            with builder.block() as consume:
-                self._consume()
-                builder.yield_()
-            builder.add(Roles(load=produce, compute=consume, groups=plan.warpgroups))
+            blocks: list[Block] = []
+            for walk in (self._produce, self._consume):
+                with builder.block() as block:
+                    walk()
+                    builder.yield_()
+                blocks.append(block)
+            builder.add(Roles(load=blocks[0], compute=blocks[1], groups=plan.warpgroups))
             if plan.tiles.cluster > 1:
                 builder.add(ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
@@ -150,16 +149,13 @@ class WarpSpecialised(LoweringContext):
         shrunk, _ = plan.registers
         if shrunk:
             builder.add(SetMaxRegisters(count=shrunk, grow=False))
-        elected = builder.value(Elected(groups=plan.warpgroups))
-        with builder.block() as then:
-            self._producing = True
-            self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, None)
-            self._tiles.run(self._produce_tile)
-            self._producing = False
-            builder.yield_()
-        with builder.block() as orelse:
-            builder.yield_()
-        builder.add(If(condition=elected, then=then, orelse=orelse))
+        builder.branch(builder.value(Elected(groups=plan.warpgroups)), self._produce_tiles)
+
+    def _produce_tiles(self) -> None:
+        self._producing = True
+        self._nests = Nests(self, self._plan, self._pipelines, self._split, self._run_block, None)
+        self._tiles.run(self._produce_tile)
+        self._producing = False
 
     def _produce_tile(self) -> None:
         self._tiles.ask_for_next()
@@ -217,13 +213,12 @@ class WarpSpecialised(LoweringContext):
         builder.location = None
         count = builder.value(NumTileBlocks(axis=tiles.along))
         exists = builder.value(Lt(x=self.block_ids[tiles.along], y=count))
-        with builder.block() as then:
+
+        def finish() -> None:
             self._finish_tile(operations)
             builder.location = None
-            builder.yield_()
-        with builder.block() as orelse:
-            builder.yield_()
-        builder.add(If(condition=exists, then=then, orelse=orelse))
+
+        builder.branch(exists, finish)
 
     def _finish_tile(self, operations: Sequence[Op]) -> None:
         if self._epilogue.delayed is not None:
