@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import (
-    OptimizationBarrier,
-    OrderBarrierArrive,
-    PipelineRelease,
-    PipelineWait,
-    SimtMma,
-    Undef,
-    WarpgroupIndex,
-    Wgmma,
-    WgmmaWait,
-    ZeroUnless,
-)
 from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
 from cutile.backend.cuda.pipeline.indices import Indices
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
@@ -80,7 +69,7 @@ class Mainloop:
             if blank:
                 ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
                 sums = context.add(
-                    ZeroUnless(x=sums, condition=ran), layout=context.layout_name(dot.accumulator)
+                    ops.ZeroUnless(x=sums, condition=ran), layout=context.layout_name(dot.accumulator)
                 ).result
         if self.split:
             sums = self.split.added_up(sums)
@@ -103,10 +92,10 @@ class Mainloop:
         layout = context.layout_name(accumulator)
         if blank:
             acc = loop.carried[0].tile
-            sums = context.add(Undef(dtype=acc.dtype, shape=acc.shape), layout=layout).result
+            sums = context.add(ops.Undef(dtype=acc.dtype, shape=acc.shape), layout=layout).result
         else:
             start = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], accumulator)
-            sums = context.add(OptimizationBarrier(x=start), layout=layout).result
+            sums = context.add(ops.OptimizationBarrier(x=start), layout=layout).result
         sums.name = loop.results[0].name
         return sums
 
@@ -124,13 +113,13 @@ class Mainloop:
             iteration = body.arguments[0]
             builder.location = dot.op.location
             later = builder.value(Ne(x=iteration, y=start))
-            builder.add(PipelineWait(self._pipeline, counter, limited=self.plan.limited))
+            builder.add(ops.PipelineWait(self._pipeline, counter, limited=self.plan.limited))
             product = self._multiply(acc, counter, (later,) if fresh else ())
             if self.delayed:
                 self.delayed.write_under(iteration, start, step)
             found = indices.found(later, late, self.tiles.number)
             builder.location = dot.op.location
-            waited = context.add(WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
+            waited = context.add(ops.WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
             self._release_before(counter, later)
             builder.yield_(waited, self.pipelines.after(counter), *found)
         builder.location = self.loop.location
@@ -138,8 +127,8 @@ class Mainloop:
         done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._set_counter(done.results[1])
         if self.plan.pingpong:
-            builder.add(OrderBarrierArrive(self.pipelines.more_barriers))
-        settled = context.add(WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
+            builder.add(ops.OrderBarrierArrive(self.pipelines.more_barriers))
+        settled = context.add(ops.WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
         ran = builder.value(Lt(x=start, y=stop))
         indices.settle(indices.found(ran, done.results[2:], self.tiles.number))
         self._release_before(self._counter, ran)
@@ -148,7 +137,7 @@ class Mainloop:
     def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
         dot, (left, right) = self._dot, self.pipelines.buffers[0]
         a, b = dot.op.a, dot.op.b
-        product = Wgmma(
+        product = ops.Wgmma(
             acc=acc,
             left=left,
             right=right,
@@ -166,7 +155,7 @@ class Mainloop:
     def _release_before(self, counter: Value, when: Value) -> None:
         """Give up the stage before: its product is over where the one behind it has begun."""
         before = self.pipelines.before(counter)
-        self.context.builder.add(PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
+        self.context.builder.add(ops.PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
 
     def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
         """Some iterations at a time, whose products the tensor cores add up apart from the sums.
@@ -181,7 +170,7 @@ class Mainloop:
         many = builder.value(Mul(x=step, y=builder.constant(promote_interval)))
         fewer, begin = promote_interval // self.plan.warpgroups, start
         if self.plan.warpgroups > 1 and fewer:
-            iterations = builder.value(Mul(x=builder.value(WarpgroupIndex()), y=builder.constant(fewer)))
+            iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
         before = self._counter
@@ -208,11 +197,11 @@ class Mainloop:
         acc = context.copy(loop.body.arguments[1])
         with builder.block(context.copy(loop.induction), acc, counter) as body:
             builder.location = dot.op.location
-            builder.add(PipelineWait(self._pipeline, counter, limited=self.plan.limited))
+            builder.add(ops.PipelineWait(self._pipeline, counter, limited=self.plan.limited))
             left, right = self.pipelines.buffers[0]
-            product = context.add(SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
+            product = context.add(ops.SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
             always = builder.constant(True, bool_)
-            builder.add(PipelineRelease(self._pipeline, counter, always, warps=True))
+            builder.add(ops.PipelineRelease(self._pipeline, counter, always, warps=True))
             builder.yield_(product.result, self.pipelines.after(counter))
         builder.location = loop.location
         start, stop, step = bounds

@@ -19,6 +19,7 @@ from dataclasses import replace
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
+from cutile.backend.cuda.pipeline import warpgroups
 from cutile.backend.cuda.pipeline.a_from_registers import a_from_registers_accumulator
 from cutile.backend.cuda.pipeline.cluster import block_axes, cluster_of
 from cutile.backend.cuda.pipeline.delayed_epilogue import DELAYED_WARPGROUPS, may_delay
@@ -49,17 +50,6 @@ from cutile.backend.cuda.pipeline.split_k_rules import (
 from cutile.backend.cuda.pipeline.stages import max_stages
 from cutile.backend.cuda.pipeline.swap_ab import swap_ab_accumulator, swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
-from cutile.backend.cuda.pipeline.warpgroups import (
-    NARROW_COLUMNS,
-    PINGPONG_WARPGROUPS,
-    PINGPONG_WARPS,
-    THREE_WARPGROUP_ROWS,
-    THREE_WARPGROUPS,
-    goes_narrow,
-    pingpong_accumulator,
-    why_not_pingpong,
-    why_not_three,
-)
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
@@ -97,8 +87,8 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     moving = bool(block_axes(_bounds(loop), kernel.definitions))
     if pingpong:
         _require_pingpong(how, guards, store, tiles, moving=moving)
-        accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
-        require(not (why := why_not_pingpong(kernel, loop, accumulator)), why)
+        accumulator = warpgroups.pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
+        require(not (why := warpgroups.why_not_pingpong(kernel, loop, accumulator)), why)
     columns_at_a_time, promote_interval = how.promoted(product.a.tile.shape[1], by_turns=loop.start.tile.dtype is i32)
     zeros = kernel.definitions.get(loop.carried[0])
     dot = Dot(
@@ -116,9 +106,9 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     schedule = PingPong() if pingpong else _split_k(kernel, loop, dot, how, tiles, options, moving=moving)
     if isinstance(schedule, Cooperative) and _may_delay(kernel, loop, how, tiles, store):
         schedule = replace(schedule, delayed=True)
-    narrow = pingpong and goes_narrow(kernel.function, loop)
+    narrow = pingpong and warpgroups.goes_narrow(kernel.function, loop)
     columns = accumulator.shape[1]
-    span = Panels(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
+    span = Panels(warpgroups.NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
     subtile = 0 if how.swap_ab else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
     stores: dict[Op, TmaStore] = {}
     if store is not None:
@@ -229,11 +219,13 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
             raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         return layout
     usual = swap_ab_accumulator(rows, columns, groups) if how.swap_ab else group_accumulator((rows, columns), groups)
-    if groups == THREE_WARPGROUPS:
+    if groups == warpgroups.THREE_WARPGROUPS:
         dtype = product.a.tile.dtype
-        require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
+        require(
+            not how.swap_ab, f"{warpgroups.THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups"
+        )
         require(not how.crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
-        require(not (why := why_not_three(kernel, loop, usual, apart=how.promotes)), why)
+        require(not (why := warpgroups.why_not_three(kernel, loop, usual, apart=how.promotes)), why)
     if how.crosswise:
         return a_from_registers_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swap_ab)
     return usual
@@ -246,7 +238,11 @@ def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) ->
     """Whether the author asks for as many warps as warpgroups with tile blocks of their own have."""
     usual = 4 * how.warpgroups
     wanted = options.num_worker_warps or usual
-    pingpong = how.warpgroups == PINGPONG_WARPGROUPS and how.form is not None and wanted == PINGPONG_WARPS
+    pingpong = (
+        how.warpgroups == warpgroups.PINGPONG_WARPGROUPS
+        and how.form is not None
+        and wanted == warpgroups.PINGPONG_WARPS
+    )
     fits = pingpong or wanted == usual
     require(fits, f"{wanted} worker warps are asked for, a tile of {rows} rows has {usual}")
     return pingpong

@@ -10,21 +10,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import (
-    Barrier,
-    Dot,
-    DotWait,
-    PipelineRelease,
-    PipelineWait,
-    ReadBuffer,
-    WgmmaWait,
-    WriteOperand,
-)
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Dot as PlannedDot
-from cutile.backend.cuda.pipeline.plan import Group, Plan, Written
+from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.backend.cuda.pipeline.words import layout_of_words, packed
 from cutile.dtypes import bool_
 from cutile.ir.core import Op, Value
@@ -101,7 +91,7 @@ class Products:
             operand = use.unread.pop(value)
             self._wait(use)
             axis = operand.lead + operand.axis
-            tile = ReadBuffer(self._pipelines.buffer_of(operand), use.counter, axis=axis)
+            tile = ops.ReadBuffer(self._pipelines.buffer_of(operand), use.counter, axis=axis)
             context.lowered[value] = context.add(tile, layout=context.layout_name(context.layouts[value])).result
             context.lowered[value].name = value.name
             use.left -= 1
@@ -159,18 +149,18 @@ class Products:
             return
         use.waited = True
         pipeline = self._pipelines.values[use.group.pipeline]
-        self._context.builder.add(PipelineWait(pipeline, use.counter, limited=self._plan.limited))
+        self._context.builder.add(ops.PipelineWait(pipeline, use.counter, limited=self._plan.limited))
 
     def _release(self, use: _Use) -> None:
         builder = self._context.builder
         always = builder.constant(True, bool_)
         number = use.group.pipeline
         warps = number in self._plan.by_warps
-        builder.add(PipelineRelease(self._pipelines.values[number], use.counter, always, warps=warps))
+        builder.add(ops.PipelineRelease(self._pipelines.values[number], use.counter, always, warps=warps))
 
     # Products.
 
-    def begin(self, dot: PlannedDot) -> None:
+    def begin(self, dot: Dot) -> None:
         """Begin a product."""
         op, context = dot.op, self._context
         uses: list[_Use] = []
@@ -185,7 +175,7 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
-        begun = Dot(
+        begun = ops.Dot(
             self._pipelines.buffer_of(dot.right),
             self._counter_of(dot.right),
             (*left, *([] if acc is None else [acc])),
@@ -214,7 +204,7 @@ class Products:
         self._under_way.append(_Begun(op.result, begun.result, words, op.a, mine))
         context.lowered[op.result] = begun.result
 
-    def _left(self, dot: PlannedDot) -> list[Value]:
+    def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
         if dot.left is not None:
             return [self._pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
@@ -233,14 +223,14 @@ class Products:
         self.settle([begun.result for begun in self._under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
         words = packed(context, written.value, context.lowered[written.value], self._plan.warpgroups)
-        builder.add(Barrier())  # what was written before, all warpgroups have read
-        context.add(WriteOperand(words, self._pipelines.written[written.panels]), layout=layout)
-        builder.add(Barrier())
+        builder.add(ops.Barrier())  # what was written before, all warpgroups have read
+        context.add(ops.WriteOperand(words, self._pipelines.written[written.panels]), layout=layout)
+        builder.add(ops.Barrier())
 
     def _counter_of(self, operand: Operand) -> Value:
         return self._uses[operand.load].counter
 
-    def _sums(self, dot: PlannedDot) -> Value:
+    def _sums(self, dot: Dot) -> Value:
         """What a product adds to: sums that are under way too, or that may be read."""
         op, context = dot.op, self._context
         value = context.lowered[op.acc]
@@ -266,12 +256,12 @@ class Products:
         over, self._under_way = self._under_way[: last + 1], self._under_way[last + 1 :]
         for begun in over:
             left = () if begun.left is None else (begun.left,)
-            wait = DotWait(begun.value, left, pending=len(self._under_way))
+            wait = ops.DotWait(begun.value, left, pending=len(self._under_way))
             self._settled(begun.result, wait)
         for use in {id(use): use for begun in over for use in begun.uses}.values():
             self._release_if_over(use)
 
-    def _settled(self, result: Value, wait: DotWait) -> None:
+    def _settled(self, result: Value, wait: ops.DotWait) -> None:
         context, layout = self._context, self._layouts[result]
         sums = context.add(wait, layout=context.layout_name(layout)).result
         context.place(result, sums, layout)
@@ -284,7 +274,7 @@ class Products:
         under_way, self._under_way = self._under_way, []
         first = under_way[0]
         layout = context.layout_name(self._layouts[first.result])
-        waited = context.add(WgmmaWait(acc=first.value, pending=dots, groups=1), layout=layout).result
+        waited = context.add(ops.WgmmaWait(acc=first.value, pending=dots, groups=1), layout=layout).result
         context.lowered[first.result] = waited
         self._release_before(counters, used, later)
 
@@ -293,7 +283,7 @@ class Products:
         for result, value in zip(op.results, yields, strict=True):
             if value in self._layouts:
                 context, layout = self._context, self._layouts[value]
-                wait = DotWait(context.lowered[result], (), pending=0)
+                wait = ops.DotWait(context.lowered[result], (), pending=0)
                 sums = context.add(wait, layout=context.layout_name(layout)).result
                 context.place(result, sums, layout)
         self._release_before([self._pipelines.counters[number] for number in used], used, ran)
@@ -304,10 +294,10 @@ class Products:
         for number, counter in zip(used, counters, strict=True):
             before = builder.value(Sub(x=counter, y=builder.constant(1)))
             warps = number in self._plan.by_warps
-            builder.add(PipelineRelease(self._pipelines.values[number], before, when, warps=warps))
+            builder.add(ops.PipelineRelease(self._pipelines.values[number], before, when, warps=warps))
 
 
-def _left_k_major(dot: PlannedDot) -> bool:
+def _left_k_major(dot: Dot) -> bool:
     """Whether the axis of the left operand that is contiguous in shared memory is K."""
     panels = dot.written.panels if dot.written is not None else dot.left.panels if dot.left is not None else None
     return panels is None or panels.k_major

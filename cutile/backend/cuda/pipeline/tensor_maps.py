@@ -14,9 +14,6 @@ class TensorMaps:
     def __init__(self) -> None:
         self._names: dict[tuple[Value, TensorMap], str] = {}
 
-    def __contains__(self, key: tuple[Value, TensorMap]) -> bool:
-        return key in self._names
-
     def name(self, tensor: Value, form: TensorMap) -> str:
         """The name of the parameter with a tensor's map."""
         key = (tensor, form)

@@ -11,19 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import (
-    FirstIteration,
-    FirstTile,
-    NextTile,
-    PipelineRelease,
-    PipelineWait,
-    ReceiveTile,
-    SendTile,
-    TileStep,
-    TripCount,
-    Uniform,
-)
 from cutile.backend.cuda.pipeline.cluster import block_axes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -51,7 +40,7 @@ class TileQueue:
     def ask(self, total: Value) -> None:
         """Ask for the next tile block, in the producer: ahead of the tile block's own loads, which take longer than the
         answer, and read behind them."""
-        self.taken = self.context.builder.value(NextTile(total=total), "taken")
+        self.taken = self.context.builder.value(ops.NextTile(total=total), "taken")
 
     def next_tile(self, counter: Value, step: Value) -> Value:
         """The tile block that was asked for: the producer sends it, consumers receive it."""
@@ -59,13 +48,13 @@ class TileQueue:
         assert pipeline is not None
         assert through is not None
         if self.taken is not None:
-            number = builder.value(Uniform(x=builder.value(Add(x=self.taken, y=step))), "next_tile")
-            builder.add(SendTile(pipeline, through, counter, number, limited=self.limited))
+            number = builder.value(ops.Uniform(x=builder.value(Add(x=self.taken, y=step))), "next_tile")
+            builder.add(ops.SendTile(pipeline, through, counter, number, limited=self.limited))
             self.taken = None
             return number
-        builder.add(PipelineWait(pipeline, counter, limited=self.limited))
-        number = builder.value(ReceiveTile(pipeline, through, counter), "next_tile")
-        builder.add(PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
+        builder.add(ops.PipelineWait(pipeline, counter, limited=self.limited))
+        number = builder.value(ops.ReceiveTile(pipeline, through, counter), "next_tile")
+        builder.add(ops.PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
         return number
 
 
@@ -109,9 +98,9 @@ class TileScheduler:
         if self._split is not None:
             self.total = self._split.units(self.total)
         along = {"cluster": self._plan.tiles.cluster, "alone": groups}
-        self.first, self.step = (builder.value(kind(**along)) for kind in (FirstTile, TileStep))
+        self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         others = self._iterations() if groups > 1 else None
-        counters = [builder.constant(0) if others is None else builder.value(FirstIteration(turns=others))]
+        counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(turns=others))]
         counters += [builder.constant(0) for _ in pipelines.values[1:]]
         if self._plan.tiles.order.taken:
             self._while_there_are(tile, counters)
@@ -176,7 +165,7 @@ class TileScheduler:
                 context.operation(op)
         context.builder.location = None
         start, stop, step = (context.lowered[value] for value in (loop.start, loop.stop, loop.step))
-        return context.builder.value(TripCount(start=start, stop=stop, step=step))
+        return context.builder.value(ops.TripCount(start=start, stop=stop, step=step))
 
     def _before(self, loop: For) -> Sequence[Op]:
         operations = self._source.body.operations

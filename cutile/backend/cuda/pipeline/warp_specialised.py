@@ -18,27 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import inside, reads
 from cutile.backend.cuda.op_lowering import load_in, lower_operation
-from cutile.backend.cuda.ops import (
-    AddTile,
-    ClusterEnd,
-    ClusterStart,
-    Elected,
-    GridDependencyWait,
-    OrderBarrierWait,
-    PipelineAcquire,
-    ReducePartials,
-    Roles,
-    SetMaxRegisters,
-    StoreSubtile,
-    Subtile,
-    TmaLoad,
-    TmaPrefetch,
-    TmaStoreWait,
-)
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.persistent_grid import COUNTERS
@@ -101,18 +85,18 @@ class WarpSpecialised(LoweringContext):
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
             self._prefetch_maps()
             self._pipelines.reserve()
-            builder.add(GridDependencyWait())
+            builder.add(ops.GridDependencyWait())
             if plan.clustered:
-                builder.add(ClusterStart())
+                builder.add(ops.ClusterStart())
             blocks: list[Block] = []
             for walk in (self._produce, self._consume):
                 with builder.block() as block:
                     walk()
                     builder.yield_()
                 blocks.append(block)
-            builder.add(Roles(load=blocks[0], compute=blocks[1], groups=plan.warpgroups))
+            builder.add(ops.Roles(load=blocks[0], compute=blocks[1], groups=plan.warpgroups))
             if plan.tiles.cluster > 1:
-                builder.add(ClusterEnd())
+                builder.add(ops.ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
         self.smem.place()
         lowered.facts = self.facts(
@@ -142,14 +126,14 @@ class WarpSpecialised(LoweringContext):
         wanted = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
         wanted += [(store.op.x, store.map) for store in plan.stores.values()]
         for tensor, form in dict.fromkeys(wanted):
-            self.builder.add(TmaPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
+            self.builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
 
     def _produce(self) -> None:
         plan, builder = self._plan, self.builder
         shrunk, _ = plan.registers
         if shrunk:
-            builder.add(SetMaxRegisters(count=shrunk, grow=False))
-        builder.branch(builder.value(Elected(groups=plan.warpgroups)), self._produce_tiles)
+            builder.add(ops.SetMaxRegisters(count=shrunk, grow=False))
+        builder.branch(builder.value(ops.Elected(groups=plan.warpgroups)), self._produce_tiles)
 
     def _produce_tiles(self) -> None:
         self._producing = True
@@ -166,19 +150,19 @@ class WarpSpecialised(LoweringContext):
         plan, delayed = self._plan, self._epilogue.delayed
         _, grown = plan.registers
         if grown:
-            self.builder.add(SetMaxRegisters(count=grown, grow=True))
+            self.builder.add(ops.SetMaxRegisters(count=grown, grow=True))
         carried = delayed.nothing() if delayed else ()
         self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, self._products)
         self._tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
-            self.builder.add(TmaStoreWait())
+            self.builder.add(ops.TmaStoreWait())
 
     def _consume_tile(self) -> None:
         """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
         plan, tiles, late = self._plan, self._tiles, self._indices.late
         if plan.pingpong:
             self.builder.add(
-                OrderBarrierWait(tiles.number, tiles.step, self._pipelines.more_barriers, limited=plan.limited)
+                ops.OrderBarrierWait(tiles.number, tiles.step, self._pipelines.more_barriers, limited=plan.limited)
             )
         if late is None:
             self._indices.add(tiles.number)
@@ -290,11 +274,11 @@ class WarpSpecialised(LoweringContext):
             self._nests.add(op)
         elif isinstance(op, Mma):
             self._products.begin(self._plan.dots[op])
-        elif isinstance(op, Subtile):
+        elif isinstance(op, ops.Subtile):
             self._epilogue.part(op)
-        elif isinstance(op, StoreSubtile):
+        elif isinstance(op, ops.StoreSubtile):
             self._epilogue.store_part(op)
-        elif isinstance(op, ReducePartials) and self._split is not None:
+        elif isinstance(op, ops.ReducePartials) and self._split is not None:
             self.lowered[op.result] = self._split.sums_of_part(op)
         else:
             self._products.settle(reads(op))
@@ -307,7 +291,7 @@ class WarpSpecialised(LoweringContext):
             self._verdict.take()
         if op in self._plan.stores:
             self._epilogue.store(self._plan.stores[op])
-        elif isinstance(op, AddTile):
+        elif isinstance(op, ops.AddTile):
             self._add_tile(op)
         else:
             self._lower(op)
@@ -333,10 +317,10 @@ class WarpSpecialised(LoweringContext):
         self.lowered[value] = words_like(value)
         return self.lowered[value]
 
-    def _add_tile(self, op: AddTile) -> None:
+    def _add_tile(self, op: ops.AddTile) -> None:
         self.builder.location = op.location
         index = tuple(self.lowered[value] for value in op.index)
-        update = AddTile(self.lowered[op.x], self.lowered[op.value], index)
+        update = ops.AddTile(self.lowered[op.x], self.lowered[op.value], index)
         self.add(update, **self.access(op.x.tensor, self.layouts[op.value]))
 
     # Loads by TMA.
@@ -357,7 +341,7 @@ class WarpSpecialised(LoweringContext):
         pipeline, counter = self._pipelines.values[number], self._pipelines.counters[number]
         self.builder.location = group.operands[0].load.location
         nbytes = sum(operand.panels.nbytes for operand in group.operands)
-        self.builder.add(PipelineAcquire(pipeline, counter, nbytes=nbytes, limited=self._plan.limited))
+        self.builder.add(ops.PipelineAcquire(pipeline, counter, nbytes=nbytes, limited=self._plan.limited))
         for operand, buffer in zip(group.operands, self._pipelines.buffers[number], strict=True):
             self._load_operand(operand, buffer, pipeline, counter)
         self._pipelines.next_stage(number)
@@ -370,7 +354,9 @@ class WarpSpecialised(LoweringContext):
         where = (self.lowered[load.x], buffer, pipeline, counter, index)
         (reserved,) = buffer_types([buffer])
         shape = () if load.shape == reserved.shape else load.shape
-        self.builder.add(TmaLoad(*where, map=name, axis=axis, cluster=operand.shared, steps=operand.steps, shape=shape))
+        self.builder.add(
+            ops.TmaLoad(*where, map=name, axis=axis, cluster=operand.shared, steps=operand.steps, shape=shape)
+        )
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
@@ -388,6 +374,6 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
     """The layouts of sums, and of their parts."""
-    parts = [op for op in function.walk() if isinstance(op, Subtile | ReducePartials)]
+    parts = [op for op in function.walk() if isinstance(op, ops.Subtile | ops.ReducePartials)]
     sums = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
     return [*sums, *plan.anchors, *((op, part_layout(plan.dot.accumulator, op.parts)) for op in parts)]
