@@ -125,7 +125,7 @@ def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, in
         for a, b, c in itertools.product(range(5), repeat=3)
         if a + b + c and all(extent % (1 << by) == 0 for extent, by in ((m, a), (n, b), (k, c)))
     ]
-    fitting = [each for each in halves if min(each) >= MIN_TILE_EXTENT and _fits(each, product, arch, blocks)]
+    fitting = [shape for shape in halves if min(shape) >= MIN_TILE_EXTENT and _fits(shape, product, arch, blocks)]
 
     def merit(shape: tuple[int, int, int]) -> tuple[int, ...]:
         """The size; then that of the sums, which is the launch's; then how well it shares its operands."""

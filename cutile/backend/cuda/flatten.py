@@ -43,7 +43,7 @@ def _only_loop(outer: For, ones: set[Value]) -> For | None:
     if not any(isinstance(op, Mma) for op in nested) or any(isinstance(op, For | While) for op in nested):
         return None
     own = {*outer.body.arguments, *(value for op in work for value in op.results)}
-    steps = all(each.step in ones for each in (outer, inner))
+    steps = all(loop.step in ones for loop in (outer, inner))
     carries = inner.carried == outer.body.arguments[1:] and end.operands == inner.results
     bounds = own.isdisjoint((inner.start, inner.stop)) and outer.start.type == inner.start.type
     return inner if steps and carries and bounds else None

@@ -163,7 +163,7 @@ class LayoutAssignment:
 
     def _join(self, op: Op) -> None:
         if family(type(op)) in ELEMENTWISE or isinstance(op, ACCESSES):
-            self._groups.join([each for each in (*op.results, *op.operands) if is_tile(each)])
+            self._groups.join([value for value in (*op.results, *op.operands) if is_tile(value)])
         elif isinstance(op, Mma):
             self._groups.join([op.acc, op.result])
         elif isinstance(op, Folding):
@@ -211,16 +211,16 @@ class LayoutAssignment:
             value, layout = op.x, broadcast_source(op, target)
             while is_tile(value) and self._groups.find(value) not in loaded:
                 reshape = reshapes.get(self._groups.find(value))
-                kept = same_but_ones(layout, reshape.x.tile.shape) if reshape is not None else None
-                if reshape is None or kept is None:
+                natural = same_but_ones(layout, reshape.x.tile.shape) if reshape is not None else None
+                if reshape is None or natural is None:
                     break
-                value, layout = reshape.x, kept
+                value, layout = reshape.x, natural
             else:
                 self._set(value, layout)
 
     def _anchor_memory(self, loads: bool) -> None:
         """Coalesced blocks for every group that touches memory: the widest access any of its members allows."""
-        wanted: dict[Value, tuple[int, int | None, Value]] = {}
+        accesses: dict[Value, tuple[int, int | None, Value]] = {}
         for op in self._operations:
             if loads and isinstance(op, LoadTile | LoadMut | LoadView):
                 tensor, value = op.operands[0].tensor, op.result
@@ -233,9 +233,9 @@ class LayoutAssignment:
             steps = op.steps if isinstance(op, LoadView | StoreView) else None
             axis, width = vector_width(tensor, value.tile.shape, steps) or (tensor.unit_axis, 1)
             root = self._groups.find(value)
-            if root not in wanted or width > wanted[root][0]:
-                wanted[root] = (width, axis, value)
-        for width, axis, value in wanted.values():
+            if root not in accesses or width > accesses[root][0]:
+                accesses[root] = (width, axis, value)
+        for width, axis, value in accesses.values():
             rank = len(value.tile.shape)
             order = list(reversed(range(rank)))
             if axis is not None:
@@ -282,10 +282,10 @@ class LayoutAssignment:
             elif target is not None:
                 yield op.x, target.permute([op.axes.index(axis) for axis in range(len(op.axes))])
         elif is_tile(op.result):
-            if source is not None and (kept := same_but_ones(source, op.result.tile.shape)):
-                yield op.result, kept
-            elif target is not None and (kept := same_but_ones(target, op.x.tile.shape)):
-                yield op.x, kept
+            if source is not None and (natural := same_but_ones(source, op.result.tile.shape)):
+                yield op.result, natural
+            elif target is not None and (natural := same_but_ones(target, op.x.tile.shape)):
+                yield op.x, natural
 
 
 def broadcast_source(op: Broadcast, target: Layout) -> Layout:

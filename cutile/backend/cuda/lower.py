@@ -50,27 +50,27 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
     room = shared_room(arch, options.occupancy or 1)
-    first, made = _within(room, function, warps, arch)
-    while options.num_worker_warps is None and warps < MAX_MMA_WARPS and _filled(made) > MAX_PRODUCT_REGISTERS:
+    first, lowered = _within(room, function, warps, arch)
+    while options.num_worker_warps is None and warps < MAX_MMA_WARPS and _filled(lowered) > MAX_PRODUCT_REGISTERS:
         warps *= 2
-        first, made = _within(room, function, warps, arch)
-    if options.num_worker_warps is None and _reads_much(made, warps):
+        first, lowered = _within(room, function, warps, arch)
+    if options.num_worker_warps is None and _reads_much(lowered, warps):
         halves = _within(room, function, warps // 2, arch)
         if halves[1].facts["min_blocks"] > 1:
-            first, made = halves
-    while deep := _too_deep(made, arch, options.occupancy or 1):
+            first, lowered = halves
+    while deep := _too_deep(lowered, arch, options.occupancy or 1):
         function = with_half_steps(function, deep)
-        first, made = _within(room, function, warps, arch)
+        first, lowered = _within(room, function, warps, arch)
     try:
-        check_budget(function, made, layouts_of(made), arch, options.occupancy or 0)
+        check_budget(function, lowered, layouts_of(lowered), arch, options.occupancy or 0)
     except KernelTypeError:  # nothing fits: what the best of them lacks is what the user can do something about
         check_budget(function, first, layouts_of(first), arch, options.occupancy or 0)
         raise
-    hoped = made.facts["min_blocks"]
-    if hoped > 1 and made.facts["shared_bytes"] > shared_room(arch, hoped):
+    hoped = lowered.facts["min_blocks"]
+    if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):
         hoped = 0  # what is beside the rings takes the room for another block
-    made.facts["min_blocks"] = options.occupancy or hoped or _occupancy(made, arch)
-    return made
+    lowered.facts["min_blocks"] = options.occupancy or hoped or _occupancy(lowered, arch)
+    return lowered
 
 
 def _reads_much(function: Function, warps: int) -> bool:
@@ -85,7 +85,7 @@ def _reads_much(function: Function, warps: int) -> bool:
     sums = [layouts[op.attributes["layout"]] for op in products if op.acc not in results]
     staged = all(op.dtype in HALVES for op in products) and not any(isinstance(op, Mma) for op in function.walk())
     beside = [op.result.tile.size for op in function.walk() if isinstance(op, LoadTile | LoadView)]
-    wide = sum(each.registers for each in sums) == WIDE_SUMS
+    wide = sum(layout.registers for layout in sums) == WIDE_SUMS
     return warps == MAX_MMA_WARPS and staged and wide and max(beside, default=0) < products[0].acc.tile.size
 
 
@@ -101,13 +101,13 @@ def _filled(function: Function) -> int:
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
     """The lowered function, and the same with as many stages of its loads as leave room for what else is in shared
     memory; without any where not even two do."""
-    first = made = OneGroup(function, warps, arch).run()
-    while made.facts["shared_bytes"] > room:
-        rings = [op.stage[1] for op in made.walk() if isinstance(op, StageTile)]
+    first = lowered = OneGroup(function, warps, arch).run()
+    while lowered.facts["shared_bytes"] > room:
+        rings = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile)]
         if not rings:
             break
-        made = OneGroup(function, warps, arch, max(rings) - 1).run()
-    return first, made
+        lowered = OneGroup(function, warps, arch, max(rings) - 1).run()
+    return first, lowered
 
 
 def _occupancy(function: Function, arch: Architecture) -> int:
@@ -138,15 +138,15 @@ def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
     layouts = layouts_of(function)
     definitions = {value: op for op in function.walk() for value in op.results}
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS
-    found: set[Key] = set()
+    keys: set[Key] = set()
     for op in function.walk():
         if isinstance(op, Mma) and can_split_step(op, definitions):
             sums = layouts[op.attributes["layout"]].registers
             words = operand_words(op, layouts, definitions)
             least = words * step_of(op.a.tile.dtype) // op.a.tile.shape[1]
             if sums + least <= most < sums + words:
-                found.add(key_of(op))
-    return found
+                keys.add(key_of(op))
+    return keys
 
 
 class OneGroup(LoweringContext):

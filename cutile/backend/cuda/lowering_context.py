@@ -117,24 +117,26 @@ class LoweringContext(ABC):
                 layouts.setdefault(op.x, set()).add(self.layout(op.value))
             if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
                 moved.add(op.x)
-        changing = {tensor for tensor, held_in in layouts.items() if tensor in moved or len(held_in) > 1}
+        changing = {tensor for tensor, places in layouts.items() if tensor in moved or len(places) > 1}
         held_twice = {
-            tensor for tensor, held_in in layouts.items() if any(each.free_lanes or each.free_warps for each in held_in)
+            tensor
+            for tensor, places in layouts.items()
+            if any(layout.free_lanes or layout.free_warps for layout in places)
         }
         again = {tensor for tensor, count in stored.items() if count > 1}
         return (loaded & stored.keys() & (changing | held_twice)) | (again & changing)
 
     def copy(self, value: Value) -> Value:
-        made = Value(value.type, value.name)
-        self.lowered[value] = made
-        return made
+        new_value = Value(value.type, value.name)
+        self.lowered[value] = new_value
+        return new_value
 
     def layout_name(self, layout: Layout) -> str:
         """The layout's name in the function's facts."""
         if layout not in self._layout_names:
             stem = "tile_" + "x".join(map(str, layout.shape))
-            taken = sum(name == stem or name.startswith(stem + "_") for name in self._layout_names.values())
-            self._layout_names[layout] = f"{stem}_{taken}" if taken else stem
+            count = sum(name == stem or name.startswith(stem + "_") for name in self._layout_names.values())
+            self._layout_names[layout] = f"{stem}_{count}" if count else stem
         return self._layout_names[layout]
 
     def add(self, op: Op, **attributes: Any) -> Op:
@@ -215,13 +217,13 @@ class LoweringContext(ABC):
     def make_block_ids(self) -> None:
         """This block's index, once, at the top: by the user's names where the kernel asks for it."""
         asserts = any(isinstance(op, Assert) for op in self.function.walk())
-        asked = {op.axis: op for op in reversed(list(self.function.walk())) if isinstance(op, TileBlockId)}
+        operations = {op.axis: op for op in reversed(list(self.function.walk())) if isinstance(op, TileBlockId)}
         own = [op.operands[0].mut.rank for op in self.function.walk() if isinstance(op, LoadMut | StoreMut)]
-        for axis in sorted(asked.keys() | set(range(3 if asserts else max(own, default=0)))):
-            op = asked.get(axis)
+        for axis in sorted(operations.keys() | set(range(3 if asserts else max(own, default=0)))):
+            op = operations.get(axis)
             self.builder.location = op.location if op else None
-            made = self.builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
-            self.block_ids[axis] = made
+            index = self.builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
+            self.block_ids[axis] = index
         self.builder.location = None
 
     def own_index(self, mut: MutType) -> tuple[Value, ...]:
@@ -229,10 +231,10 @@ class LoweringContext(ABC):
         return tuple(self.block_ids[axis] for axis in range(mut.rank))
 
     def block(self, block: Block) -> Block:
-        with self.builder.block(*(self.copy(value) for value in block.arguments)) as made:
+        with self.builder.block(*(self.copy(value) for value in block.arguments)) as new_block:
             for op in block.operations:
                 self.operation(op)
-        return made
+        return new_block
 
 
 def _plain(layout: Layout) -> tuple[Any, ...]:

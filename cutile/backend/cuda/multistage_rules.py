@@ -116,7 +116,7 @@ class Ring:
     @property
     def pending(self) -> int:
         """Groups of copies that may be under way while an iteration reads its own."""
-        return min(each.distance for each in self.loads.values() if each.vector is not None) - 1
+        return min(ahead.distance for ahead in self.loads.values() if ahead.vector is not None) - 1
 
 
 @dataclass
@@ -218,20 +218,22 @@ def plan(loop: Loop) -> Ring | None:
     products = products_of(
         loop.operations, loop.inner, loop.users, candidates, loop.op.body.arguments, loop.layouts.accumulator
     )
-    staged = {load: stage for load, each in candidates.items() if (stage := _staged(loop, each, products)) is not None}
-    operands = [(load, each) for load, each in staged.items() if products.side_of(load) is not None]
+    staged = {
+        load: stage for load, ahead in candidates.items() if (stage := _staged(loop, ahead, products)) is not None
+    }
+    operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
     ring = next((ring for some in (staged, *fewer) if (ring := _sized(loop, products, some)) is not None), Ring({}))
-    others = [each for load, each in candidates.items() if each.fits_registers and load not in ring.loads]
-    if not ring.products and sum(each.words for each in others) > MAX_WORDS_WITHOUT_MMA:
+    others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in ring.loads]
+    if not ring.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
         others = []
-    loads = {each.load: replace(each, distance=1) for each in others} | ring.loads
+    loads = {ahead.load: replace(ahead, distance=1) for ahead in others} | ring.loads
     return replace(ring, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
 
 
-def _staged(loop: Loop, each: Ahead, products: Products) -> Ahead | None:
+def _staged(loop: Loop, ahead: Ahead, products: Products) -> Ahead | None:
     """How a load lies in shared memory; None where it cannot be copied there, or better goes to registers."""
-    load, layout, side = each.load, each.layout, products.side_of(each.load)
+    load, layout, side = ahead.load, ahead.layout, products.side_of(ahead.load)
     tensor, shape = load.x.tensor, load.shape
     size = tensor.dtype.bits // 8
     widest = vector_width(tensor, shape, load.steps if isinstance(load, LoadView) else None)
@@ -241,7 +243,9 @@ def _staged(loop: Loop, each: Ahead, products: Products) -> Ahead | None:
     # A tile that several threads hold each loads for itself: else they would have to wait for one another. And what
     # all tile blocks load comes from the cache, which one iteration hides: stages are for what comes from memory.
     spread = side is None and (layout.free_lanes or layout.free_warps)
-    if (spread and not products.sides) or ((spread or (side is None and loop.is_common(load))) and each.fits_registers):
+    if (spread and not products.sides) or (
+        (spread or (side is None and loop.is_common(load))) and ahead.fits_registers
+    ):
         return None
     others = [other for other in reversed(range(len(shape))) if other != axis]
     if spread or layout.vector(axis) < width:
@@ -253,8 +257,8 @@ def _staged(loop: Loop, each: Ahead, products: Products) -> Ahead | None:
             strides[other] = nbytes if side is None else side.stage.pitch
         nbytes *= shape[other]
     nbytes = -(-nbytes * size // COPY_ALIGNMENT) * COPY_ALIGNMENT if side is None else side.stage.bytes
-    own = layout == each.layout
-    return replace(each, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
+    own = layout == ahead.layout
+    return replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
 
 
 def _sized(loop: Loop, products: Products, staged: Mapping[Load, Ahead]) -> Ring | None:
@@ -262,10 +266,10 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, Ahead]) -> Ring
     products = products.only(staged)
     loads: dict[Load, Ahead] = {}
     slot_bytes = 0
-    for load, each in staged.items():
-        loads[load] = replace(each, place=slot_bytes, read=products.is_read(load.result))
-        slot_bytes += each.nbytes
-    most = min(loop.most, 1 + max((each.distance or MAX_STAGES_AHEAD for each in staged.values()), default=0))
+    for load, ahead in staged.items():
+        loads[load] = replace(ahead, place=slot_bytes, read=products.is_read(load.result))
+        slot_bytes += ahead.nbytes
+    most = min(loop.most, 1 + max((ahead.distance or MAX_STAGES_AHEAD for ahead in staged.values()), default=0))
     best = _meeting(loop, products, loads)
     for room, least, blocks in _rooms(loop, products) if loads else ():
         for meets in (best, True) if isinstance(best, Mma) else (best,):
@@ -277,8 +281,12 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, Ahead]) -> Ring
             for op, pair in sides.items():
                 left, right = (replace(s, place=loads[s.load].place if s.load else first + s.place) for s in pair)
                 sides[op] = (left, right)
-            ahead = {op: replace(each, distance=min(each.distance or slots, slots - 1)) for op, each in loads.items()}
-            return Ring(ahead, sides, frozenset(products.passed), slots, slot_bytes, first + written, meets, blocks)
+            loads_ahead = {
+                op: replace(ahead, distance=min(ahead.distance or slots, slots - 1)) for op, ahead in loads.items()
+            }
+            return Ring(
+                loads_ahead, sides, frozenset(products.passed), slots, slot_bytes, first + written, meets, blocks
+            )
     return None
 
 

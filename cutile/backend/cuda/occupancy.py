@@ -64,9 +64,9 @@ def resident_blocks(arch: Architecture, threads: int, registers: int, shared_byt
         return None
     most_threads, most_blocks = limits
     warps = -(-threads // 32)
-    each = -(-max(registers, 1) * 32 // REGISTER_UNIT) * REGISTER_UNIT
+    warp_registers = -(-max(registers, 1) * 32 // REGISTER_UNIT) * REGISTER_UNIT
     by = {
-        "registers": arch.registers // PARTS // each * PARTS // warps,
+        "registers": arch.registers // PARTS // warp_registers * PARTS // warps,
         "shared memory": (arch.shared_bytes + SYSTEM_BYTES) // (shared_bytes + SYSTEM_BYTES),
         "threads": most_threads // (warps * 32),
         "thread blocks": most_blocks,

@@ -59,9 +59,9 @@ class Panels:
     def swizzle(self) -> Swizzle:
         """Bytes of a panel's row."""
         widths: tuple[Swizzle, ...] = (128, 64, 32)
-        for each in widths:
-            if self.width * self.size % each == 0:
-                return each
+        for width in widths:
+            if self.width * self.size % width == 0:
+                return width
         raise ValueError(f"rows of {self.width * self.size} bytes are no whole number of swizzled pieces")
 
     @property

@@ -76,13 +76,13 @@ class PersistentGrid:
         """
         if not self._persistent:
             return 0
-        found = stream.resident_blocks(function, self._threads, self._shared, self._cluster)
-        if found < self._cluster:
+        blocks = stream.resident_blocks(function, self._threads, self._shared, self._cluster)
+        if blocks < self._cluster:
             raise LaunchError(
                 f"no multiprocessor holds a block of {self._threads} threads with {self._shared} bytes of shared "
                 f"memory, in clusters of {self._cluster}; compile with smaller tiles"
             )
-        return found
+        return blocks
 
     def workspace(self, blocks: int) -> int:
         """Bytes of workspace of a launch of so many thread blocks."""

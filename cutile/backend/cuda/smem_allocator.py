@@ -45,7 +45,7 @@ class Span:
     @property
     def extent(self) -> int:
         """Its bytes, with those of all that is used during it."""
-        return self.size + max([self.large, *(each.extent for each in self.inner)])
+        return self.size + max([self.large, *(span.extent for span in self.inner)])
 
 
 @dataclass
@@ -115,7 +115,7 @@ class SmemAllocator:
         shared = self._span.extent
         for op, place in self._shares:
             op.attributes["offset"] = self._own + place.start if isinstance(place, Span) else place
-        for each in self._uses:
-            behind = shared + each.offset if each.span is None else each.span.start + each.span.size
-            each.op.attributes["offset"] = self._own + behind
+        for use in self._uses:
+            behind = shared + use.offset if use.span is None else use.span.start + use.span.size
+            use.op.attributes["offset"] = self._own + behind
         self.bytes = shared + self._small + self._own

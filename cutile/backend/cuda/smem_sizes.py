@@ -117,7 +117,7 @@ def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) 
     """The elements along `axis` that a thread reads at once of a tile that lies by `strides`: up to 16 bytes."""
     width = min(layout.vector(axis), 128 // dtype.bits)
     rest = [layout.shape[axis], *(stride for other, stride in enumerate(strides) if other != axis)]
-    while any(each % width for each in rest):
+    while any(extent % width for extent in rest):
         width //= 2
     return width
 
@@ -125,7 +125,7 @@ def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) 
 def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | None = None) -> int:
     """The bytes that a product of depth `k` needs, of a batch all of them."""
     batch = accumulator.shape[0] if accumulator.rank == 3 else 1
-    return batch * sum(each.bytes for each in stages(dtype, accumulator, k, swaps=swaps))
+    return batch * sum(stage.bytes for stage in stages(dtype, accumulator, k, swaps=swaps))
 
 
 def move_bytes(dtype: DTypeLike, layout: Layout) -> int:
@@ -153,19 +153,17 @@ def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
         >>> spans([6, 16], 32)
         [32, 48, 64]
     """
-    found = [offset]
+    starts = [offset]
     for size in sizes:
-        found.append(found[-1] + -(-size // 16) * 16)
-    return found
+        starts.append(starts[-1] + -(-size // 16) * 16)
+    return starts
 
 
 def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
     """The bits that choose along an axis, neighbours first: (how far apart, "register", "lane" or "warp", which)."""
     kinds = {"register": layout.register, "lane": layout.lane, "warp": layout.warp}
-    found = [
-        (basis[axis], kind, bit) for kind, bases in kinds.items() for bit, basis in enumerate(bases) if basis[axis]
-    ]
-    return sorted(found)
+    bits = [(basis[axis], kind, bit) for kind, bases in kinds.items() for bit, basis in enumerate(bases) if basis[axis]]
+    return sorted(bits)
 
 
 def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:

@@ -56,14 +56,14 @@ def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:
     return whole and len(op.acc.tile.shape) == 2 and all(_chain(value, definitions) for value in (op.a, op.b))
 
 
-def with_half_steps(function: Function, wanted: set[Key]) -> Function:
+def with_half_steps(function: Function, products: set[Key]) -> Function:
     """The function with these products, of those that `can_split_step`, in two steps each."""
     definitions: dict[Value, Op] = {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         definitions.update((value, op) for value in op.results)
         # Of a loop that was unrolled, products stand in one place: their operands may be made in other ways.
-        if not isinstance(op, Mma) or key_of(op) not in wanted or not can_split_step(op, definitions):
+        if not isinstance(op, Mma) or key_of(op) not in products or not can_split_step(op, definitions):
             return KEEP
         chains = [_chain(value, definitions) for value in (op.a, op.b)]
         acc = op.acc
@@ -80,13 +80,13 @@ def with_half_steps(function: Function, wanted: set[Key]) -> Function:
 
 def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
     """The load of an operand and what the tile passes through, in order; empty where that is something else."""
-    found: list[Op] = []
+    chain: list[Op] = []
     op = definitions.get(value)
     while isinstance(op, Permute | Convert):
-        found.insert(0, op)
+        chain.insert(0, op)
         op = definitions.get(op.x)
     stable = isinstance(op, LoadTile) and isinstance(op.x.type, TensorType) and op.x.type.stable
-    return [op, *found] if op is not None and stable else []
+    return [op, *chain] if op is not None and stable else []
 
 
 def _half(chain: list[Op], axis: int, half: int, builder: Builder) -> Value:
@@ -98,10 +98,10 @@ def _half(chain: list[Op], axis: int, half: int, builder: Builder) -> Value:
     builder.location = load.location
     twice = builder.value(Mul(x=load.index[axis], y=builder.constant(2)))
     at = builder.value(Add(x=twice, y=builder.constant(half)))
-    index = tuple(at if a == axis else each for a, each in enumerate(load.index))
+    index = tuple(at if a == axis else start for a, start in enumerate(load.index))
     shape = tuple(extent // 2 if a == axis else extent for a, extent in enumerate(load.shape))
-    made = builder.value(LoadTile(x=load.x, index=index, shape=shape), load.result.name)
+    value = builder.value(LoadTile(x=load.x, index=index, shape=shape), load.result.name)
     for op in passed:
         builder.location = op.location
-        made = builder.add(op.copy_with([made], (), ()), op.results[0].name).result
-    return made
+        value = builder.add(op.copy_with([value], (), ()), op.results[0].name).result
+    return value

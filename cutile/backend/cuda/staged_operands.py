@@ -139,16 +139,19 @@ def products_of(
         if not isinstance(op, Mma) or len(op.acc.tile.shape) != 2 or op.a.tile.shape[1] % step_of(op.a.tile.dtype):
             continue
         dtype, usual = op.a.tile.dtype, usual_swaps(op.a.tile.dtype)
-        found = [_loaded_operand(value, inner, loads) for value in (op.a, op.b)]
+        operands = [_loaded_operand(value, inner, loads) for value in (op.a, op.b)]
         any_way = dtype in HALVES or dtype in (f64, tf32)
-        found = [each if each and (any_way or each[3] == way) else None for each, way in zip(found, usual, strict=True)]
-        left, right = (each[3] if each else way for each, way in zip(found, usual, strict=True))
+        operands = [
+            operand if operand and (any_way or operand[3] == way) else None
+            for operand, way in zip(operands, usual, strict=True)
+        ]
+        left, right = (operand[3] if operand else way for operand, way in zip(operands, usual, strict=True))
         places = stages(dtype, accumulator(op), op.a.tile.shape[1], right=op.b.tile.dtype, swaps=(left, right))
         pair: list[Side] = []
-        for value, each, place in zip((op.a, op.b), found, places, strict=True):
+        for value, operand, place in zip((op.a, op.b), operands, places, strict=True):
             stage = replace(place, offset=0)
-            if each is not None and lies.setdefault(each[0], (stage, each[2])) == (stage, each[2]):
-                pair.append(Side(value, stage, *each[:1], axes=each[2], passed=each[1]))
+            if operand is not None and lies.setdefault(operand[0], (stage, operand[2])) == (stage, operand[2]):
+                pair.append(Side(value, stage, *operand[:1], axes=operand[2], passed=operand[1]))
             else:
                 pair.append(Side(value, stage, outside=value not in inner and value not in own))
         if any(side.load for side in pair):
@@ -182,12 +185,12 @@ def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
         if isinstance(op, Permute):
             axes = [axes[axis] for axis in op.axes]
         elif isinstance(op, Reshape):
-            kept = [axis for axis in axes if load.shape[axis] != 1]
+            others = [axis for axis in axes if load.shape[axis] != 1]
             ones = [axis for axis in axes if load.shape[axis] == 1]
             wide = [extent for extent in op.shape if extent != 1]
-            if [load.shape[axis] for axis in kept] != wide or len(op.shape) - len(wide) > len(ones):
+            if [load.shape[axis] for axis in others] != wide or len(op.shape) - len(wide) > len(ones):
                 return None
-            axes = [(ones if extent == 1 else kept).pop(0) for extent in op.shape]
+            axes = [(ones if extent == 1 else others).pop(0) for extent in op.shape]
     return (axes[0], axes[1]) if len(axes) == 2 else None
 
 

@@ -18,7 +18,7 @@ CLUSTERS = (1, 2, 4, 8)
 
 def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
     """The axes of the grid along which these numbers differ from block to block."""
-    found: set[int] = set()
+    axes: set[int] = set()
     seen: set[Value] = set()
     pending = list(values)
     while pending:
@@ -28,9 +28,9 @@ def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> froz
             continue
         seen.add(value)
         if isinstance(op, TileBlockId):
-            found.add(op.axis)
+            axes.add(op.axis)
         pending += reads(op)
-    return frozenset(found)
+    return frozenset(axes)
 
 
 def cluster_of(

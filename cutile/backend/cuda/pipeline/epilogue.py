@@ -123,10 +123,10 @@ class Epilogue:
     def _store_tile(self, store: TmaStore, matrix: Value, index: Sequence[Value], piece: int) -> None:
         """Have TMA store columns of a matrix that begin with a piece; or have them wait."""
         context = self._context
-        wanted = store.layout if store.transposed else with_columns(store.layout, matrix.tile.shape[1])
-        value = context.converted(context.lowered[matrix], context.layouts[matrix], wanted)
+        layout = store.layout if store.transposed else with_columns(store.layout, matrix.tile.shape[1])
+        value = context.converted(context.lowered[matrix], context.layouts[matrix], layout)
         if self.delayed is None or self.delayed.at_once:
-            self._store_columns(store, value, index, piece, wanted)
+            self._store_columns(store, value, index, piece, layout)
         else:
             self.delayed.delay(value, index)
 

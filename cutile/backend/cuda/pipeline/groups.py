@@ -30,23 +30,23 @@ def groups_of(
     together: list[tuple[Block, list[Operand], list[Dot]]] = []
     for dot in dots.values():
         for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
-            operands = [each for each in dot.operands if home[each.load] is block]
-            sharing = [each for each in together if each[0] is block and loads_of(each[1]) & loads_of(operands)]
+            operands = [group_ for group_ in dot.operands if home[group_.load] is block]
+            sharing = [group_ for group_ in together if group_[0] is block and loads_of(group_[1]) & loads_of(operands)]
             joined: tuple[Block, list[Operand], list[Dot]] = (block, [], [])
             for _, others, readers in (*sharing, (block, operands, [dot])):  # one product may join several groups
-                known = loads_of(joined[1])
-                joined[1].extend(each for each in others if each.load not in known)
+                loads_known = loads_of(joined[1])
+                joined[1].extend(group_ for group_ in others if group_.load not in loads_known)
                 joined[2].extend(readers)
-            together = [*(each for each in together if each not in sharing), joined]
-    known = loads_of(operand for _, operands, _ in together for operand in operands)
+            together = [*(group_ for group_ in together if group_ not in sharing), joined]
+    loads_known = loads_of(operand for _, operands, _ in together for operand in operands)
     # What threads alone read of a block arrives together; in the order of the program, which sets do not keep.
-    for load in (load for load in reads.operands if load not in known):
-        found = next((each for each in together if each[0] is home[load] and not each[2]), None)
-        if found is None:
+    for load in (load for load in reads.operands if load not in loads_known):
+        others_of_threads = next((group_ for group_ in together if group_[0] is home[load] and not group_[2]), None)
+        if others_of_threads is None:
             together.append((home[load], [reads.operands[load]], []))
         else:
-            found[1].append(reads.operands[load])
-    together.sort(key=lambda each: max(order[operand.load] for operand in each[1]))
+            others_of_threads[1].append(reads.operands[load])
+    together.sort(key=lambda group_: max(order[operand.load] for operand in group_[1]))
     nests = {op for _, operands, _ in together for operand in operands for op in parents[operand.load]}
     for block, operands, _ in together:
         places = [block.operations.index(operand.load) for operand in operands]

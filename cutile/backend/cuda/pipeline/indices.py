@@ -33,9 +33,9 @@ class Indices:
         self._tiles = plan.tiles
         self._asked = {op.axis: op for op in reversed(list(source.walk())) if isinstance(op, TileBlockId)}
         stored = [op.x.mut.rank for op in source.walk() if isinstance(op, StoreMut | StoreSubtile | LoadMut)]
-        said = [3] * bool(plan.guards)  # with the whole index
+        asserted = [3] * bool(plan.guards)  # with the whole index
         beside = [plan.tiles.along] * (plan.tiles.cluster > 1)  # the last of a cluster may be beyond the grid
-        self._axes = sorted({*self._asked, *range(max(stored + said, default=0)), *beside})
+        self._axes = sorted({*self._asked, *range(max(stored + asserted, default=0)), *beside})
         self.late = _late(source, plan)
 
     def add(self, number: Value) -> None:
@@ -90,13 +90,13 @@ class Indices:
             result.name = value.name
         return results
 
-    def settle(self, found: Sequence[Value]) -> None:
+    def settle(self, values: Sequence[Value]) -> None:
         """From here on, the numbers are these."""
-        if self.late is None or not found:
+        if self.late is None or not values:
             return
         context = self._context
-        context.block_ids = dict(zip(self._axes, found, strict=False))
-        context.lowered.update(zip(self._numbers(), found[len(self._axes) :], strict=True))
+        context.block_ids = dict(zip(self._axes, values, strict=False))
+        context.lowered.update(zip(self._numbers(), values[len(self._axes) :], strict=True))
         for op in self.late:
             if isinstance(op, TileBlockId):
                 context.lowered[op.result] = context.block_ids[op.axis]

@@ -36,7 +36,7 @@ class Instructions:
 
     Attributes:
         form: the kind of product of warp groups; None where it is made by fused multiply-adds.
-        tall, wide: rows and columns that are multiplied; the tile's, unless the operands change places.
+        mma_rows, mma_columns: those that are multiplied; the tile's, unless the operands change places.
         warpgroups: that share the rows.
         swap_ab: whether the operands change places.
         crosswise: whether the left operand lies across K, and is read by threads.
@@ -44,8 +44,8 @@ class Instructions:
     """
 
     form: MmaAtom | None
-    tall: int
-    vector_load: int
+    mma_rows: int
+    mma_columns: int
     warpgroups: int
     swap_ab: bool
     crosswise: bool
@@ -54,7 +54,7 @@ class Instructions:
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.tall * self.vector_load // (GROUP * self.warpgroups)
+        return self.mma_rows * self.mma_columns // (GROUP * self.warpgroups)
 
     @property
     def by_instruction(self) -> bool:
@@ -78,9 +78,9 @@ class Instructions:
         if self.sums <= MAX_SUMS_TWICE and by_turns:
             return 0, max(1, MAX_PROMOTE_DEPTH // depth)
         require(not self.crosswise, "8-bit floats that lie across K are added up some turns at a time, counted in i32")
-        down = self.tall // (ROWS * self.warpgroups)
-        fitting = (each for each in range(8, self.vector_load + 1, 8) if self.vector_load % each == 0)
-        return max(each for each in fitting if down * each // 2 <= MAX_PARTIAL_SUMS), 0
+        down = self.mma_rows // (ROWS * self.warpgroups)
+        fitting = (columns for columns in range(8, self.mma_columns + 1, 8) if self.mma_columns % columns == 0)
+        return max(columns for columns in fitting if down * columns // 2 <= MAX_PARTIAL_SUMS), 0
 
 
 def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructions:
@@ -98,25 +98,23 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise Refused(f"products of {of} that add up in {acc} keep to a warp")
     turns = form is not None and not form.any_major  # of what lies across K on the way in
-    across = [turns and lies_across(*each, definitions) for each in ((product.a, 1), (product.b, 0))]
+    across = [turns and lies_across(*operand, definitions) for operand in ((product.a, 1), (product.b, 0))]
     crosswise, swap_ab = any(across), across[1] or (form is not None and swaps_ab(rows, columns))
     keeps = not (across[0] and swap_ab)
     require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
-    tall, vector_load = (columns, padded_columns(rows)) if swap_ab else (rows, columns)
-    groups = (
-        _of_outer(rows, columns) if form is None else _groups(tall, vector_load, form, "columns" if swap_ab else "rows")
-    )
-    made = Instructions(form, tall, vector_load, groups, swap_ab, crosswise, product.use_fast_acc)
+    tall, wide = (columns, padded_columns(rows)) if swap_ab else (rows, columns)
+    groups = _of_outer(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swap_ab else "rows")
+    how = Instructions(form, tall, wide, groups, swap_ab, crosswise, product.use_fast_acc)
     if crosswise:
-        twice = not made.promotes or made.sums <= MAX_SUMS_TWICE
-        require(twice, f"a thread would hold {made.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
-        held = made.sums + fragment_registers(tall, depth_bytes, groups)
+        twice = not how.promotes or how.sums <= MAX_SUMS_TWICE
+        require(twice, f"a thread would hold {how.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
+        held = how.sums + fragment_registers(tall, depth_bytes, groups)
         require(
             held <= MAX_SUMS_AND_OPERAND,
             f"a thread would hold {held} sums and operands, and has room for {MAX_SUMS_AND_OPERAND}",
         )
     require(depth_bytes % STEP_BYTES == 0, f"a depth of {product.a.tile.shape[1]} is no whole number of steps")
-    return made
+    return how
 
 
 def _groups(rows: int, columns: int, form: MmaAtom, named: str) -> int:
@@ -137,6 +135,6 @@ def _of_outer(rows: int, columns: int) -> int:
 
 def _with_room(sums: int, groups: int) -> int:
     """So many groups, if their threads have room for the sums."""
-    each = sums // (GROUP * groups)
-    require(each <= MAX_SUMS, f"a thread would hold {each} sums, and has registers for {MAX_SUMS}")
+    count = sums // (GROUP * groups)
+    require(count <= MAX_SUMS, f"a thread would hold {count} sums, and has registers for {MAX_SUMS}")
     return groups

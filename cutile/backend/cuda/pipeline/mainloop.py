@@ -117,11 +117,11 @@ class Mainloop:
             product = self._multiply(acc, counter, (later,) if fresh else ())
             if self.delayed:
                 self.delayed.write_under(iteration, start, step)
-            found = indices.found(later, late, self.tiles.number)
+            indices_found = indices.found(later, late, self.tiles.number)
             builder.location = dot.op.location
             waited = context.add(ops.WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
             self._release_before(counter, later)
-            builder.yield_(waited, self.pipelines.after(counter), *found)
+            builder.yield_(waited, self.pipelines.after(counter), *indices_found)
         builder.location = self.loop.location
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
         done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))

@@ -179,9 +179,9 @@ def _require_products_alone(kernel: Kernel, loop: For, operands: Sequence[Operan
 
 def _producer_slice(kernel: Kernel, loop: For, dot: Dot, guards: Sequence[Op]) -> Slice:
     """What the producer runs: the loop is the only nest that it enters."""
-    wanted = [value for operand in dot.operands for value in operand.index]
-    asserted = [value for op in guards for value in reads(op)]
-    slice_ = producer_slice(kernel, [*wanted, *asserted], [dot.right.load])
+    index = [value for operand in dot.operands for value in operand.index]
+    numbers = [value for op in guards for value in reads(op)]
+    slice_ = producer_slice(kernel, [*index, *numbers], [dot.right.load])
     plain = not slice_.nests.difference((loop, *guards)) and all(map(is_scalar_work, slice_.needed))
     require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
     return Slice(slice_.needed, frozenset[Op]([loop]), {loop: ()})
@@ -237,14 +237,12 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
 def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) -> bool:
     """Whether the author asks for as many warps as warpgroups with tile blocks of their own have."""
     usual = 4 * how.warpgroups
-    wanted = options.num_worker_warps or usual
+    warps = options.num_worker_warps or usual
     pingpong = (
-        how.warpgroups == warpgroups.PINGPONG_WARPGROUPS
-        and how.form is not None
-        and wanted == warpgroups.PINGPONG_WARPS
+        how.warpgroups == warpgroups.PINGPONG_WARPGROUPS and how.form is not None and warps == warpgroups.PINGPONG_WARPS
     )
-    fits = pingpong or wanted == usual
-    require(fits, f"{wanted} worker warps are asked for, a tile of {rows} rows has {usual}")
+    fits = pingpong or warps == usual
+    require(fits, f"{warps} worker warps are asked for, a tile of {rows} rows has {usual}")
     return pingpong
 
 

@@ -110,7 +110,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
         passed.append(load)
         require(loop is None or uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
         load = definitions.get(load.x)
-    along = k_axis if sum(isinstance(each, Permute) for each in passed) % 2 == 0 else 1 - k_axis
+    along = k_axis if sum(isinstance(op, Permute) for op in passed) % 2 == 0 else 1 - k_axis
     if isinstance(load, Reshape):
         raise Refused(f"the {side} operand is reshaped by more than making rows of the axes ahead of its last")
     if not isinstance(load, LoadTile | LoadView) or (loop is not None and load not in loop.body.operations):
@@ -139,7 +139,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
         length = padded_columns(length)
     size = tensor.dtype.bits // 8
     require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
-    rounded = any(isinstance(each, Convert) for each in passed)
+    rounded = any(isinstance(op, Convert) for op in passed)
     return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
 
 

@@ -372,8 +372,8 @@ class Plan:
     @property
     def written(self) -> dict[Panels, Written]:
         """The operands that consumers write. Those that lie alike share a buffer: no two are read at a time."""
-        found = [dot.written for dot in self.dots.values() if dot.written is not None]
-        return {written.panels: written for written in reversed(found)}
+        operands = [dot.written for dot in self.dots.values() if dot.written is not None]
+        return {written.panels: written for written in reversed(operands)}
 
     @property
     def written_bytes(self) -> int:
@@ -393,7 +393,9 @@ class Plan:
         """The pipelines that no product reads: of what threads alone do, and the verdict."""
         loads = loads_of(operand for dot in self.dots.values() for operand in dot.operands)
         read = {
-            group.pipeline for group in self.groups.values() if loads.intersection(each.load for each in group.operands)
+            group.pipeline
+            for group in self.groups.values()
+            if loads.intersection(operand.load for operand in group.operands)
         }
         others = [] if self.verdict is None else [self.verdict]
         return frozenset({*range(len(self.operands)), *others} - read)

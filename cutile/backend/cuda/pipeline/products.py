@@ -249,8 +249,8 @@ class Products:
 
     def settle(self, values: Iterable[Value]) -> None:
         """Wait for the products whose sums these are, and so for all before them; release what they read."""
-        wanted = set(values)
-        last = max((at for at, begun in enumerate(self._under_way) if begun.result in wanted), default=-1)
+        sums = set(values)
+        last = max((at for at, begun in enumerate(self._under_way) if begun.result in sums), default=-1)
         if last < 0:
             return
         over, self._under_way = self._under_way[: last + 1], self._under_way[last + 1 :]

@@ -60,16 +60,16 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
 
     def by_threads(value: Value) -> list[Op]:
         """The operations that take a value, or what it is passed on as, but for products that find it in a buffer."""
-        found: list[Op] = []
+        readers: list[Op] = []
         for op in takers.get(value, ()):
             if op in passed:
                 more = by_threads(op.results[0])
                 if more:
                     kept.add(op)
-                found += more
+                readers += more
             elif value not in products.get(op, ()):
-                found.append(op)
-        return found
+                readers.append(op)
+        return readers
 
     for operand in of_products:
         found = by_threads(operand.load.result)
@@ -86,12 +86,12 @@ def _beside(kernel: Kernel, of_products: Iterable[Operand], roomy: Iterable[Bloc
     """The loads of tiles, for threads alone, in loops in which operands of products are loaded."""
     staged = loads_of(of_products)
     looped = {block for op in kernel.order if isinstance(op, For | While) for block in op.regions}
-    found: list[Operand] = []
+    operands: list[Operand] = []
     for block in roomy:
         if block in looped and staged.intersection(block.operations):
             loads = [op for op in block.operations if isinstance(op, LoadTile | LoadView) and op not in staged]
-            found += [operand for op in loads if (operand := _operand(op, kernel)) is not None]
-    return found
+            operands += [operand for op in loads if (operand := _operand(op, kernel)) is not None]
+    return operands
 
 
 def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
@@ -122,12 +122,12 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
     """The layouts of left operands that threads read or compute: that of a product's sums, by which a row is in the
     registers of the threads that have its sums."""
-    found: list[tuple[Op, Layout]] = []
+    anchors: list[tuple[Op, Layout]] = []
     for dot in dots.values():
         op = kernel.definitions.get(dot.op.a)
         read = dot.left is None or dot.left.load in reads.operands
         if op is not None and read and len(op.results) == 1 and not op.regions:
             shape = op.results[0].tile.shape
             if len(shape) == 2 and shape[0] == dot.op.acc.tile.shape[0]:
-                found.append((op, group_accumulator((shape[0], shape[1]), warpgroups)))
-    return found
+                anchors.append((op, group_accumulator((shape[0], shape[1]), warpgroups)))
+    return anchors

@@ -15,11 +15,11 @@ arithmetic between them follows (FlashAttention-3, Shah et al. 2024, section 3.2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
+from cutile.ir.control import For
 from cutile.ir.core import Effect, Function, Op, Value
 from cutile.ir.rewriter import Copier
 from cutile.ops.arith import Add, Sub
@@ -62,10 +62,10 @@ def _cut(loop: For) -> _Cut | None:
     if any(op.effect is not Effect.NONE and not movable(op) for op in operations):
         return None
     first, second = products
-    made = {value: op for op in operations for value in op.results}
-    ahead, behind = _slice([*first.operands], made), _slice([second.b], made)
+    definitions = {value: op for op in operations for value in op.results}
+    ahead, behind = _slice([*first.operands], definitions), _slice([second.b], definitions)
     carried = set(loop.body.arguments[1:])
-    if first not in _slice([second.a], made) or any(value in carried for op in ahead for value in op.operands):
+    if first not in _slice([second.a], definitions) or any(value in carried for op in ahead for value in op.operands):
         return None
     if any(value in carried for value in first.operands) or first in behind or second in ahead:
         return None
@@ -76,16 +76,16 @@ def _cut(loop: For) -> _Cut | None:
     return _Cut(frozenset((*ahead, first)), frozenset((*behind, second)), second, place)
 
 
-def _slice(values: Iterable[Value], made: Mapping[Value, Op]) -> set[Op]:
+def _slice(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]:
     """The operations among `made` from which values are computed."""
-    found: set[Op] = set()
+    work: set[Op] = set()
     pending = list(values)
     while pending:
-        op = made.get(pending.pop())
-        if op is not None and op not in found:
-            found.add(op)
+        op = definitions.get(pending.pop())
+        if op is not None and op not in work:
+            work.add(op)
             pending += op.operands
-    return found
+    return work
 
 
 class _Rotated(Copier):
@@ -102,59 +102,56 @@ class _Rotated(Copier):
         else:
             super().operation(op)
 
-    def _some(self, loop: For, wanted: Iterable[Op]) -> None:
+    def _some(self, loop: For, operations: Iterable[Op]) -> None:
         """The operations of a loop's body that are wanted, in their order."""
-        chosen = set(wanted)
+        work = set(operations)
         for op in loop.body.operations:
-            if op in chosen:
+            if op in work:
                 self.operation(op)
 
     def _rotated(self, loop: For, cut: _Cut) -> None:
-        builder = self.builder
-        body = loop.body
-        start, stop, step = (self.values[value] for value in (loop.start, loop.stop, loop.step))
-        initial = [self.values[value] for value in loop.carried]
-        index, *arguments = body.arguments
-        yields = body.terminator.operands
-        kept = [at for at in range(len(arguments)) if at != cut.carried]
-        made = {value: op for op in body.operations for value in op.results}
-        between = _slice([cut.product.a, cut.product.acc, *(yields[at] for at in kept)], made)
-        inner = between - cut.ahead - frozenset((cut.product,))
-        waiting = [cut.product.a, *([cut.product.acc] if self._varies(cut.product.acc, loop) else [])]
+        builder, values = self.builder, self.values
+        initial = [values[value] for value in loop.carried]
         builder.location = loop.location
-        runs = builder.value(Lt(x=start, y=stop))
-        with builder.block() as then:
-            # The first iteration, up to its second product.
-            self.values.update(zip(arguments, initial, strict=True))
-            self.values[index] = start
-            self._some(loop, [*cut.ahead, *inner])
-            builder.location = loop.location
-            carried = [self.values[value] for value in (*waiting, *(yields[at] for at in kept))]
-            second = builder.value(Add(x=start, y=step))
-            with builder.block(self.value(index), *(self.value(value) for value in waiting)) as turn:
-                others = [self.value(arguments[at]) for at in kept]
-                turn.arguments = (*turn.arguments, *others)
-                self._some(loop, cut.ahead)
-                self._behind(loop, cut, builder.value(Sub(x=self.values[index], y=step)))
-                self.values[arguments[cut.carried]] = self.values[cut.product.result]
-                self._some(loop, inner)
-                builder.location = loop.location
-                builder.yield_(*(self.values[value] for value in (*waiting, *(yields[at] for at in kept))))
-            rest = builder.add(For(start=second, stop=stop, step=step, carried=tuple(carried), body=turn))
-            self.values.update(zip(waiting, rest.results, strict=False))
-            # The last second product.
-            last = builder.value(Sub(x=stop, y=builder.constant(1, stop.tile.dtype)))
-            self._behind(loop, cut, last)
-            results = dict(zip(kept, rest.results[len(waiting) :], strict=True))
-            results[cut.carried] = self.values[cut.product.result]
-            builder.location = loop.location
-            builder.yield_(*(results[at] for at in range(len(arguments))))
-        with builder.block() as orelse:
-            builder.yield_(*initial)
-        done = builder.add(If(condition=runs, then=then, orelse=orelse))
-        for old, new in zip(loop.results, done.results, strict=True):
+        runs = builder.value(Lt(x=values[loop.start], y=values[loop.stop]))
+        results = builder.branch(runs, lambda: self._iterations(loop, cut, initial), lambda: initial)
+        for old, new in zip(loop.results, results, strict=True):
             new.name = old.name
             self.values[old] = new
+
+    def _iterations(self, loop: For, cut: _Cut, initial: Sequence[Value]) -> Sequence[Value]:
+        """The first iteration up to its second product, the loop of the others, and the last second product."""
+        builder, body = self.builder, loop.body
+        start, stop, step = (self.values[value] for value in (loop.start, loop.stop, loop.step))
+        index, *arguments = body.arguments
+        places = [at for at in range(len(arguments)) if at != cut.carried]
+        yields = [body.terminator.operands[at] for at in places]
+        definitions = {value: op for op in body.operations for value in op.results}
+        between = _slice([cut.product.a, cut.product.acc, *yields], definitions)
+        inner = between - cut.ahead - frozenset((cut.product,))
+        waiting = [cut.product.a, *([cut.product.acc] if self._varies(cut.product.acc, loop) else [])]
+        self.values.update(zip(arguments, initial, strict=True))
+        self.values[index] = start
+        self._some(loop, [*cut.ahead, *inner])
+        builder.location = loop.location
+        carried = tuple(self.values[value] for value in (*waiting, *yields))
+        second = builder.value(Add(x=start, y=step))
+        variables = (index, *waiting, *(arguments[at] for at in places))
+        with builder.block(*map(self.value, variables)) as iteration:
+            self._some(loop, cut.ahead)
+            self._behind(loop, cut, builder.value(Sub(x=self.values[index], y=step)))
+            self.values[arguments[cut.carried]] = self.values[cut.product.result]
+            self._some(loop, inner)
+            builder.location = loop.location
+            builder.yield_(*(self.values[value] for value in (*waiting, *yields)))
+        rest = builder.add(For(start=second, stop=stop, step=step, carried=carried, body=iteration))
+        self.values.update(zip(waiting, rest.results, strict=False))
+        last = builder.value(Sub(x=stop, y=builder.constant(1, stop.tile.dtype)))
+        self._behind(loop, cut, last)
+        results = dict(zip(places, rest.results[len(waiting) :], strict=True))
+        results[cut.carried] = self.values[cut.product.result]
+        builder.location = loop.location
+        return [results[at] for at in range(len(arguments))]
 
     def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
         """The second product of the iteration with that index. Other values stay those of this iteration."""
@@ -166,5 +163,5 @@ class _Rotated(Copier):
     @staticmethod
     def _varies(value: Value, loop: For) -> bool:
         """Whether a value is made in the loop, or carried by it."""
-        made = {result for op in loop.body.operations for result in op.results}
-        return value in made or value in loop.body.arguments
+        results = {result for op in loop.body.operations for result in op.results}
+        return value in results or value in loop.body.arguments

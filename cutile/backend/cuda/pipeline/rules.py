@@ -63,8 +63,8 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     require((options.num_pieces or 1) == 1, f"{options.num_pieces} pieces of a tile block are asked for")
     hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
     warpgroups = _warpgroups(hows)
-    asked = options.num_worker_warps
-    require(asked in (None, 4 * warpgroups), f"{asked} worker warps are asked for, the tiles have {4 * warpgroups}")
+    warps = options.num_worker_warps
+    require(warps in (None, 4 * warpgroups), f"{warps} worker warps are asked for, the tiles have {4 * warpgroups}")
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
@@ -80,8 +80,8 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     guards, asserted = guards_of(kernel.order)
     # Where an assertion may fail, stores ask for it at places that both roles come by.
     stores = [op for op in kernel.order if isinstance(op, StoreMut | StoreView)] if guards else []
-    wanted = [*(value for operand in operands for value in operand.index), *asserted]
-    slice_ = producer_slice(kernel, wanted, (*loads, *guards, *stores))
+    numbers = [*(value for operand in operands for value in operand.index), *asserted]
+    slice_ = producer_slice(kernel, numbers, (*loads, *guards, *stores))
     tma_stores = tma_stores_of(kernel, dots, layouts, warpgroups)
     order = order_of(slice_.nests, kernel.definitions)
     # Along the columns tile blocks follow each other most slowly: the axis along which they grow.
@@ -175,7 +175,7 @@ def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
         op = definitions.get(value)
         if op is None or isinstance(op, Mma) or op.regions:
             return True
-        pending += [each for each in op.operands if isinstance(each.type, TileType)]
+        pending += [operand for operand in op.operands if isinstance(operand.type, TileType)]
     return False
 
 
@@ -199,8 +199,8 @@ def _require_layouts(
             value = dot.op.a if dot.written is None else dot.written.value
             rows, columns = value.tile.shape
             require(rows % (ROWS * warpgroups) == 0, f"{rows} rows of a left operand do not divide among warpgroups")
-            wanted = group_accumulator((rows, columns), warpgroups)
-            require(layouts[value] == wanted, "the left operand is computed in another layout than sums have")
+            layout = group_accumulator((rows, columns), warpgroups)
+            require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
         require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
         staged = _staged(dots) - reads.operands.keys() - reads.kept  # in shared memory alone

@@ -32,9 +32,9 @@ def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]
         >>> print(simt_accumulator((128, 256), 8, (True, False)))
         128x256: 128 each of 256 threads, core 16x64
     """
-    found = [_layout(shape, (rows, warps // rows), by_k) for rows in (1 << k for k in range(warps.bit_length()))]
-    fitting = [each for each in found if each is not None]
-    return min(fitting, key=lambda each: _reads(each, by_k), default=None)
+    layouts = [_layout(shape, (rows, warps // rows), by_k) for rows in (1 << k for k in range(warps.bit_length()))]
+    fitting = [layout for layout in layouts if layout is not None]
+    return min(fitting, key=lambda layout: _reads(layout, by_k), default=None)
 
 
 def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
@@ -59,7 +59,7 @@ def _layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[bool, bo
         core[axis] *= LANES[axis]
         warp += [unit(axis, core[axis] << k) for k in range(split[axis].bit_length() - 1)]
         core[axis] *= split[axis]
-    if any(extent % each for extent, each in zip(shape, core, strict=True)):
+    if any(extent % step for extent, step in zip(shape, core, strict=True)):
         return None
     lane = [lanes[0][0], *lanes[1], lanes[0][1]]
     repeat = tuple((axis, shape[axis] // core[axis]) for axis in (1, 0) if shape[axis] > core[axis])

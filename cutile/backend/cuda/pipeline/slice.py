@@ -39,7 +39,7 @@ class Slice:
     carried: Mapping[Op, tuple[int, ...]]
 
 
-def producer_slice(kernel: Kernel, wanted: Iterable[Value], inside: Iterable[Op]) -> Slice:
+def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op]) -> Slice:
     """What the producer runs so that it has the numbers in `wanted`, and comes by the operations in `inside`.
 
     Raises:
@@ -49,7 +49,7 @@ def producer_slice(kernel: Kernel, wanted: Iterable[Value], inside: Iterable[Op]
     nests: set[Op] = set()
     needed: set[Op] = set()
     carried: dict[Op, set[int]] = {}
-    pending = list(wanted)
+    pending = list(numbers)
 
     def enter(op: Op) -> None:
         for nest in kernel.parents[op]:
@@ -78,7 +78,7 @@ def producer_slice(kernel: Kernel, wanted: Iterable[Value], inside: Iterable[Op]
         require(makes_numbers(op), f"an index of a load depends on more than numbers: {op.name}")
         enter(op)
         needed.add(op)
-        pending += [each for each in op.operands if isinstance(each.type, TileType)]
+        pending += [operand for operand in op.operands if isinstance(operand.type, TileType)]
     return Slice(frozenset(needed), frozenset(nests), {nest: tuple(sorted(carried.get(nest, ()))) for nest in nests})
 
 
@@ -108,15 +108,15 @@ def _control(nest: Op) -> list[Value]:
 
 def _places(operations: Iterable[Op]) -> dict[Value, tuple[Op, int]]:
     """The values of control flow that are one variable: block arguments and results, with its place among them."""
-    found: dict[Value, tuple[Op, int]] = {}
+    places: dict[Value, tuple[Op, int]] = {}
     for op in operations:
         if isinstance(op, For | While):
             blocks = [op.body.arguments[1:]] if isinstance(op, For) else [op.condition.arguments, op.body.arguments]
             for values in (*blocks, op.results):
-                found.update((value, (op, place)) for place, value in enumerate(values))
+                places.update((value, (op, place)) for place, value in enumerate(values))
         elif isinstance(op, If):
-            found.update((value, (op, place)) for place, value in enumerate(op.results))
-    return found
+            places.update((value, (op, place)) for place, value in enumerate(op.results))
+    return places
 
 
 def _same_variable(nest: Op, place: int) -> list[Value]:

@@ -209,7 +209,7 @@ class DividedLoop:
                 builder.add(Barrier())
             return (reduced,)
 
-        def scatter() -> tuple[Value, Value]:
+        def scatter() -> tuple[Value, ...]:
             self._deal_out(sums)
             first = builder.value(Eq(x=share.piece, y=builder.constant(0)))
             return (*builder.branch(first, reduce, lambda: (sums,)), first)

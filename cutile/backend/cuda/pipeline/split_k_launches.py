@@ -64,13 +64,13 @@ def launch_division(
     if turns is None:
         asking = f"CompileOptions(num_pieces={MAX_PIECES})"
         return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
-    found = divisions_of(plan_for, units)
-    if not found:
+    divisions = divisions_of(plan_for, units)
+    if not divisions:
         return {"divided": "no: there is no room for the sums of other pieces"}
-    most = max(tiles for tiles, _, _ in found)
+    most = max(tiles for tiles, _, _ in divisions)
     return {
         "divided": f"by launches of up to {most} tile blocks, as `division` says",
-        "division": (turns, found),
+        "division": (turns, divisions),
     }
 
 
@@ -105,22 +105,22 @@ def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions
         units: multiprocessors; 0 where that is not known.
     """
     units = units or NUM_SMS
-    found: list[tuple[int, int, int]] = []
+    divisions: list[tuple[int, int, int]] = []
     costs = {1: 0.0}
     for pieces, share in CLUSTER_SHARES.items():
         plan = plan_for(pieces)
         if isinstance(plan, Plan) and plan.parts:
             meet = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
             least = max(pieces * MIN_CLUSTER_ITERATIONS, _worth(plan, pieces, meet, costs))
-            found.append((int(units * share) // pieces, least, pieces))
+            divisions.append((int(units * share) // pieces, least, pieces))
             costs[pieces] = meet
     plan = plan_for(MAX_PIECES)
     if isinstance(plan, Plan) and plan.split is not None:
         fewest = 2 * max(costs)
         meet = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
         least = max(fewest * MIN_WORKSPACE_ITERATIONS, _worth(plan, fewest, meet, costs))
-        found.append((units // fewest, least, MAX_PIECES))
-    return tuple(each for each in reversed(found) if each[0] > 0)
+        divisions.append((units // fewest, least, MAX_PIECES))
+    return tuple(division for division in reversed(divisions) if division[0] > 0)
 
 
 def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> int:

@@ -58,8 +58,10 @@ def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
     one = part_layout(sums, parts)
     if one.core != sums.core:
         return None
-    chosen = [[where.get((row, column + part * one.shape[1])) for row, column in one.offsets] for part in range(parts)]
-    first = [each for each in chosen[0] if each is not None]
-    step = len(first) if parts == 1 or chosen[1][0] is None else chosen[1][0] - first[0]
-    follows = all(each == [at + part * step for at in first] for part, each in enumerate(chosen))
+    parts_registers = [
+        [where.get((row, column + part * one.shape[1])) for row, column in one.offsets] for part in range(parts)
+    ]
+    first = [register for register in parts_registers[0] if register is not None]
+    step = len(first) if parts == 1 or parts_registers[1][0] is None else parts_registers[1][0] - first[0]
+    follows = all(register == [at + part * step for at in first] for part, register in enumerate(parts_registers))
     return (first, step) if follows else None

@@ -35,7 +35,7 @@ def stages_of(plan: Plan, looped: Sequence[bool], limits: Sequence[int], arch: A
     grows = True
     while grows:
         grows = False
-        for number in sorted(range(len(stages)), key=lambda each: stages[each]):
+        for number in sorted(range(len(stages)), key=lambda pipeline: stages[pipeline]):
             most = limits[number] if looped[number] else 2
             if 2 * stages[number] <= most and total + stages[number] * sizes[number] <= room:
                 total += stages[number] * sizes[number]

@@ -72,7 +72,7 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
     operations = function.body.operations
     after = operations[operations.index(loop) + 1 :]
     builder = Builder(Block())
-    ends = [builder.constant(each) for each in (0, count, 1)]
+    ends = [builder.constant(bound) for bound in (0, count, 1)]
     part = Value(TileType(i32), "part")
     try:
         with builder.block(part) as body:
@@ -84,7 +84,7 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
 
 
 def _of_tiles(op: Op) -> bool:
-    return any(isinstance(each.type, TileType) and not each.type.is_scalar for each in op.operands)
+    return any(isinstance(operand.type, TileType) and not operand.type.is_scalar for operand in op.operands)
 
 
 class _Cut:
@@ -153,9 +153,9 @@ class _Cut:
         """The piece of a tile whose columns run along `axis`."""
         key = (value, axis)
         if key not in self._pieces:
-            made = self._make(value, axis)
-            made.name = made.name or value.name
-            self._pieces[key] = made
+            piece = self._make(value, axis)
+            piece.name = piece.name or value.name
+            self._pieces[key] = piece
         return self._pieces[key]
 
     def _make(self, value: Value, axis: int) -> Value:
@@ -169,20 +169,20 @@ class _Cut:
             raise _CannotCut
         location = op.location
         if isinstance(op, Constant):
-            made: Op = Constant(value=op.value, dtype=op.dtype, shape=shape)
+            piece: Op = Constant(value=op.value, dtype=op.dtype, shape=shape)
         elif family(type(op)) in ELEMENTWISE:
             operands = [x if x.tile.is_scalar else self._piece(x, axis) for x in op.operands]
-            made = op.copy_with(operands, (), ())
+            piece = op.copy_with(operands, (), ())
         elif isinstance(op, Broadcast):
-            made = Broadcast(x=self._broadcast_from(op.x, axis), shape=shape)
+            piece = Broadcast(x=self._broadcast_from(op.x, axis), shape=shape)
         elif isinstance(op, Reshape):
-            made = Reshape(x=self._piece(op.x, _same_axis(op, axis)), shape=shape)
+            piece = Reshape(x=self._piece(op.x, _same_axis(op, axis)), shape=shape)
         elif isinstance(op, LoadTile) and isinstance(op.x.type, TensorType):
-            made = LoadTile(x=op.x, index=self._index(op.index, axis), shape=shape)
+            piece = LoadTile(x=op.x, index=self._index(op.index, axis), shape=shape)
         else:
             raise _CannotCut
         builder.location = location
-        return builder.value(made)
+        return builder.value(piece)
 
     def _broadcast_from(self, x: Value, axis: int) -> Value:
         if x.tile.is_scalar:
@@ -197,11 +197,11 @@ class _Cut:
                 raise _CannotCut
             if op not in self._after:
                 return value
-            tiles = [each for each in op.operands if not isinstance(each.type, TensorType)]
-            kept = {each: self._unbroken(each) for each in tiles if not each.tile.is_scalar}
+            tiles = [operand for operand in op.operands if not isinstance(operand.type, TensorType)]
+            copies = {operand: self._unbroken(operand) for operand in tiles if not operand.tile.is_scalar}
             self._builder.location = op.location
-            made = op.copy_with([kept.get(each, each) for each in op.operands], (), ())
-            self._whole[value] = self._builder.value(made)
+            copy = op.copy_with([copies.get(operand, operand) for operand in op.operands], (), ())
+            self._whole[value] = self._builder.value(copy)
         return self._whole[value]
 
     def _index(self, index: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
@@ -212,7 +212,7 @@ class _Cut:
         scaled = builder.value(Mul(x=index[axis], y=builder.constant(self._count, dtype)))
         number = builder.constant(self._number, dtype) if self._found is None else self._found
         moved = builder.value(Add(x=scaled, y=number))
-        return tuple(moved if a == axis else each for a, each in enumerate(index))
+        return tuple(moved if a == axis else start for a, start in enumerate(index))
 
 
 def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
@@ -221,12 +221,12 @@ def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
     def loads(piece: Sequence[Op]) -> list[Op]:
         return [op for op in piece if op.results and (isinstance(op, LoadTile) or op.results[0].tile.is_scalar)]
 
-    found: list[Op] = []
+    operations: list[Op] = []
     for piece, following in zip(pieces, [*pieces[1:], ()], strict=True):
         early = loads(piece)
-        found += [*(early if piece is pieces[0] else ()), *loads(following)]
-        found += [op for op in piece if op not in early]
-    return found
+        operations += [*(early if piece is pieces[0] else ()), *loads(following)]
+        operations += [op for op in piece if op not in early]
+    return operations
 
 
 def _same_axis(op: Reshape, axis: int) -> int:

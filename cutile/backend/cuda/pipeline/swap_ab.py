@@ -76,13 +76,13 @@ def swap(function: Function) -> Function:
     """A copy of `function` with such products swapped; itself where there is none."""
     definitions = {value: op for op in function.walk() for value in op.results}
     loops = [op for op in function.walk() if isinstance(op, For)]
-    chains = {op: found for op in loops if (found := _chains(op, definitions))}
+    chains = {op: loop_chains for op in loops if (loop_chains := _chains(op, definitions))}
     return _Swapped(chains).function(function) if chains else function
 
 
 def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
     """The chains of a loop to be swapped."""
-    body, found = loop.body, list[_Chain]()
+    body, chains = loop.body, list[_Chain]()
     used: dict[Value, list[Op]] = {}
     for op in body.walk():
         for value in op.operands:
@@ -97,8 +97,8 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
         ends = users == [body.terminator] and body.terminator.operands[place] is value
         starts = isinstance(definitions.get(loop.carried[place]), Constant)
         if products and ends and starts and all(_swaps(op, definitions) for op in products):
-            found.append(_Chain(place, tuple(products)))
-    return found
+            chains.append(_Chain(place, tuple(products)))
+    return chains
 
 
 def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
@@ -123,7 +123,7 @@ class _Swapped(Copier):
     def __init__(self, chains: Mapping[For, list[_Chain]]) -> None:
         super().__init__()
         self._chains = chains
-        self._products = {op for found in chains.values() for chain in found for op in chain.products}
+        self._products = {op for loop_chains in chains.values() for chain in loop_chains for op in chain.products}
 
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""

@@ -18,8 +18,8 @@ class TensorMaps:
         """The name of the parameter with a tensor's map."""
         key = (tensor, form)
         if key not in self._names:
-            taken = sum(other is tensor for other, _ in self._names)
-            self._names[key] = f"{tensor.name}_map" + (f"_{taken}" if taken else "")
+            count = sum(other is tensor for other, _ in self._names)
+            self._names[key] = f"{tensor.name}_map" + (f"_{count}" if count else "")
         return self._names[key]
 
     def facts(self, source: Function) -> tuple[Any, ...]:

@@ -36,10 +36,10 @@ def order_of(nests: Iterable[Op], definitions: Mapping[Value, Op]) -> Order:
     nests = list(nests)
     loops = {op.induction: op for op in nests if isinstance(op, For)}
     slopes = _Slopes(definitions, loops)
-    found = [{slopes.of_nest(op, axis) for op in nests} for axis in range(3)]
+    axes = [{slopes.of_nest(op, axis) for op in nests} for axis in range(3)]
     return Order(
-        taken=any(growth != 0 for growths in found for growth in growths),
-        backwards=tuple(axis for axis, growths in enumerate(found) if growths - {None, 0} == {1}),
+        taken=any(growth != 0 for growths in axes for growth in growths),
+        backwards=tuple(axis for axis, growths in enumerate(axes) if growths - {None, 0} == {1}),
     )
 
 
@@ -76,16 +76,16 @@ class _Slopes:
         slopes = [self._of(operand, axis) for operand in op.operands]
         if op.regions or None in slopes:
             return None
-        known = [slope for slope in slopes if slope is not None]
-        if not any(known):
+        signs = [slope for slope in slopes if slope is not None]
+        if not any(signs):
             return 0
         if isinstance(op, Sub):
-            known[1] = -known[1]
+            signs[1] = -signs[1]
         if isinstance(op, Neg):
-            known[0] = -known[0]
+            signs[0] = -signs[0]
         monotonic = isinstance(op, Add | Sub | Neg | Min | Max | Convert)
         scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(map(self._is_positive, op.operands))
-        return max(known, key=abs) if (monotonic or scaled) and max(known) * min(known) >= 0 else None
+        return max(signs, key=abs) if (monotonic or scaled) and max(signs) * min(signs) >= 0 else None
 
     def _is_positive(self, value: Value) -> bool:
         op = self._definitions.get(value)

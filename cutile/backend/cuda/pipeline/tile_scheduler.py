@@ -130,9 +130,9 @@ class TileScheduler:
         builder, pipelines, queue = self._context.builder, self._pipelines, self._queue
         number, counter = Value(self.first.type, "tile"), Value(self.first.type, "tile_counter")
         pipelines.counters = [Value(value.type, "counter") for value in counters]
-        asked = [Value(value.type) for value in (number, counter, *counters)]
-        with builder.block(*asked) as condition:
-            builder.yield_(builder.value(Lt(x=asked[0], y=self.total)))
+        arguments = [Value(value.type) for value in (number, counter, *counters)]
+        with builder.block(*arguments) as condition:
+            builder.yield_(builder.value(Lt(x=arguments[0], y=self.total)))
         with builder.block(number, counter, *pipelines.counters) as block:
             self._tile(number, tile)
             following = queue.next_tile(counter, self.step)

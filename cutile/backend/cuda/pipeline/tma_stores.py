@@ -30,14 +30,14 @@ def tma_stores_of(
     They go by way of the same places, so that all are like the first.
     """
     shapes = {dot.accumulator.shape for dot in dots.values()}
-    found: dict[Op, TmaStore] = {}
+    stores: dict[Op, TmaStore] = {}
     for op in kernel.order:
         if not isinstance(op, StoreMut | StoreView) or _is_read(kernel, op):
             continue
         store = _transposed_store(op, layouts, warpgroups) or _store_of_rows(kernel, op, shapes, warpgroups)
-        if store is not None and all(other.panels == store.panels for other in found.values()):
-            found[op] = store
-    return found
+        if store is not None and all(other.panels == store.panels for other in stores.values()):
+            stores[op] = store
+    return stores
 
 
 def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None:

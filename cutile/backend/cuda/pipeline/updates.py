@@ -42,18 +42,18 @@ def add_tiles(function: Function) -> Function:
     for op in function.walk():
         if not isinstance(op, TensorAddress | TensorDim | TensorStride):
             unread -= set(op.operands)
-    wanted = iter([not used[op.result] and _is_sum(op) for op in updates])
+    sums = iter([not used[op.result] and _is_sum(op) for op in updates])
     parameters = {value.name for value in unread}
     definitions: dict[Value, Op] = {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         definitions.update(dict.fromkeys(op.results, op))
-        if not isinstance(op, AtomicRmw) or not next(wanted):
+        if not isinstance(op, AtomicRmw) or not next(sums):
             return KEEP
-        found = _Match(definitions, rewriter).update(op)
-        if found is None or found.x.name not in parameters:
+        update = _Match(definitions, rewriter).update(op)
+        if update is None or update.x.name not in parameters:
             return KEEP
-        rewriter.builder.add(found)
+        rewriter.builder.add(update)
         return op.value  # in place of a result that nobody reads
 
     updated = dce(cse(rewrite(function, rule)))
@@ -86,11 +86,11 @@ class _Match:
             if axis is None or axis in places:
                 return None
             places[axis] = place
-        if not all(self._is_bound(each, places, tensor) for each in self._terms(op.mask, And)):
+        if not all(self._is_bound(test, places, tensor) for test in self._terms(op.mask, And)):
             return None
         index = [self._index(places.get(axis), extent) for axis, extent in enumerate(shape)]
-        known = [each for each in index if each is not None]
-        return AddTile(tensor, op.value, tuple(known)) if len(known) == len(shape) else None
+        starts = [test for test in index if test is not None]
+        return AddTile(tensor, op.value, tuple(starts)) if len(starts) == len(shape) else None
 
     def _of(self, value: Value) -> Op | None:
         """What makes a value, or the one that it repeats."""
@@ -105,8 +105,8 @@ class _Match:
         if not isinstance(total, Add):
             return None, None
         parts = [self._of(total.x), self._of(total.y)]
-        base = next((each for each in parts if isinstance(each, TensorAddress)), None)
-        moved = next((each for each in parts if isinstance(each, Convert)), None)
+        base = next((part for part in parts if isinstance(part, TensorAddress)), None)
+        moved = next((part for part in parts if isinstance(part, Convert)), None)
         size = self._of(moved.x) if moved is not None else None
         if base is None or not isinstance(size, Mul):
             return None, None
@@ -124,7 +124,7 @@ class _Match:
 
     def _is_place(self, value: Value) -> bool:
         op = self._of(value)
-        return isinstance(op, Add) and any(isinstance(self._of(each), Iota) for each in (op.x, op.y))
+        return isinstance(op, Add) and any(isinstance(self._of(term), Iota) for term in (op.x, op.y))
 
     def _term(self, value: Value, tensor: Value) -> tuple[int | None, Value]:
         """The axis that a term goes along, and where."""
@@ -134,9 +134,13 @@ class _Match:
         stride = self._of(op.y)
         if isinstance(stride, TensorStride) and stride.x is tensor:
             return stride.axis, op.x
-        known = self._constant(op.y)
+        stride_elements = self._constant(op.y)
         strides = tensor.tensor.strides
-        return (strides.index(known) if known is not None and strides.count(known) == 1 else None), op.x
+        return (
+            strides.index(stride_elements)
+            if stride_elements is not None and strides.count(stride_elements) == 1
+            else None
+        ), op.x
 
     def _is_bound(self, value: Value, places: dict[int, Value], tensor: Value) -> bool:
         """Whether a test says that some place lies inside of the tensor, which `add_tile` tests itself."""

@@ -49,7 +49,7 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
         layout,
         register=(*register, *layout.register[1:]),
         lane=(*lanes, *layout.lane[2:]),
-        repeat=tuple(each for each in rest if each[1] > 1),
+        repeat=tuple(repeat for repeat in rest if repeat[1] > 1),
     )
 
 

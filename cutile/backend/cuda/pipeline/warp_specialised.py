@@ -123,9 +123,9 @@ class WarpSpecialised(LoweringContext):
 
     def _prefetch_maps(self) -> None:
         plan = self._plan
-        wanted = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
-        wanted += [(store.op.x, store.map) for store in plan.stores.values()]
-        for tensor, form in dict.fromkeys(wanted):
+        maps = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
+        maps += [(store.op.x, store.map) for store in plan.stores.values()]
+        for tensor, form in dict.fromkeys(maps):
             self.builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
 
     def _produce(self) -> None:
