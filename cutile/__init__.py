@@ -73,6 +73,7 @@ from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.host import api
 from cutile.host.hints import LANGUAGE
 from cutile.host.variables import Global
+from cutile.interpreter.warned import PaddingWarning
 from cutile.language import *
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.target import interpret, use_backend
@@ -124,6 +125,7 @@ __all__: tuple[str, ...] = (
     "LaunchError",
     "MissingGenericsError",
     "OutOfBoundsError",
+    "PaddingWarning",
     "RaceError",
     "SharedTensor",
     "SpillWarning",

@@ -14,6 +14,7 @@ from cutile.command.host_entries import Group, HostEntry, entries, rest
 from cutile.command.ops import anchor, items, sections
 from cutile.compile.spills import SpillWarning
 from cutile.errors import ArgumentError
+from cutile.interpreter.warned import PaddingWarning
 
 
 def add(commands: Any) -> None:
@@ -119,7 +120,7 @@ def _errors() -> Iterator[str]:
     yield "Which failure gives which: [errors.md](errors.md).\n"
     yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
     members = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
-    members.append((SpillWarning.__name__, errors.__name__, SpillWarning))
+    members += [(each.__name__, errors.__name__, each) for each in (SpillWarning, PaddingWarning)]
     names = [name for name, _, kind in members if _is_error(name, kind)]
     for name, place, kind in sorted(members, key=lambda each: each[:2]):
         if _is_error(name, kind):

@@ -37,7 +37,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "From the host, and back",
         "These copy, on the CPU too. Without a copy: *Other libraries*, below.",
-        ("api.from_numpy", "api.copy_host_to_device", "api.copy_host_vec_to_device", "Tensor.to_numpy",
+        ("api.from_numpy", "api.copy_host_to_device", "api.copy_host_vec_to_device", "Tensor.to_numpy", "Tensor.numpy",
          "Tensor.to_host_vec", "api.copy_device_to_host_vec"),
     ),
     (
@@ -67,7 +67,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Launch a kernel",
         "Calling a kernel makes a `KernelOp`; its methods configure it. It is a `DeviceOp`: *Run and wait*, below.",
         ("KernelOp", "KernelOp.generics", "KernelOp.grid", "KernelOp.compile_options", "KernelOp.render",
-         "KernelOp.interpret", "KernelOp.bind", "interpret", "use_backend"),
+         "KernelOp.interpret", "KernelOp.bind", "interpret", "use_backend", "autotune"),
     ),
     (
         "Run and wait",

@@ -78,6 +78,8 @@ class EagerBuilder(Builder):
             self._watch.before(op, self._walker)
         arrays = self._walker.operation(op)
         op.results = tuple(EagerValue(type, array, name) for type, array in zip(types, arrays, strict=True))
+        if self._watch is not None:
+            self._watch.after(op, self._walker)
         return op
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:

@@ -24,6 +24,7 @@ from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker, apply
 from cutile.errors import IdentityError, Location, OutOfBoundsError, RaceError, UninitialisedReadError
 from cutile.interpreter.history import NOBODY, SEVERAL, WAYS, Elements, History, Loose, Way
+from cutile.interpreter.padding import Padding
 from cutile.ir.core import Effect, Op, Value
 from cutile.ir.types import MutType, TensorType, TileType
 from cutile.ops.atomic import AtomicCas, AtomicRmw
@@ -61,6 +62,9 @@ class Watch:
             if array.ndim
         }
         self._loose = Loose()
+        self._outside: tuple[str, Array] | None = None
+        """What the load that is about to run takes from outside of its tensor."""
+        self.padding = Padding()
         self._before: dict[int, int] = {}
         """What this block comes after: the accesses of each block up to a place."""
         self._released: dict[int, dict[int, int]] = {}
@@ -72,6 +76,7 @@ class Watch:
         self._blocks.append(index)
         self._block = len(self._blocks) - 1
         self._before = {}
+        self.padding.enter()
 
     def reach(
         self,
@@ -128,6 +133,17 @@ class Watch:
             if op.effect_of in (Effect.READ, Effect.WRITE):
                 self._access(op, tensor, walker)
 
+    def after(self, op: Op, walker: Walker) -> None:
+        """Look at an operation that has run.
+
+        Warns:
+            PaddingWarning: elements past a tensor's edge change the result of a reduction.
+        """
+        if op.effect_of is Effect.READ and self._outside is not None:
+            self.padding.loaded(op, *self._outside)
+        self._outside = None
+        self.padding.after(op, walker)
+
     def _access(self, op: Op, tensor: Value, walker: Walker) -> None:
         array = walker.values[tensor]
         elements = self._elements.get(tensor.name)
@@ -135,7 +151,11 @@ class Watch:
         if elements is None or not own:  # a tensor that the kernel made of an address
             elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
-        touched = _stored(op, tensor, elements, walker) if writes else _loaded(op, tensor, elements, walker)
+        if writes:
+            touched = _stored(op, tensor, elements, walker)
+        else:
+            touched, outside = _loaded(op, tensor, elements, walker)
+            self._outside = tensor.name, outside
         if not touched.size:
             raise OutOfBoundsError(
                 f"this access of {tensor.name!r}, of shape {elements.shape}, lies outside of it altogether "
@@ -265,15 +285,16 @@ class _Instead(dict[Value, Array]):
         return self._values[value]
 
 
-def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
-    """The elements that a load takes.
+def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> tuple[Array, Array]:
+    """The elements that a load takes, and which of its tile are padding.
 
     Padding shows as no number of an element: they count from 1.
     """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
     (found, *_) = walker.with_values(_Instead(walker.values, {tensor: numbers})).operation(op)
-    taken = np.asarray(found, np.float64).ravel()
-    return taken[np.isfinite(taken) & (taken >= 1)].astype(np.int64) - 1
+    taken = np.asarray(found, np.float64)
+    inside = np.isfinite(taken) & (taken >= 1)
+    return taken[inside].ravel().astype(np.int64) - 1, ~inside
 
 
 def _stored(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:

@@ -180,6 +180,18 @@ class Mut(Subscriptable):
         """
         outside_kernel("Mut.store")
 
+    def inside(self) -> Tile:
+        """Which elements of this block's tile lie within the tensor: a tile of bool. See `Partition.inside`.
+
+        Example:
+            >>> @ct.entry
+            ... def mark(y: ct.Mut):
+            ...     y.store(ct.reduce_sum(y.inside().astype(ct.i32), 0) + y.load())
+            >>> mark(ct.api.zeros((5,), ct.i32).partition((4,))).first().unpartition().sync().numpy().tolist()
+            [4, 4, 4, 4, 1]
+        """
+        outside_kernel("Mut.inside")
+
     def partition_mut(self, shape: tuple[int, ...]) -> PartitionMut:
         """This block's own tile as a grid of smaller tiles: index 0 is where the block's tile begins.
 

@@ -51,6 +51,25 @@ class Partition:
         """
         outside_kernel("Partition.load")
 
+    def inside(self, index: tuple[int, ...] | int | PartitionIndex) -> Tile:
+        """Which elements of the tile at an index lie within the tensor: a tile of bool.
+
+        The others of a loaded tile are padding. Zeros add nothing to a sum, and count all the same once something was
+        done to them: mask them where they meet the elements of the tensor.
+
+        Example:
+            >>> @ct.entry
+            ... def centre(y: ct.Mut, x: ct.Tensor):
+            ...     part = x.partition((8,))  # of 5 elements
+            ...     t, real = part.load(0), part.inside(0)
+            ...     mean = ct.reduce_sum(t, 0) / ct.get_tensor_shape(x)[0]
+            ...     y.store(ct.reduce_sum(ct.select(real, (t - mean) ** 2, 0.0), 0).reshape((1,)))
+            >>> x = ct.api.arange(5, ct.f32).sync()
+            >>> centre(ct.api.zeros((1,)).partition((1,)), x).first().unpartition().sync().numpy().tolist()
+            [10.0]
+        """
+        outside_kernel("Partition.inside")
+
     def load_index(self, index: PartitionIndex) -> Tile:
         """`load` at an index that a mapped partition minted.
 

@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "frontend.parameters",
         "frontend.signature",
         "frontend.elsewhere",
+        "interpreter.warned",
         "backend",
         "compile",
         "launch",

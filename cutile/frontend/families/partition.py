@@ -6,20 +6,21 @@ import ast
 import math
 from typing import Any
 
-from cutile.dtypes import i64
+from cutile.dtypes import i32, i64
 from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, marker_of, shape_of, tile_of
 from cutile.frontend.families.grid import block_index
 from cutile.frontend.families.memory import extent, tiles_along
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.operators import binary, broadcast_to, comparison, is_number, materialize
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
 from cutile.frontend.weak import adapted
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.create import Iota
 from cutile.ops.memory import LoadTile
-from cutile.ops.shape import Permute
+from cutile.ops.shape import Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
 
 
@@ -264,6 +265,41 @@ def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Valu
 @method(PartitionRef, "load")
 def _load(frame: Frame, self: PartitionRef, index: Any) -> Any:
     return load(frame, self, index, "load")
+
+
+@method(PartitionRef, "inside")
+def _inside(frame: Frame, self: PartitionRef, index: Any) -> Any:
+    place = place_of(frame, self, index, "inside")
+    tile = inside(frame, self.value, place)
+    return frame.emit(Permute(x=tile, axes=self.order)) if self.order else tile
+
+
+@method(MutRef, "inside")
+def _own_inside(frame: Frame, self: MutRef) -> Any:
+    tile = self.value.mut.tile
+    own = tuple(materialize(frame, block_index(frame, axis)) for axis in range(len(tile)))
+    return inside(frame, self.value, Place(frame, PartitionRef(self.value, tile), own))
+
+
+def inside(frame: Frame, value: Value, place: Place) -> Value:
+    """A tile of bool: whether each element of the tile at a place lies within the tensor, and within its limits."""
+    shape = place.shape
+    result: Any = None
+    for axis, size in enumerate(shape):
+        begin = binary(frame, ast.Mult, place.index[axis], place.steps[axis])
+        ends = [extent(frame, value, axis)]
+        if axis in place.limits:
+            ends.append(place.limits[axis])
+        column = (1,) * axis + (size,) + (1,) * (len(shape) - axis - 1)
+        for end in ends:
+            # What is left from the tile's first element on: smaller numbers than positions in the tensor.
+            left = binary(frame, ast.Sub, end, begin)
+            number = frame.emit(Iota(length=size, dtype=i32))
+            within = comparison(frame, ast.Lt, frame.emit(Reshape(x=number, shape=column)), left)
+            result = within if result is None else binary(frame, ast.BitAnd, result, within)
+    if result is None:
+        return materialize(frame, True)
+    return broadcast_to(frame, result, shape)
 
 
 @method(PartitionRef, "load_pipelined")

@@ -1,0 +1,194 @@
+"""Padding that counts: elements past a tensor's edge that change what a reduction makes of those within it.
+
+A load gives zeros, or another number, past the edges of its tensor. In a sum of what was loaded they count nothing.
+Once something was done to them (a mean was subtracted, say) they do, in silence. Here each tile that is loaded carries
+a mask of its padding, which what is computed of it inherits. A reduction, scan or product is done a second time with
+its identity in the place of padding. Where an element of the tensor is among those that are folded, the two must agree.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutile.backend.reference.interpret import Walker
+from cutile.errors import Location
+from cutile.interpreter.warned import PaddingWarning
+from cutile.ir.core import Effect, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.compare import Select
+from cutile.ops.matmul import Mma
+from cutile.ops.reduce import Fold, Folding, Reduce, ReduceMax, ReduceMin, ReduceProd, Scan
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+
+__all__ = ("Padded", "Padding")
+
+Array = np.ndarray[Any, Any]
+
+_MOVES = (Broadcast, Cat, Extract, Permute, Reshape)
+"""Operations that move elements and compute nothing."""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Which elements of a tile come of padding.
+
+    Attributes:
+        mask: true where one does.
+        tensors: the names of the tensors that were loaded.
+    """
+
+    mask: Array
+    tensors: frozenset[str]
+
+
+class Padding:
+    """Follows padding through one launch."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Padded] = {}  # by the value's identity: `_alive` holds the values
+        self._alive: list[Value] = []
+        self._said: set[tuple[str, int, int]] = set()
+
+    def enter(self) -> None:
+        """A tile block begins: the values of the one before are gone."""
+        self._of.clear()
+        self._alive.clear()
+
+    def loaded(self, op: Op, tensor: str, outside: Array) -> None:
+        """Note what a load took from outside of a tensor."""
+        if outside.any():
+            self._note(op.results[0], Padded(outside, frozenset({tensor})))
+
+    def after(self, op: Op, walker: Walker) -> None:
+        """Note what an operation that has run makes of padding; warn where it folds it with elements of a tensor."""
+        if not self._of or op.effect_of is not Effect.NONE or not op.results:
+            return
+        operands = {value: self._of[id(value)] for value in op.operands if id(value) in self._of}
+        if not operands:
+            return
+        names = frozenset[str]().union(*(each.tensors for each in operands.values()))
+        for result, mask in zip(op.results, self._masks(op, operands, walker, names), strict=True):
+            if mask is not None and mask.any():
+                self._note(result, Padded(mask, names))
+
+    def _note(self, value: Value, padded: Padded) -> None:
+        self._of[id(value)] = padded
+        self._alive.append(value)
+
+    def _masks(
+        self, op: Op, operands: Mapping[Value, Padded], walker: Walker, names: frozenset[str]
+    ) -> Sequence[Array | None]:
+        """The masks of the results; None where padding ends."""
+        if isinstance(op, Reduce | Fold):
+            mask = _together(operands)
+            self._compare(op, ~mask.all(axis=op.axis), operands, walker, names)
+            return [mask.all(axis=op.axis)] * len(op.results)
+        if isinstance(op, Scan):
+            mask = _together(operands)
+            self._compare(op, ~mask, operands, walker, names)
+            return [mask] * len(op.results)
+        if isinstance(op, Mma):
+            real = _products_of_elements(op, operands)
+            self._compare(op, real, {each: operands[each] for each in (op.a, op.b) if each in operands}, walker, names)
+            return [~real]
+        if isinstance(op, Select):
+            none = np.zeros(op.results[0].tile.shape, np.bool_)
+            condition, x, y = (operands[each].mask if each in operands else none for each in op.operands)
+            chosen: Array = walker.values[op.condition]
+            return [condition | (chosen & x) | (~chosen & y)]
+        if isinstance(op, _MOVES):
+            none = {each: np.zeros(each.tile.shape, np.bool_) for each in op.operands}
+            masks = none | {each: padded.mask for each, padded in operands.items()}
+            marks = {each: mask.astype(each.tile.dtype.numpy) for each, mask in masks.items()}
+            return [array.astype(np.bool_) for array in _again(op, walker, marks)]
+        shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, TileType)}
+        return [_together(operands) if len(shapes) == 1 else None] * len(op.results)
+
+    def _compare(
+        self, op: Op, real: Array, operands: Mapping[Value, Padded], walker: Walker, names: frozenset[str]
+    ) -> None:
+        """Warn where the results for elements of a tensor differ once padding is replaced by identities."""
+        if not operands or not real.any():
+            return
+        replaced: dict[Value, Array] = {}
+        for value, padded in operands.items():
+            array = replaced[value] = walker.values[value].copy()
+            array[padded.mask] = _identity(op, value)
+        with np.errstate(all="ignore"):
+            without = _again(op, walker, replaced)
+            with_padding = _again(op, walker, {})
+        for got, expected in zip(with_padding, without, strict=True):
+            differs = np.asarray(real & ~((got == expected) | ((got != got) & (expected != expected))))
+            if differs.any():
+                place = int(differs.argmax())  # of the elements in a row: a result may have no axes
+                self._say(op, operands, names, got.ravel()[place], expected.ravel()[place])
+                return
+
+    def _say(self, op: Op, operands: Mapping[Value, Padded], names: frozenset[str], got: Any, expected: Any) -> None:
+        where: Location | None = op.location
+        key = (where.file, where.line, where.column) if where is not None else ("", 0, 0)
+        if key in self._said:
+            return
+        self._said.add(key)
+        count = max(int(padded.mask.sum()) for padded in operands.values())
+        tensors = " and ".join(map(repr, sorted(names)))
+        identity = _identity(op, next(iter(operands)))
+        shown = f"\n{where.show()}" if where is not None else ""
+        warnings.warn_explicit(
+            f"{op.name}: padding counts: {count} elements past the edge of {tensors} are among what is folded here, "
+            f"and are not {identity} any more: the result is {got}, and without them {expected}.{shown}\n"
+            f"Mask them first: ct.select(part.inside(index), tile, {identity}), where part.load(index) loaded the tile "
+            "(of a Mut: y.inside()).",
+            PaddingWarning,
+            key[0],
+            key[1],
+        )
+
+
+def _again(op: Op, walker: Walker, replaced: Mapping[Value, Array]) -> Sequence[Array]:
+    """The results of an operation with other operands."""
+    return walker.with_values(_Other(walker.values, replaced)).operation(op)
+
+
+class _Other(dict[Value, Array]):
+    """The values of a block, some of them replaced."""
+
+    def __init__(self, values: Mapping[Value, Array], replaced: Mapping[Value, Array]) -> None:
+        super().__init__(replaced)
+        self._values = values
+
+    def __missing__(self, value: Value) -> Array:
+        return self._values[value]
+
+
+def _together(operands: Mapping[Value, Padded]) -> Array:
+    first, *others = (each.mask for each in operands.values())
+    for mask in others:
+        first = first | mask
+    return first
+
+
+def _products_of_elements(op: Mma, operands: Mapping[Value, Padded]) -> Array:
+    """Which elements of a product have a term without padding."""
+    a, b = (
+        (~operands[each].mask if each in operands else np.ones(each.tile.shape, np.bool_)).astype(np.float32)
+        for each in (op.a, op.b)
+    )
+    return np.asarray(a @ b > 0)
+
+
+def _identity(op: Op, value: Value) -> Any:
+    """What changes nothing in the place of an operand's element."""
+    if isinstance(op, Folding):
+        return op.identities[op.tiles.index(value)]
+    if isinstance(op, ReduceMax | ReduceMin):
+        dtype = value.tile.dtype
+        if dtype.kind == "float":
+            return float("-inf") if isinstance(op, ReduceMax) else float("inf")
+        return dtype.min if isinstance(op, ReduceMax) else dtype.max
+    return 1 if isinstance(op, ReduceProd) else 0

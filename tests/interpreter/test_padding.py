@@ -1,0 +1,140 @@
+"""Padding: which elements lie inside, on every backend; and a warning where those outside change a result."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile import PaddingWarning, api, f16, f32, i32
+from tests.support.kernels import kernel
+
+BACKENDS = ("reference", "cpu", "interpret")
+
+INSIDE = """
+def inside(z: Mut, w: Mut, v: Mut, x: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    z.store(x.partition((4, 8)).inside((i, j)).astype(i32) + 2 * z.inside().astype(i32))
+    w.store(x.partition_permuted((8, 4), (1, 0)).inside((i, j)).astype(i32))
+    nested = v.partition_mut((3, 8))  # the second reaches into the next block's tile
+    for k in range(ct.num_tiles(nested, 0)):
+        nested.store(nested.inside((k, 0)).astype(i32) + nested.load((k, 0)), (k, 0))
+"""
+WINDOWS = """
+def windows(z: Mut, x: Tensor):
+    view, i = ct.make_strided_view(x, (4,), (3,)), ct.get_tile_block_id()[0]
+    z.store(ct.select(view.inside(i), view.load(i), -1.0).reshape((1, 4)))
+"""
+inside, windows = kernel(INSIDE), kernel(WINDOWS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_lies_inside_is_known(backend: str) -> None:
+    """Stored at an edge, a tile is clipped: so what lies within the first tensor is seen in one that is larger."""
+    with ct.use_backend(backend):
+        x = api.zeros((7, 11), f16).sync()
+        z, w, v = (api.zeros(shape, i32).sync() for shape in ((8, 16), (16, 8), (8, 16)))
+        inside(z.mut.partition((4, 8)), w.mut.partition((8, 4)), v.mut.partition((4, 8)), x).sync()
+        wanted = np.zeros((8, 16), np.int32)
+        wanted[:7, :11] = 1
+        np.testing.assert_array_equal(z.numpy(), wanted + 2)
+        np.testing.assert_array_equal(w.numpy(), wanted.T)
+        np.testing.assert_array_equal(v.numpy(), 1)
+
+        rows = windows(api.zeros((3, 4)).partition((1, 4)), api.arange(8, f32).sync()).first().unpartition().sync()
+        assert rows.numpy().tolist() == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, -1, -1]]
+
+
+def test_an_index_of_no_tile_is_refused() -> None:
+    beyond = kernel("def beyond(y: Mut, x: Tensor):\n    y.store(x.partition((4,)).inside(9).astype(y.dtype))\n")
+    with pytest.raises(ct.LaunchError, match="'x' has 2 tiles of 4 along axis 0"):
+        beyond(api.zeros((4,)).sync().mut.partition((4,)), api.zeros((8,)).sync()).sync()
+
+
+NORM = """
+def norm(y: Mut, x: Tensor):
+    part, row = x.partition(y.shape), (ct.get_tile_block_id()[0], 0)
+    n = ct.get_tensor_shape(x)[1]
+    d = part.load(row) - (ct.reduce_sum(part.load(row), 1) / n)[:, None]
+    {mask}
+    y.store(d * ct.rsqrt(ct.reduce_sum(d * d, 1) / n + 1e-5)[:, None])
+"""
+
+
+def test_a_layer_norm_with_a_tile_wider_than_the_row() -> None:
+    x = api.randn(3.0, 1.0, (5, 10), 1, f32).sync()
+    a = x.numpy().astype(np.float64)
+    wanted = (a - a.mean(1, keepdims=True)) / np.sqrt(a.var(1, keepdims=True) + 1e-5)
+    wrong, right = kernel(NORM.format(mask="")), kernel(NORM.format(mask="d = ct.select(part.inside(row), d, 0.0)"))
+
+    def run(norm: Any, **interpreted: bool) -> Any:
+        op = norm(api.zeros((5, 10)).partition((2, 16)), x)
+        return (op.interpret(**interpreted) if interpreted else op).first().unpartition().sync().numpy()
+
+    assert np.abs(run(wrong) - wanted).max() > 1
+    np.testing.assert_allclose(run(right), wanted, atol=1e-5)
+    with pytest.warns(PaddingWarning) as caught:
+        run(wrong, check=True)
+    assert len(caught) == 1  # of three tile blocks
+    words = str(caught[0].message)
+    assert re.match(r"reduce_sum: padding counts: 12 elements past the edge of 'x' .* are not 0 any more", words)
+    assert "    y.store(d * ct.rsqrt(ct.reduce_sum(d * d, 1) / n + 1e-5)[:, None])\n" in words
+    assert "ct.select(part.inside(index), tile, 0)" in words
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(right, check=True)
+        run(wrong, check=False)
+
+
+COUNTS: dict[str, tuple[str, str]] = {
+    "a maximum of negative numbers": ("ct.reduce_max(-t, 0).broadcast((8,))", "not -inf any more"),
+    "a minimum of zeros": ("ct.reduce_min(t, 0).broadcast((8,))", "result is 0.0, and without them 1.0"),
+    "a product": ("ct.reduce_prod(t, 0).broadcast((8,))", "not 1 any more"),
+    "a function": ("ct.reduce(t + 1.0, 0, 0.0, lambda a, b: a + b).broadcast((8,))", "reduce: padding"),
+    "a scan from the end": (
+        "ct.scan(t + 1.0, 0, ct.reverse.REVERSE, 0.0, lambda a, b: a + b)", "scan: padding counts"
+    ),
+    "a matrix product": (
+        "ct.mma(ct.exp(t).reshape((1, 8)), ct.constant(1.0, (8, 8), f32), ct.constant(0.0, (1, 8), f32)).reshape((8,))",
+        "mma: padding",
+    ),
+    "of other shapes": ("ct.reduce_sum(ct.cat(t.reshape((2, 4)), u, 0).transpose() * 2.0 + 1.0, 1)[:, None]"
+                        ".reshape((4,))[None, :].broadcast((2, 4)).reshape((8,))", "reduce_sum: padding"),
+    "chosen": ("ct.reduce_sum(ct.select(t > 2.0, t, ct.constant(1.0, (8,), f32)), 0).broadcast((8,))", "padding"),
+}  # fmt: skip
+COUNTS_NOT = {
+    "a sum": "ct.reduce_sum(t, 0).broadcast((8,))",
+    "a maximum of numbers above": "ct.reduce_max(t, 0).broadcast((8,))",
+    "masked by a product": "ct.reduce_sum((t + 1.0) * part.inside(0).astype(f32), 0).broadcast((8,))",
+    "a scan from the begin": "ct.scan_sum(t + 1.0, 0)",
+    "a product of rows": (
+        "ct.extract(ct.mma(ct.exp(t).reshape((8, 1)), ct.constant(1.0, (1, 8), f32), ct.constant(0.0, (8, 8), f32)),"
+        " (0, 0), (8, 1)).reshape((8,))"
+    ),
+    "along an axis without padding": "ct.reduce_sum(t.reshape((8, 1)) + 1.0, 1)",
+    "no reduction": "ct.exp(t)",
+}
+
+
+def folded(call: str) -> None:
+    text = "def k(y: Mut, x: Tensor):\n    part = x.partition((8,))\n    t = part.load(0)\n    u = t.reshape((2, 4))\n"
+    k = kernel(f"{text}    y.store({call})\n")
+    k(api.zeros((5,)).partition((8,)), api.from_numpy(np.arange(1, 6, dtype=np.float32)).sync()).interpret().sync()
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_padding_that_changes_a_result_is_found(name: str) -> None:
+    call, words = COUNTS[name]
+    with pytest.warns(PaddingWarning, match=re.escape(words)):
+        folded(call)
+
+
+@pytest.mark.parametrize("name", COUNTS_NOT)
+def test_padding_that_changes_nothing_is_left_alone(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folded(COUNTS_NOT[name])
