@@ -1,4 +1,4 @@
-"""Padding that counts: elements past a tensor's edge that change what a reduction makes of those within it.
+"""Padding that counts: elements past a tensor's edge that change a reduction.
 
 A load gives zeros, or another number, past the edges of its tensor. In a sum of what was loaded they count nothing.
 Once something was done to them (a mean was subtracted, say) they do, in silence. Here each tile that is loaded carries
@@ -65,7 +65,7 @@ class Padding:
             self._note(op.results[0], Padded(outside, frozenset({tensor})))
 
     def after(self, op: Op, walker: Walker) -> None:
-        """Note what an operation that has run makes of padding; warn where it folds it with elements of a tensor."""
+        """Note what an operation that has run makes of padding; warn where it counts."""
         if not self._of or op.effect_of is not Effect.NONE or not op.results:
             return
         operands = {value: self._of[id(value)] for value in op.operands if id(value) in self._of}
@@ -112,7 +112,7 @@ class Padding:
     def _compare(
         self, op: Op, real: Array, operands: Mapping[Value, Padded], walker: Walker, names: frozenset[str]
     ) -> None:
-        """Warn where the results for elements of a tensor differ once padding is replaced by identities."""
+        """Warn where results differ once padding is replaced by identities."""
         if not operands or not real.any():
             return
         replaced: dict[Value, Array] = {}
