@@ -147,7 +147,7 @@ class Device:
     @classmethod
     def best(cls) -> Device:
         """The first GPU if this machine has one that works, else the CPU."""
-        return cls.of_kind("cuda") if device_count() > 0 else cls.host()
+        return cls.of_kind(registry.ACCELERATOR) if device_count() > 0 else cls.host()
 
     @classmethod
     def parse(cls, text: str) -> Device:
@@ -158,13 +158,19 @@ class Device:
             NoDeviceError: this machine has no such device.
         """
         name, _, number = text.strip().partition(":")
-        if name in ("cpu", "host") and not number:
+        kind = registry.NAMES.get(name)
+        if kind == "host" and not number:
             return cls.host()
-        if name in ("cuda", "gpu") and (not number or number.isdecimal()):
-            return cls.of_kind("cuda", int(number or 0))
+        if kind not in (None, "host") and (not number or number.isdecimal()):
+            return cls.of_kind(kind, int(number or 0))
         raise ArgumentError(f"device {text!r}: expected 'cpu', 'cuda' or 'cuda:<number>', as in Device('cuda:0')")
 
     # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def runs_host_code(self) -> bool:
+        """Whether its work may be Python functions that touch its memory: not on a GPU."""
+        return self.driver.runs_host_code
 
     @property
     def kind(self) -> DeviceKind:
@@ -230,25 +236,25 @@ class Device:
         return MemPool(self)
 
     def load_module_from_ptx_src(self, source: str | bytes) -> Module:
-        """Load PTX text; see `cuda_async.module`. Raises DriverError, LaunchError."""
+        """Load PTX text; see `module.py`. Raises DriverError, LaunchError."""
         from cuda_async.core.module import load_module_from_ptx_src
 
         return load_module_from_ptx_src(source, self)
 
     def load_module_from_bytes(self, image: bytes) -> Module:
-        """Load a cubin or a fat binary; see `cuda_async.module`. Raises DriverError, LaunchError."""
+        """Load a cubin or a fat binary; see `module.py`. Raises DriverError, LaunchError."""
         from cuda_async.core.module import load_module_from_bytes
 
         return load_module_from_bytes(image, self)
 
     def load_module_from_file(self, path: str | Path) -> Module:
-        """Load PTX, a cubin or CUDA C++, by the file's suffix; see `cuda_async.module`."""
+        """Load PTX, a cubin or CUDA C++, by the file's suffix; see `module.py`."""
         from cuda_async.core.module import load_module_from_file
 
         return load_module_from_file(path, self)
 
     def load_module_from_cuda_src(self, source: str, *, name: str = "kernel.cu", options: Sequence[str] = ()) -> Module:
-        """Compile CUDA C++ through NVRTC and load it; see `cuda_async.module`. Raises KernelCacheError, LaunchError."""
+        """Compile CUDA C++ through NVRTC and load it; see `module.py`. Raises KernelCacheError, LaunchError."""
         from cuda_async.core.module import load_module_from_cuda_src
 
         return load_module_from_cuda_src(source, self, name=name, options=options)
@@ -335,7 +341,7 @@ def as_device(which: Device | int | str) -> Device:
     if isinstance(which, str):
         return Device.parse(which)
     if isinstance(which, int) and not isinstance(which, bool):
-        return Device.of_kind("cuda", which)
+        return Device.of_kind(registry.ACCELERATOR, which)
     raise ArgumentTypeError(
         f"expected a device, the number of a GPU, or a name such as 'cpu' or 'cuda:1'; got {type(which).__name__}: "
         f"{which!r}"
@@ -345,7 +351,7 @@ def as_device(which: Device | int | str) -> Device:
 _process_default: list[Device] = []
 
 
-def device_count(kind: DeviceKind = "cuda") -> int:
+def device_count(kind: DeviceKind = registry.ACCELERATOR) -> int:
     """How many devices of this kind can be used. Never raises where there is no driver.
 
     >>> device_count("host")

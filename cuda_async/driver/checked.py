@@ -173,6 +173,8 @@ class CheckedDriver(Driver):
 
     def __init__(self, inner: Driver, ledger: Ledger | None = None) -> None:
         self.inner = inner
+        self.works_alone, self.runs_host_code = inner.works_alone, inner.runs_host_code
+        self.dlpack_type, self.array_interface = inner.dlpack_type, inner.array_interface
         self.ledger = Ledger() if ledger is None else ledger
 
     @property
@@ -186,10 +188,6 @@ class CheckedDriver(Driver):
         return self.ledger.uses
 
     # -- Driver -------------------------------------------------------------------------------
-    @property
-    def works_alone(self) -> bool:  # type: ignore[override]  # a property for an attribute
-        return self.inner.works_alone
-
     @property
     def properties(self) -> DeviceProperties:
         return self.inner.properties

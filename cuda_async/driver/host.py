@@ -74,6 +74,9 @@ class _PoolExecutor(Executor):
 class HostDriver(PooledDriver):
     """The CPU. One object serves the whole process (`Device.host()`)."""
 
+    runs_host_code = True
+    dlpack_type = 1
+
     def __init__(self) -> None:
         total = _total_memory()
         kept = config().pool_bytes

@@ -372,6 +372,15 @@ class Driver(ABC):
     works_alone: bool = False
     """Whether the device works while this process waits, so that asking again and again keeps nobody from work."""
 
+    runs_host_code: bool = False
+    """Whether work of the device may be a Python function that touches its memory."""
+
+    dlpack_type: int = 0
+    """The kind of device by which libraries exchange memory (`DLDeviceType`): 1 for the CPU's, 2 for CUDA's."""
+
+    array_interface: str = ""
+    """The attribute by which older libraries exchange its memory, such as `__cuda_array_interface__`; "" for none."""
+
     @property
     @abstractmethod
     def properties(self) -> DeviceProperties: ...

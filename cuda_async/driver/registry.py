@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cuda_async.driver.debug import checked_if_asked
 from cuda_async.driver.interface import DeviceKind, Driver
 from cuda_async.errors import NoDeviceError
 
-__all__ = ("borrow_driver", "count", "open_driver")
+__all__ = ("ACCELERATOR", "NAMES", "borrow_driver", "count", "open_driver")
+
+ACCELERATOR: Final[DeviceKind] = "cuda"
+"""The kind of device that `Device(0)` and `device_count()` mean, and that is better than the CPU where there is one."""
+
+NAMES: Final[dict[str, DeviceKind]] = {"cpu": "host", "host": "host", "cuda": "cuda", "gpu": ACCELERATOR}
+"""What people call the kinds of devices."""
 
 
 def open_driver(kind: DeviceKind, ordinal: int) -> Driver:

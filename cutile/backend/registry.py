@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+import re
+from typing import Final, Literal, NamedTuple
 
 from cutile.backend.interface import Backend, Target
 from cutile.errors import UnsupportedTargetError
 
-BACKENDS: Final[dict[str, str]] = {
-    "reference": "cutile.backend.reference.backend",
-    "cpu": "cutile.backend.cpu.backend",
-    "cuda": "cutile.backend.cuda.backend",
+
+class Row(NamedTuple):
+    """A backend, as far as it is known before it is imported.
+
+    Attributes:
+        module: where its manifest is.
+        devices: the kinds of devices that its code runs on.
+        architectures: a pattern of the names of architectures that it compiles for without a device.
+        example: one of these, for messages and trials.
+    """
+
+    module: str
+    devices: tuple[Literal["cuda", "host", "sim"], ...]
+    architectures: str
+    example: str
+
+
+BACKENDS: Final[dict[str, Row]] = {
+    "reference": Row("cutile.backend.reference.backend", ("host", "sim"), "reference", "reference"),
+    "cpu": Row("cutile.backend.cpu.backend", ("host", "sim"), "cpu", "cpu"),
+    "cuda": Row("cutile.backend.cuda.backend", ("cuda",), r"sm_\d+a?", "sm_90a"),
 }
 FOR_DEVICE: Final[dict[str, str]] = {"cuda": "cuda", "host": "cpu", "sim": "reference"}
+"""The backend that compiles for each kind of device, where nobody chooses another."""
+
+DEVICE_WORDS: Final[dict[str, str]] = {"cuda": "a GPU", "host": "the CPU", "sim": "a simulated device"}
 _loaded: dict[str, Backend] = {}
+
+
+def row_of(name: str) -> Row:
+    """What is known of the backend of this name. Raises UnsupportedTargetError where there is none."""
+    if name not in BACKENDS:
+        raise UnsupportedTargetError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
+    return BACKENDS[name]
 
 
 def backend(name: str) -> Backend:
@@ -23,12 +51,10 @@ def backend(name: str) -> Backend:
     Raises:
         UnsupportedTargetError: there is none.
     """
-    found = _loaded.get(name)
-    if found is None:
-        if name not in BACKENDS:
-            raise UnsupportedTargetError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
-        found = _loaded[name] = importlib.import_module(BACKENDS[name]).BACKEND
-    return found
+    manifest = _loaded.get(name)
+    if manifest is None:
+        manifest = _loaded[name] = importlib.import_module(row_of(name).module).BACKEND
+    return manifest
 
 
 def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> Target:
@@ -44,25 +70,34 @@ def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> T
         UnsupportedTargetError: the chosen backend cannot run on such a device.
     """
     name = chosen or FOR_DEVICE[kind]
-    if (name == "cuda") != (kind == "cuda"):
-        where = {"host": "the CPU", "cuda": "a GPU"}.get(kind, "a simulated device")
+    row = row_of(name)
+    if kind not in row.devices:
         raise UnsupportedTargetError(
-            f"the backend {name!r} cannot run on {where}, where the tensors are; leave out use_backend, and the "
-            "device's own is taken (without a GPU, inspect(..., arch='sm_90a') compiles for one)"
+            f"the backend {name!r} cannot run on {DEVICE_WORDS[kind]}, where the tensors are; leave out use_backend, "
+            f"and the device's own is taken (inspect(..., arch={row.example!r}) needs no device)"
         )
     return backend(name).target(arch, units)
 
 
 def target_named(arch: str) -> Target:
-    """The target of an architecture, without a device: "sm_90a" and the like, or "cpu" or "reference".
+    """The target of an architecture, without a device: a GPU's name, "cpu" or "reference".
 
     Raises:
         UnsupportedTargetError: nothing compiles for it.
     """
-    if arch.startswith("sm_"):
-        return backend("cuda").target(arch, 0)
-    if arch in BACKENDS and arch != "cuda":
-        return backend(arch).target("", 0)
+    name = backend_of(arch)
+    if name is not None:
+        return backend(name).target(arch, 0)
     raise UnsupportedTargetError(
         f"nothing compiles for {arch!r}; expected cpu, reference, or a GPU's architecture such as sm_80 or sm_90a"
     )
+
+
+def backend_of(arch: str) -> str | None:
+    """The name of the backend that compiles for an architecture of this name; None where none does."""
+    return next((name for name, row in BACKENDS.items() if re.fullmatch(row.architectures, arch)), None)
+
+
+def title_of(target: Target) -> str:
+    """What people call a target: the architecture where that is a name that they give, else the backend."""
+    return target.arch if backend_of(target.arch) == target.backend else target.backend

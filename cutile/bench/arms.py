@@ -55,7 +55,7 @@ class DeviceArm:
         self.name = name
         self.stream = default_device().new_stream() if stream is None else stream
         device = self.stream.device
-        self._gpu = device.kind == "cuda"
+        self._gpu = device.driver.works_alone
         self._clear = self._gpu if clear_l2 is None else clear_l2
         self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
         self._flush: Storage | None = None

@@ -14,15 +14,13 @@ from typing import Any
 
 from cuda_async import Device, device_count
 from cutile import config
-from cutile.backend.registry import BACKENDS
+from cutile.backend.registry import BACKENDS, row_of
 from cutile.compile.store import disk_store
 from cutile.entry import entry
 from cutile.host import api
 from cutile.installation import NEEDS, Need, is_left_out, missing, needed, smells_of_installation
 from cutile.language import Mut
 from cutile.launch.target import use_backend
-
-COMPILED_WITHOUT_A_GPU = "sm_90a"
 
 
 @dataclass(frozen=True)
@@ -98,10 +96,11 @@ def trial(backend: str) -> Trial:
     if is_left_out(backend):
         return Trial(backend, False, "\n".join([missing(backend)[0].remedy, *needed(backend)]), installed=False)
     try:
-        if backend == "cuda" and device_count() == 0:
-            increment.inspect(_zeros(Device.host()), stage="log", arch=COMPILED_WITHOUT_A_GPU)
-            return Trial(backend, True, f"compiles for {COMPILED_WITHOUT_A_GPU} in {_since(start)}; no GPU here")
-        device = Device(0) if backend == "cuda" else Device.host()
+        kind, arch = row_of(backend).devices[0], row_of(backend).example
+        if device_count(kind) == 0:
+            increment.inspect(_zeros(Device.host()), stage="log", arch=arch)
+            return Trial(backend, True, f"compiles for {arch} in {_since(start)}; no GPU here")
+        device = Device.of_kind(kind)
         with device, use_backend(backend):
             increment.inspect(_zeros(device), stage="log")  # builds, whatever the disk cache holds
             compiled = _since(start)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.backend.registry import backend_of
 from cutile.compile.rules import DEFAULT_RULES, AccessRules
 from cutile.compile.specialize import Specialization
 from cutile.config import STAGES, Config
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.ir.types import MutType, TensorType, Type
-
-_ARCHITECTURE = re.compile(r"sm_\d+a?")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str
         TypeError: a value is no `CompileOptions`.
     """
     for arch, options in (hints or {}).items():
-        if not _ARCHITECTURE.fullmatch(arch):
+        if backend_of(arch) is None:
             raise ArgumentError(
                 f"entry: optimization_hints: {arch!r} is no architecture; write one such as 'sm_90', with its options: "
                 "{'sm_90': CompileOptions(occupancy=2)}"

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
-from cutile.backend.registry import backend
+from cutile.backend.registry import backend, title_of
 from cutile.compile.facts import WIDEST
 from cutile.installation import missing
 from cutile.ir.core import Function, Value
@@ -30,7 +30,7 @@ def plan_text(function: Function, target: Target, options: CompileOptions, facts
     rows = [("types", types_text(function))]
     rows += [*backend(target.backend).explain(facts, target)]
     rows += [("toolchain", str(facts["toolchain"]))] if "toolchain" in facts else []
-    lines = [f"{function.name} for {target.arch if target.backend == 'cuda' else target.backend}{_said(options)}"]
+    lines = [f"{function.name} for {title_of(target)}{_said(options)}"]
     last = ""
     for heading, text in rows:
         shown = heading if heading != last else ""

@@ -24,7 +24,7 @@ from cuda_async.core.stream import Stream
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
 from cuda_async.site import register_internal_package, user_site
 from cutile.errors import ArgumentTypeError
-from cutile.host.dlpack import CPU, CUDA, EXTENSION, Description, make_capsule
+from cutile.host.dlpack import CPU, Description, make_capsule
 from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign
 from cutile.host.memory import Array
 from cutile.host.partition import BorrowedPartition, TileLike
@@ -195,7 +195,7 @@ class _Export:
 def dlpack_device(view: View) -> tuple[int, int]:
     """The kind and number of a view's device, as DLPack has them."""
     device = view.storage.device
-    return {"host": CPU, "cuda": CUDA, "sim": EXTENSION}[device.kind], device.ordinal
+    return device.driver.dlpack_type, device.ordinal
 
 
 def export(
@@ -241,7 +241,7 @@ def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool
         OwnershipError: what `usable` raises.
     """
     device = view.storage.device
-    if device.kind != "cuda":
+    if device.driver.array_interface != "__cuda_array_interface__":
         raise AttributeError(f"__cuda_array_interface__: the tensor is on {device}; np.from_dlpack(tensor) reads it")
     if view.dtype.name == "bf16" or view.dtype.kind == "storage":
         raise AttributeError(f"__cuda_array_interface__ has no name for {view.dtype.name}; __dlpack__ may")

@@ -151,8 +151,9 @@ def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
         return lambda: int(current().ptr)
     if library in _NUMBA:  # which names no stream where it uses the default one
         return lambda: _interface_stream(value.__cuda_array_interface__) or LEGACY_STREAM
-    if device.kind == "cuda" and hasattr(value, "__cuda_array_interface__"):
-        return lambda: _interface_stream(value.__cuda_array_interface__)
+    interface = device.driver.array_interface
+    if interface and hasattr(value, interface):
+        return lambda: _interface_stream(getattr(value, interface))
     stream_of: Any = getattr(value, "current_stream", None)  # a library of a test, on a simulated device
     return stream_of if device.kind == "sim" else None
 

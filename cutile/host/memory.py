@@ -27,7 +27,7 @@ _GRAIN_BYTES = 1 << 20  # below this, waking a second worker costs more than it 
 
 def runs_host_code(device: Device) -> bool:
     """Whether work of this device may be a Python function that touches its memory."""
-    return device.kind != "cuda"
+    return device.runs_host_code
 
 
 def array_of(view: View) -> Array:

@@ -3,7 +3,7 @@
 What a kernel's author sees of a tensor is the base class, `cutile.language.Tensor`; this adds what a caller needs.
 Partitions are in `partition.py`, the operations that move data in `transfer.py`, shared ownership in `shared.py`.
 
-Ownership. Building an operation lends it its arguments (`cuda_async.lease`); that is about memory. On top of it, a
+Ownership. Building an operation lends it its arguments (`cuda_async.core.lease`); that is about memory. On top of it, a
 tensor object is *held* while an owned partition or a shared handle stands in its place: using the tensor then raises
 `OwnershipError`. The hold ends with `unpartition()`, `unwrap_arc()`, or when whatever holds it is gone.
 """

@@ -127,7 +127,7 @@ class Place:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.on_gpu = device.kind == "cuda"
+        self.on_gpu = not device.runs_host_code
         self.streams: dict[int, Stream] = {}
         self.unrestricted = device.driver.unrestricted if self.on_gpu else nullcontext
         self._local = threading.local()

@@ -50,6 +50,8 @@ class CudaDriver(Driver):
     """A CUDA device. Opened once for each ordinal, by `Device`, and never closed."""
 
     works_alone = True
+    dlpack_type = 2
+    array_interface = "__cuda_array_interface__"
 
     def __init__(self, ordinal: int, context: PrimaryContext | None = None) -> None:
         self.context = context or PrimaryContext(ordinal)

@@ -65,6 +65,9 @@ class SimDriver(PooledDriver):
         3
     """
 
+    runs_host_code = True
+    dlpack_type = 12  # for what is not standardised
+
     def __init__(
         self,
         seed: int = 0,
