@@ -22,6 +22,7 @@ class Config:
         cache_directory: where compiled kernels are kept (`CUTILE_CACHE_DIR`; None: the platform's cache folder).
         disk_cache: whether compiled kernels are kept at all (`CUTILE_DISK_CACHE=0` turns it off).
         verify: verify the IR after every pass (`CUTILE_VERIFY=0` turns it off).
+        prove: run the target's models on each kernel that is compiled (`CUTILE_VERIFY=1` turns it on).
         force_checks: check every access and every assumption in the kernel itself (`CUTILE_FORCE_CHECKS=1`).
         interpret: run kernels as plain Python (`CUTILE_INTERPRET=1`); read once, when cutile is imported.
     """
@@ -31,6 +32,7 @@ class Config:
     cache_directory: Path | None = None
     disk_cache: bool = True
     verify: bool = True
+    prove: bool = False
     force_checks: bool = False
     interpret: bool = False
 
@@ -73,6 +75,7 @@ def load() -> Config:
         cache_directory=_path("CUTILE_CACHE_DIR"),
         disk_cache=_flag("CUTILE_DISK_CACHE", True),
         verify=_flag("CUTILE_VERIFY", True),
+        prove=_flag("CUTILE_VERIFY", False),
         force_checks=_flag("CUTILE_FORCE_CHECKS", False),
         interpret=_flag("CUTILE_INTERPRET", False),
     )

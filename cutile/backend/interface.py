@@ -415,6 +415,14 @@ class Backend(Protocol):
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function: ...
 
+    def prove(self, lowered: Function) -> None:
+        """Check of a lowered kernel what no rule of the IR says: that its threads neither hang nor race.
+
+        Raises:
+            IRError: they do; the compiler is at fault, not the kernel.
+        """
+        ...
+
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source: ...
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:

@@ -148,6 +148,9 @@ def compile_kernel(request: Request) -> Compiled:
     if executable is None or dump.wants("lowered"):
         lowered = lower(request, function, settings.verify)
         clock.lap("lower")
+        if settings.prove:
+            made_by.prove(lowered)
+            clock.lap("prove")
         dump.ir("lowered", lowered)
         if executable is None:
             source = made_by.emit(lowered, request.target, request.options)

@@ -41,6 +41,10 @@ class CpuBackend:
 
         return lower(function, target, options)
 
+    def prove(self, lowered: Function) -> None:
+        """A tile block runs on one thread, in order: there is nothing to prove."""
+        del lowered
+
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
         from cutile.backend.common.nesting import require_shallow

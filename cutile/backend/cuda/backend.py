@@ -39,6 +39,18 @@ class CudaBackend:
 
         return lower(function, target, options)
 
+    def prove(self, lowered: Function) -> None:
+        """Run the models of barriers, stages, results and layouts.
+
+        Raises:
+            ProtocolError: a warp waits for ever, or writes what another one reads; the message names the operation.
+        """
+        from cutile.backend.cuda.model.layouts import check_layouts
+        from cutile.backend.cuda.model.rings import check_function
+
+        check_function(lowered)
+        check_layouts(lowered)
+
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
         from cutile.backend.common.nesting import require_shallow

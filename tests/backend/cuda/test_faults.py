@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.backend import CudaBackend
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.plans import lower
+from cutile.compile.driver import compile_kernel
 from cutile.dtypes import bf16
+from cutile.ir.core import Function
+from tests.backend.cuda.chosen import SIZE, Kind, described
 from tests.backend.cuda.fault_run import FAULTS
 from tests.backend.cuda.programs import gemm_program, lowered
 
@@ -29,6 +35,31 @@ def test_the_model_finds_it(fault: str, message: str) -> None:
     FAULTS[fault](made)
     with pytest.raises(ProtocolError, match=message):
         check_function(made)
+
+
+class BuiltError(Exception):
+    """The kernel came as far as Numba."""
+
+
+@pytest.mark.parametrize(("setting", "raised"), [("1", ProtocolError), ("", BuiltError), ("0", BuiltError)])
+def test_a_setting_has_the_models_run_on_what_is_compiled(
+    setting: str, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(backend: CudaBackend, *request: Any) -> Function:
+        function = lower(*request)
+        FAULTS["never given up"](function)
+        return function
+
+    def build(backend: CudaBackend, *source: Any) -> None:
+        raise BuiltError
+
+    request = Kind("matmul", bf16).request(described("sm_90a"), SIZE)
+    monkeypatch.setenv("CUTILE_VERIFY", setting)
+    monkeypatch.setenv("CUTILE_DISK_CACHE", "0")
+    monkeypatch.setattr(CudaBackend, "lower", faulty)
+    monkeypatch.setattr(CudaBackend, "build", build)
+    with pytest.raises(raised):
+        compile_kernel(request)
 
 
 @pytest.mark.gpu

@@ -23,10 +23,10 @@ def _assign(names: Sequence[str], values: Sequence[Value], kernel: Kernel) -> No
         for name, expression in pairs:
             kernel.body.write(f"{name} = ", expression)
         return
-    kept = [(kernel.names.invented("next_" + name), name, expression) for name, expression in pairs]
-    for new, _, expression in kept:
+    temporaries = [(kernel.names.invented("next_" + name), name, expression) for name, expression in pairs]
+    for new, _, expression in temporaries:
         kernel.body.write(f"{new} = ", expression)
-    for new, name, _ in kept:
+    for new, name, _ in temporaries:
         kernel.body.write(f"{name} = {new}")
 
 

@@ -46,13 +46,13 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     """The text of a lowered function."""
     if function.stage != "cuda":
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
-    made = Kernel(function, target).source()
-    hoped = made.facts["min_blocks"] > 1 and options.occupancy is None
+    source = Kernel(function, target).source()
+    hoped = source.facts["min_blocks"] > 1 and options.occupancy is None
     more: dict[str, Any] = {"may_have_fewer_blocks": True} if hoped else {}
-    few = made.facts["warps"] < MAX_MMA_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
+    few = source.facts["warps"] < MAX_MMA_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
     if few and options.num_worker_warps is None:  # what to try if it spills
         more["more_warps"] = MAX_MMA_WARPS
-    return replace(made, facts={**made.facts, **more}) if more else made
+    return replace(source, facts={**source.facts, **more}) if more else source
 
 
 def _import(module: str, names: Iterable[str]) -> list[str]:
@@ -92,10 +92,10 @@ def _defined(block: Block) -> Iterator[Value]:
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
     """The parameters through which the copy engine sees tensors."""
-    wanted: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool], ...] = function.facts.get(
+    maps: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool], ...] = function.facts.get(
         "tensor_maps", ()
     )
-    for name, position, box, swizzle, order, rounded in wanted:
+    for name, position, box, swizzle, order, rounded in maps:
         dtype = function.parameters[position].tensor.dtype
         yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order, rounded))
 
@@ -412,12 +412,12 @@ class Kernel:
         return made
 
     def _definitions(self) -> list[str]:
-        made: list[str] = [""]
+        lines: list[str] = [""]
         for name, alias in self._layout_names.items():
             layout = self.layouts[name]
             fields = (layout.shape, layout.register, layout.lane, layout.warp, layout.repeat)
-            made.append(f"# {layout}")
-            made += wrap(f"{alias} = ", Call("Layout", tuple(map(repr, fields))), "", "")
+            lines.append(f"# {layout}")
+            lines += wrap(f"{alias} = ", Call("Layout", tuple(map(repr, fields))), "", "")
         for name, call in self._bindings:
-            made += wrap(f"{name} = ", call, "", "")
-        return made
+            lines += wrap(f"{name} = ", call, "", "")
+        return lines

@@ -70,11 +70,11 @@ def _view_options(op: LoadView | StoreView, tile: Value) -> list[str]:
 
 def load_view(op: LoadView, kernel: Kernel) -> Call:
     """`load_x(x, x_extent_0, i)`."""
-    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    tensor, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
     how = _view_options(op, op.result)
     if op.padding not in ("zero", "none"):
         how.append(f"padding={kernel.float_text(op.padding_value)}")
-    function = kernel.bind(f"load_{op.x.name or 'view'}", "memory.load", known, layout, *how)
+    function = kernel.bind(f"load_{op.x.name or 'view'}", "memory.load", tensor, layout, *how)
     return Call(function, arguments(op.x, op.index, kernel))
 
 

@@ -26,13 +26,13 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
     """One update in PTX; the old element, zero where it is not active."""
     letter, _, register, wide = REGISTERS[dtype.bits]
     first = 1 if used else 0
-    given = ", ".join(f"${first + 1 + i}" for i in range(len(operands)))
+    names = ", ".join(f"${first + 1 + i}" for i in range(len(operands)))
     predicate = f"${first + 1 + len(operands)}"
     clear = f"mov.{register} $0, 0; " if used else ""
     target = "$0, " if used else ""
     # `$0` is cleared before the address is read, hence the early clobber. A predicate in place of a branch: lanes stay
     # together, and one that is not active touches no memory (PTX ISA, "atom", "red").
-    code = f"{{.reg .pred p; setp.ne.b32 p, {predicate}, 0; {clear}@p {text} {target}[${first}], {given};}}"
+    code = f"{{.reg .pred p; setp.ne.b32 p, {predicate}, 0; {clear}@p {text} {target}[${first}], {names};}}"
     constraints = ",".join([*([f"=&{letter}"] if used else []), "l", *[letter] * len(operands), "r", "~{memory}"])
     values = [address, *operands, b.zext(active, I32)]
     made = asm(b, wide if used else VOID, values, code, constraints, effect=True)
@@ -92,16 +92,16 @@ def update(
         active = lanes.active(masks)
         where = f".{release_once(b, order, scope, active)}.{SCOPES[scope]}"
         text = f"{'red' if reduces else 'atom'}{where}.global.{_instruction(kind, dtype)}"
-        found: list[Any] = []
+        old: list[Any] = []
         for address, value, flag in zip(addresses, operands, active, strict=True):
             if native:
                 operand = widened(b, dtype, value)
-                found.append(_one(b, dtype, address, [operand], flag, text, not reduces))
+                old.append(_one(b, dtype, address, [operand], flag, text, not reduces))
             else:
-                found.append(_add_in_a_loop(b, dtype, address, value, flag, where))
+                old.append(_add_in_a_loop(b, dtype, address, value, flag, where))
         if exchange is not None:
-            found = lanes.hand_on(dtype, found, exchange)
-        return pack(b, found, count)
+            old = lanes.hand_on(dtype, old, exchange)
+        return pack(b, old, count)
 
     operands = [frag(u64, count), frag(dtype, count), frag(bool_, count)]
     return intrinsic("update", frag(dtype, count), operands, generate)
@@ -119,13 +119,13 @@ def compare_and_swap(
         *columns, masks = (unpack(b, value, count) for value in values)
         active = lanes.active(masks)
         text = f"atom.{release_once(b, order, scope, active)}.{SCOPES[scope]}.global.cas.b{dtype.bits}"
-        found: list[Any] = []
+        old: list[Any] = []
         for address, expected, value, flag in zip(*columns, active, strict=True):
             operands = [widened(b, dtype, expected), widened(b, dtype, value)]
-            found.append(_one(b, dtype, address, operands, flag, text, True))
+            old.append(_one(b, dtype, address, operands, flag, text, True))
         if exchange is not None:
-            found = lanes.hand_on(dtype, found, exchange)
-        return pack(b, found, count)
+            old = lanes.hand_on(dtype, old, exchange)
+        return pack(b, old, count)
 
     operands = [frag(u64, count), frag(dtype, count), frag(dtype, count), frag(bool_, count)]
     return intrinsic("compare_and_swap", frag(dtype, count), operands, generate)

@@ -66,7 +66,7 @@ def read(
     others = [other for other in range(layout.rank) if other != axis]
     width = min(layout.vector(axis), WIDEST // size)
     bits = layout.reach[axis] * size  # of the bytes from a row's begin, those that differ from thread to thread
-    known = bits < min(ROW, panels.swizzle) and not any(layout.reach[other] for other in others)
+    is_constant = bits < min(ROW, panels.swizzle) and not any(layout.reach[other] for other in others)
 
     def generate(b: Any, values: list[Any]) -> Any:
         base = b.add(address(b, place), b.mul(stage_of(b, values[0], stages), i32c(stage_bytes)))
@@ -86,7 +86,7 @@ def read(
             panel, within = divmod(offset[axis], panels.span)
             beyond = panel * panels.panel_bytes + above * panels.swizzle + within * size
             lower = beyond % PERIOD
-            if known and not lower & bits:
+            if is_constant and not lower & bits:
                 # Which pieces change places, a register's place tells for all threads. What that does to bits that
                 # they do not have is one constant with the place.
                 turn = (lower // ROW & panels.swizzle // WIDEST - 1) * WIDEST

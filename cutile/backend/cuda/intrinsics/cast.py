@@ -44,10 +44,10 @@ TF32_SINCE: Capability = (9, 0)
 """The first architecture whose conversions to tf32 round as asked."""
 
 
-def _cvt(b: Any, name: str, result: Any, letter: str, x: Any, taken: str) -> Any:
+def _cvt(b: Any, name: str, result: Any, letter: str, x: Any, source_letter: str) -> Any:
     """`cvt.<name>`, by the letters of PTX's constraints."""
     # LLVM's conversions round one way, and their result out of range is undefined (PTX ISA, "cvt").
-    return asm(b, result, [x], f"cvt.{name} $0, $1;", f"={letter},{taken}")
+    return asm(b, result, [x], f"cvt.{name} $0, $1;", f"={letter},{source_letter}")
 
 
 def _float_letter(x: Any) -> tuple[str, str]:
@@ -56,11 +56,11 @@ def _float_letter(x: Any) -> tuple[str, str]:
 
 def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
     """An f32 or f64 as an integer: rounded, saturated, NaN gives 0."""
-    kind, taken = _float_letter(x)
+    kind, source_letter = _float_letter(x)
     sign = "s" if target.kind == "int" else "u"
     width = max(target.bits, 32)  # `cvt` saturates at the width of the register: 32 or 64 bits
     made_type, letter = (I64, "l") if width == 64 else (I32, "r")
-    made = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", made_type, letter, x, taken)
+    made = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", made_type, letter, x, source_letter)
     if kind == "f64" or width == 64:  # the instructions for f32 and 32 bits give 0 by themselves
         made = b.select(b.fcmp_unordered("uno", x, x), const(made_type, 0), made)
     if target.bits >= 32:

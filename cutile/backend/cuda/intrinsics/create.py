@@ -18,13 +18,13 @@ def constant(value: bool | int | float, dtype: DTypeLike, n: int) -> Any:
     def generate(b: Any, _: list[Any]) -> Any:
         return pack(b, [number(dtype, value)] * max(n, 1), n)
 
-    made = intrinsic("constant", frag(dtype, n), [], generate)
+    function = intrinsic("constant", frag(dtype, n), [], generate)
 
     def element(_builder: Any) -> Any:
         return number(dtype, value)
 
-    made.element = element
-    return made
+    function.element = element
+    return function
 
 
 @cache
@@ -36,11 +36,11 @@ def iota(dtype: DTypeLike, layout: Layout) -> Any:
         # not put in another order, so that a loop would keep a register for each element in place of one for all.
         first = asm(b, I32, [Coordinates(b, layout).thread_part(0)], "mov.b32 $0, $1;", "=r,r")
         made = [b.add(first, i32c(offset)) if offset else first for (offset,) in layout.offsets]
-        wanted = register_type(dtype)
+        kind = register_type(dtype)
         if dtype.bits < 32:
-            made = [b.trunc(each, wanted) for each in made]
+            made = [b.trunc(each, kind) for each in made]
         elif dtype.bits > 32:
-            made = [b.zext(each, wanted) for each in made]
+            made = [b.zext(each, kind) for each in made]
         return pack(b, made, layout.registers)
 
     return intrinsic("iota", frag(dtype, layout.registers), [], generate)

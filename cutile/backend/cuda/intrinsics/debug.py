@@ -58,11 +58,11 @@ def text(b: Any, value: str) -> Any:
     kind = ir.ArrayType(I8, len(data))
     module = b.module
     name = f"text_{len(module.globals)}"
-    made = ir.GlobalVariable(module, kind, name, addrspace=GLOBAL)
-    made.linkage = "private"
-    made.global_constant = True
-    made.initializer = const(kind, data)
-    start = b.gep(made, [i32c(0), i32c(0)], inbounds=True)
+    variable = ir.GlobalVariable(module, kind, name, addrspace=GLOBAL)
+    variable.linkage = "private"
+    variable.global_constant = True
+    variable.initializer = const(kind, data)
+    start = b.gep(variable, [i32c(0), i32c(0)], inbounds=True)
     return b.addrspacecast(start, ir.PointerType(I8))
 
 

@@ -107,28 +107,28 @@ def dot(
     else:
         instruction = Instruction(dtype, other, columns, left.panels, right.panels)
     step = instruction.step_of(dtype)
-    each = layout.registers // len(tall)
+    sums_per_row = layout.registers // len(tall)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        counter, given, *more = values
+        counter, left_value, *more = values
         right_stage = stage_address(b, right, counter)
         if sharing > 1:
             own = b.mul(group_number(b), i32c(right.panels.offset(columns, 0)))
             right_stage = b.add(right_stage, own)
         right_at = descriptor(b, right.panels.descriptor, right_stage)
         if isinstance(left, Layout):
-            words = unpack(b, given, left.registers)
+            words = unpack(b, left_value, left.registers)
             per_row = len(words) // len(tall)
             a: Any = None
         else:
             words, per_row = [], 0
-            stage = stage_address(b, left, given)
+            stage = stage_address(b, left, left_value)
             own = b.mul(group_number(b), i32c(left.panels.offset(ROWS, 0)))
             a = descriptor(b, left.panels.descriptor, b.add(stage, own) if groups > 1 else stage)
         sums = (
             [list[Any]() for _ in tall]
             if fresh
-            else [unpack(b, more[0], layout.registers)[m * each : (m + 1) * each] for m in tall]
+            else [unpack(b, more[0], layout.registers)[m * sums_per_row : (m + 1) * sums_per_row] for m in tall]
         )
         if isinstance(left, Layout):
             # Tied to the fence, the registers that the product reads are not defined while another is under way: a copy

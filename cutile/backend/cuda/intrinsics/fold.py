@@ -107,11 +107,11 @@ def fold(
             elif waiting:  # all warps at once
                 rows = _across_warps(b, function, dtypes, rows, waiting, layout, axis, offset, fence)
                 waiting = []
-        found: dict[tuple[int, ...], Row] = {}
+        folded: dict[tuple[int, ...], Row] = {}
         for each in sorted(rows):  # what repeats the core lies behind it
             place = tuple(0 if a == axis else o for a, o in enumerate(each))
-            found[place] = function(found[place], rows[each]) if place in found else rows[each]
-        made = [found[each] for each in target.offsets]
+            folded[place] = function(folded[place], rows[each]) if place in folded else rows[each]
+        made = [folded[each] for each in target.offsets]
         return _results(b, list(zip(*made, strict=True)), dtypes, count)
 
     arguments = [frag(dtype, layout.registers) for dtype in dtypes]
@@ -122,12 +122,12 @@ def _in_registers(
     function: _Function, rows: dict[tuple[int, ...], Row], axis: int, stride: int
 ) -> dict[tuple[int, ...], Row]:
     """Fold the registers that differ in one bit along the axis."""
-    made: dict[tuple[int, ...], Row] = {}
-    for each, row in rows.items():
-        if not each[axis] & stride:
-            other = tuple(o | stride if a == axis else o for a, o in enumerate(each))
-            made[each] = function(row, rows[other])
-    return made
+    folded: dict[tuple[int, ...], Row] = {}
+    for place, row in rows.items():
+        if not place[axis] & stride:
+            other = tuple(o | stride if a == axis else o for a, o in enumerate(place))
+            folded[place] = function(row, rows[other])
+    return folded
 
 
 def _across_lanes(b: Any, function: _Function, dtypes: Sequence[DTypeLike], row: Row, bit: int) -> Row:
@@ -174,8 +174,8 @@ def _across_warps(
     for bit in bits:
         choices += [each | 1 << bit for each in choices]
     rest = b.and_(warp, i32c(~sum(1 << bit for bit in bits) & (warps - 1)))
-    made: dict[tuple[int, ...], Row] = {}
-    for index, each in enumerate(rows):
+    folded: dict[tuple[int, ...], Row] = {}
+    for index, place in enumerate(rows):
         parts = [b.or_(rest, i32c(choice)) for choice in choices]
         read = [
             [from_shared(b, dtype, address(position, index, part)) for position, dtype in enumerate(dtypes)]
@@ -184,8 +184,8 @@ def _across_warps(
         total = read[0]
         for row in read[1:]:
             total = function(total, row)
-        made[each] = total
-    return made
+        folded[place] = total
+    return folded
 
 
 class _Exchange:

@@ -105,16 +105,16 @@ def intrinsic(name: str, result: Any, arguments: Sequence[Any], generate: Genera
     return defined
 
 
-def elementwise(name: str, dtypes: Sequence[DTypeLike], result: DTypeLike, n: int, one: Callable[..., Any]) -> Any:
-    """An intrinsic that applies `one(builder, *elements)` to each element."""
+def elementwise(name: str, dtypes: Sequence[DTypeLike], result: DTypeLike, n: int, element: Callable[..., Any]) -> Any:
+    """An intrinsic that applies `element(builder, *operands)` to each element."""
 
     def generate(b: Any, values: list[Any]) -> Any:
         columns = [unpack(b, value, n) for value in values]
-        return pack(b, [one(b, *row) for row in zip(*columns, strict=True)], n)
+        return pack(b, [element(b, *row) for row in zip(*columns, strict=True)], n)
 
-    made = intrinsic(name, frag(result, n), [frag(dtype, n) for dtype in dtypes], generate)
-    made.element = one  # for functions of scalars, which reductions and scans apply
-    return made
+    function = intrinsic(name, frag(result, n), [frag(dtype, n) for dtype in dtypes], generate)
+    function.element = element  # for functions of scalars, which reductions and scans apply
+    return function
 
 
 def together(types_: Sequence[Any]) -> Any:

@@ -160,12 +160,12 @@ def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> t
         halves = asm(b, ir.LiteralStructType([I32, I32]), [word], text, "=r,=r,r")
         return b.extract_value(halves, 0), b.extract_value(halves, 1)
     zero = i32c(0)
-    made: list[Any] = []
+    halves: list[Any] = []
     for selector in (0x1404, 0x3424):
         # Each byte into the upper half of 16 bits, over a zero: byte 4 is that of the other operand (PTX ISA, "prmt").
         bits = asm(b, I32, [word, zero, i32c(selector)], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
         if dtype is f8e5m2:
-            made.append(bits)
+            halves.append(bits)
             continue
         # The sign stays; 4 bits of exponent and 3 of fraction move one down, to where f16 has its 5 and 10.
         sign, size = b.and_(bits, i32c(-0x7FFF8000)), b.lshr(b.and_(bits, i32c(0x7F007F00)), i32c(1))
@@ -173,8 +173,8 @@ def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> t
         scaled = asm(b, I32, [b.or_(sign, size), i32c(0x5C005C00)], "mul.rn.f16x2 $0, $1, $2;", "=r,r,r")
         # All ones are NaN: only they carry into bit 14. NaN is 0x7E00 in f16.
         top = b.and_(b.lshr(b.add(size, i32c(0x00800080)), i32c(14)), i32c(0x00010001))
-        made.append(b.or_(scaled, b.mul(top, i32c(0x7E00))))
-    return made[0], made[1]
+        halves.append(b.or_(scaled, b.mul(top, i32c(0x7E00))))
+    return halves[0], halves[1]
 
 
 def _product(
@@ -222,13 +222,13 @@ def _f64_product(
         return [b.extract_value(new, i) for i in range(SUMS)]
     # 8 rows by 4 of K, 8 columns (PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64 floating point type").
     text = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {$0,$1}, {$2}, {$3}, {$4,$5};"
-    found = list(acc)
+    new = list(acc)
     for pair, other in zip(left, right, strict=True):
         for half in range(2):
-            operands = [pair[half], other, *found[2 * half : 2 * half + 2]]
+            operands = [pair[half], other, *new[2 * half : 2 * half + 2]]
             made = asm(b, ir.LiteralStructType([F64] * 2), operands, text, "=d,=d,d,d,0,1", convergent=True)
-            found[2 * half : 2 * half + 2] = [b.extract_value(made, i) for i in range(2)]
-    return found
+            new[2 * half : 2 * half + 2] = [b.extract_value(made, i) for i in range(2)]
+    return new
 
 
 def _by_f64(

@@ -88,13 +88,13 @@ def asm(
 ) -> Any:
     """Inline PTX. `effect`: it touches memory or order matters; `convergent`: the warp runs it together."""
     result = _named(b, result)
-    made = ir.InlineAsm(
+    assembly = ir.InlineAsm(
         ir.FunctionType(result, [each.type for each in operands]), text, constraints, side_effect=effect
     )
     attributes = ["convergent"] if convergent else []
     if not effect:
         attributes.append("readnone")
-    return b.call(made, operands, attrs=attributes)
+    return b.call(assembly, operands, attrs=attributes)
 
 
 SPELLED_OUT = 8
@@ -250,11 +250,11 @@ def from_shared(b: Any, dtype: DTypeLike, place: Any) -> Any:
     `byte + x` as 16 bits, of which the upper ones are the next byte's. All versions tried do so, 13.0.88 to 13.5.37;
     unsigned bytes, and 16 bytes loaded as one vector, come out right.
     """
-    found = from_memory(b, dtype, b.load(place))
+    element = from_memory(b, dtype, b.load(place))
     if dtype is not i8:
-        return found
+        return element
     # A copy: what NVVM does not look into, it does not join with its neighbours.
-    return b.trunc(asm(b, I16, [b.zext(found, I16)], "mov.b16 $0, $1;", "=h,h"), I8)
+    return b.trunc(asm(b, I16, [b.zext(element, I16)], "mov.b16 $0, $1;", "=h,h"), I8)
 
 
 def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:

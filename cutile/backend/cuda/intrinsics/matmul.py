@@ -56,8 +56,8 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
     width = min(layout.vector(column), WIDEST // size)
     at = Coordinates(b, layout)
     for first in range(0, layout.registers, width):
-        chosen = elements[first : first + width]
-        value = join(b, stage.dtype, chosen)
+        neighbours = elements[first : first + width]
+        value = join(b, stage.dtype, neighbours)
         index = b.add(b.mul(at.element(first, row), i32c(stage.pitch)), at.element(first, column))
         where = b.add(b.mul(index, i32c(size)), i32c(stage.offset))
         if first_axis:
@@ -75,7 +75,7 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
             for i in range(width):
                 with b.if_then(Coordinates(b, layout).inside(first + i)):
                     single = b.gep(where, [i32c(i * size)])
-                    b.store(to_memory(b, stage.dtype, chosen[i]), pointer(b, single, kind, SHARED)).align = size
+                    b.store(to_memory(b, stage.dtype, neighbours[i]), pointer(b, single, kind, SHARED)).align = size
 
 
 def _clear(b: Any, stage: Stage, depth: int, along_rows: bool, shift: int, threads: int) -> None:
@@ -199,8 +199,8 @@ def mma(
         capability: of the architecture, whose instructions may be used.
     """
     depth = a.shape[-1]
-    one = one_product(accumulator)
-    left, right = operand_stages(dtype, one, depth, offset, right=other)
+    product = one_product(accumulator)
+    left, right = operand_stages(dtype, product, depth, offset, right=other)
     batch = accumulator.shape[0] if accumulator.rank > 2 else 1
     between = left.bytes + right.bytes
     count = accumulator.registers
@@ -219,7 +219,7 @@ def mma(
         size = count // batch
         for i in range(batch):
             part = slice(i * size, (i + 1) * size)
-            sums[part] = _multiply(b, one, sums[part], left, right, (i32c(i * between),) * 2, capability)
+            sums[part] = _multiply(b, product, sums[part], left, right, (i32c(i * between),) * 2, capability)
         return pack(b, [narrow(b, acc, each) for each in sums], count)
 
     operands = [frag(dtype, a.registers), frag(other, b_layout.registers), frag(acc, count)]

@@ -74,18 +74,18 @@ class Access:
         limited: Sequence[int] = (),
     ) -> None:
         self.b, self.view, self.layout = b, view, layout
-        taken = iter(values)
-        base = next(taken)
-        self.extents = [i32c(each) if each is not None else next(taken) for each in view.shape]
-        self.strides = [const(I64, each) if each is not None else next(taken) for each in view.strides]
+        arguments = iter(values)
+        base = next(arguments)
+        self.extents = [i32c(each) if each is not None else next(arguments) for each in view.shape]
+        self.strides = [const(I64, each) if each is not None else next(arguments) for each in view.strides]
         self.at = Coordinates(b, layout)
         self.origin: list[Any] = []
         interior: Any = None
         self.started: Any = None
         self.limits: list[Any] = []
         start: Any = None  # of this thread's first element, in elements
-        indices = [next(taken) for _ in layout.shape]
-        for axis, limit in zip(limited, taken, strict=True):
+        indices = [next(arguments) for _ in layout.shape]
+        for axis, limit in zip(limited, arguments, strict=True):
             self.extents[axis] = _smaller(b, self.extents[axis], limit)
         for axis, extent in enumerate(layout.shape):
             origin = b.mul(indices[axis], i32c(extent if steps is None else steps[axis]))
@@ -206,28 +206,28 @@ def split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
     if dtype.bits >= 32:
         return [from_memory(b, dtype, b.extract_element(loaded, i32c(i))) for i in range(width)]
     per_word = 32 // dtype.bits
-    found: list[Any] = []
+    elements: list[Any] = []
     for word in range(max(1, width // per_word)):
         bits = b.extract_element(loaded, i32c(word)) if width > per_word else loaded
         for part in range(min(per_word, width)):
             moved = b.lshr(bits, const(bits.type, part * dtype.bits)) if part else bits
-            found.append(from_memory(b, dtype, b.trunc(moved, memory_type(dtype))))
-    return found
+            elements.append(from_memory(b, dtype, b.trunc(moved, memory_type(dtype))))
+    return elements
 
 
 def join_words(b: Any, dtype: DTypeLike, bits: Sequence[Any]) -> list[Any]:
     """Small elements put together to words of 32 bits, or to one smaller word. LLVM sees through this and `split`."""
     per_word = min(32 // dtype.bits, len(bits))
     word = ir.IntType(per_word * dtype.bits)
-    made: list[Any] = []
+    words: list[Any] = []
     for first in range(0, len(bits), per_word):
         total: Any = None
         for i, each in enumerate(bits[first : first + per_word]):
             part = b.zext(each, word)
             part = b.shl(part, const(word, i * dtype.bits)) if i else part
             total = part if total is None else b.or_(total, part)
-        made.append(total)
-    return made
+        words.append(total)
+    return words
 
 
 def join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
@@ -243,13 +243,13 @@ def join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
     return vector
 
 
-def _words(b: Any, count: int, found: Any) -> Any:
+def _words(b: Any, count: int, result: Any) -> Any:
     """The results of an access of `count` words as one value."""
     if count == 1:
-        return found
+        return result
     vector = const(ir.VectorType(I32, count), ir.Undefined)
     for i in range(count):
-        vector = b.insert_element(vector, b.extract_value(found, i), i32c(i))
+        vector = b.insert_element(vector, b.extract_value(result, i), i32c(i))
     return vector
 
 
@@ -320,11 +320,11 @@ def load(
 
         def fast() -> list[Any]:
             access.enter()
-            found: list[Any] = []
+            accesses: list[Any] = []
             for group in groups:
                 test = access.at.inside(group[0])  # the tile ends between groups: the width divides its extent
-                found.append(_load_wide(b, dtype, access.address(group[0]), width, constant, test))
-            return found
+                accesses.append(_load_wide(b, dtype, access.address(group[0]), width, constant, test))
+            return accesses
 
         def edge() -> list[Any]:
             access.enter()
@@ -344,18 +344,18 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
     first, second = b.append_basic_block("inside"), b.append_basic_block("edge")
     join = b.append_basic_block("loaded")
     b.cbranch(condition, first, second)
-    found: list[tuple[list[Any], Any]] = []
+    branches: list[tuple[list[Any], Any]] = []
     for where, make in ((first, then), (second, orelse)):
         b.position_at_end(where)
         made = make()
-        found.append((made, b.block))
+        branches.append((made, b.block))
         b.branch(join)
     b.position_at_end(join)
-    (ones, one), (others, other) = found
+    (ones, inside_end), (others, other) = branches
     merged: list[Any] = []
     for x, y in zip(ones, others, strict=True):
         phi = b.phi(x.type)
-        phi.add_incoming(x, one)
+        phi.add_incoming(x, inside_end)
         phi.add_incoming(y, other)
         merged.append(phi)
     return merged
@@ -364,12 +364,12 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
 def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
     """Add neighbouring elements of f32 to what is there, two at a time (PTX ISA, "red", of vectors since sm_90)."""
     for first in range(0, len(elements), 2):
-        some = elements[first : first + 2]
+        pair = elements[first : first + 2]
         place = b.gep(address, [const(I64, F32_BYTES * first)])
-        kind, listed = ("v2.f32", "{$1, $2}") if len(some) == 2 else ("f32", "$1")
+        kind, listed = ("v2.f32", "{$1, $2}") if len(pair) == 2 else ("f32", "$1")
         # Relaxed: updates of a tile have no order among each other, and nobody reads before the kernel's end.
         text = f"red.relaxed.gpu.global.add.{kind} [$0], {listed};"
-        asm(b, VOID, [place, *some], text, ",".join(["l", *["f"] * len(some), "~{memory}"]), effect=True)
+        asm(b, VOID, [place, *pair], text, ",".join(["l", *["f"] * len(pair), "~{memory}"]), effect=True)
 
 
 def _add_one(b: Any, value: Any, address: Any, condition: Any) -> None:
@@ -420,12 +420,12 @@ def store(
         for group in groups:
             test = access.at.inside(group[0])
             address = access.address(group[0])
-            chosen = [elements[each] for each in group]
+            neighbours = [elements[each] for each in group]
             with b.if_then(test) if test is not None else nullcontext():
                 if adds:
-                    _add_wide(b, address, chosen)
+                    _add_wide(b, address, neighbours)
                 else:
-                    _store_wide(b, dtype, address, chosen)
+                    _store_wide(b, dtype, address, neighbours)
         b.branch(done)
         b.position_at_end(edge)
         access.enter()

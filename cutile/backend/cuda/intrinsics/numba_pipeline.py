@@ -65,7 +65,7 @@ class _Pipeline(_compiler.CUDACompiler):
 
     def define_pipelines(self) -> list[Any]:
         passes = _machinery.PassManager("cutile")
-        for each in (
+        for pass_ in (
             _compiler.CUDATranslateBytecode,
             _untyped.FixupArgs,
             _untyped.IRProcessing,
@@ -77,7 +77,7 @@ class _Pipeline(_compiler.CUDACompiler):
             _compiler.CUDANativeLowering,
             _compiler.CUDABackend,
         ):
-            passes.add_pass(each, each.__name__)
+            passes.add_pass(pass_, pass_.__name__)
         passes.finalize()
         return [passes]
 

@@ -116,10 +116,10 @@ def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
     left = {"release": "relaxed", "acq_rel": "acquire"}.get(order)
     if left is None or len(active) < 2:
         return order
-    some = functools.reduce(b.or_, active)
+    any_active = functools.reduce(b.or_, active)
     # A thread that accesses nothing has nothing to release (PTX ISA, "membar / fence").
     text = f"{{.reg .pred p; setp.ne.b32 p, $0, 0; @p fence.acq_rel.{SCOPES[scope]};}}"
-    asm(b, VOID, [b.zext(some, I32)], text, "r,~{memory}", effect=True)
+    asm(b, VOID, [b.zext(any_active, I32)], text, "r,~{memory}", effect=True)
     return left
 
 
@@ -147,16 +147,16 @@ def load(
     def generate(b: Any, values: list[Any]) -> Any:
         lanes = Lanes(b, layout)
         columns = [unpack(b, value, count) for value in values]
-        found: list[Any] = []
+        loaded: list[Any] = []
         for register, (address, mask, pad) in enumerate(zip(*columns, strict=True)):
             who = lanes.inside(register) if exchange is None else lanes.mine(register)
             active = as_flag(both(b, mask, who))
-            found.append(_load_one(b, dtype, address, active, pad, access, constant))
+            loaded.append(_load_one(b, dtype, address, active, pad, access, constant))
         if behind:  # an acquire pattern, as those before stores are release patterns: see `release_once`
             asm(b, VOID, [], f"fence.acq_rel.{SCOPES[scope]};", "~{memory}", effect=True)
         if exchange is not None:
-            found = lanes.hand_on(dtype, found, exchange)
-        return pack(b, found, count)
+            loaded = lanes.hand_on(dtype, loaded, exchange)
+        return pack(b, loaded, count)
 
     operands = [frag(u64, count), frag(bool_, count), frag(dtype, count)]
     return intrinsic("load_at", frag(dtype, count), operands, generate)

@@ -150,11 +150,11 @@ def _across_warps(
         if warp_bits >> bit & 1:
             choices += [each | 1 << bit for each in choices]
     rest = b.and_(warp, i32c(~warp_bits & (warps - 1)))
-    found: list[Any] = []
+    totals: list[Any] = []
     for register in range(len(partial)):
         total: Any = None
         for choice in choices:  # in one order for all threads, so that all get the same bits
             value = from_shared(b, dtype, address(register, b.or_(rest, i32c(choice))))
             total = value if total is None else operation(b, dtype, total, value)
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals

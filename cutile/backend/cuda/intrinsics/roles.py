@@ -199,13 +199,13 @@ def tile_index(
         number, *grid = values
         if cluster > 1:
             grid[along] = b.udiv(b.add(grid[along], i32c(cluster - 1)), i32c(cluster))
-        found = within_plane(b, number, grid)
+        index = within_plane(b, number, grid)
         if backwards:
-            found = b.sub(b.sub(grid[axis], i32c(1)), found)
+            index = b.sub(b.sub(grid[axis], i32c(1)), index)
         if cluster > 1 and axis == along:
             rank = cluster_rank(b)
-            return b.add(b.mul(found, i32c(cluster)), rank)
-        return found
+            return b.add(b.mul(index, i32c(cluster)), rank)
+        return index
 
     def within_plane(b: Any, number: Any, grid: list[Any]) -> Any:
         plane = b.mul(grid[rows], grid[columns])

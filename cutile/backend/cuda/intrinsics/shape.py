@@ -104,14 +104,14 @@ def _publish(
 def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], first: Any, offset: int) -> list[Any]:
     """Read a tile's elements from shared memory; `first` is the place of element 0."""
     at = Coordinates(b, layout)
-    found: list[Any] = []
+    elements: list[Any] = []
     for register in range(layout.registers):
         inside = at.inside(register)
         where = b.add(flat_index(b, at, register, strides), first)
         if inside is not None:  # nobody's element: read any other
             where = b.select(inside, where, i32c(0))
-        found.append(from_shared(b, dtype, _place(b, dtype, where, offset)))
-    return found
+        elements.append(from_shared(b, dtype, _place(b, dtype, where, offset)))
+    return elements
 
 
 def _place(b: Any, dtype: DTypeLike, index: Any, offset: int) -> Any:
@@ -194,14 +194,14 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
         barrier(b)  # all have written before anyone reads
         at = Coordinates(b, target)
         strides = row_major(target.shape)
-        found: list[Any] = []
+        moved: list[Any] = []
         for register in range(target.registers):
             inside = at.inside(register)
             where = flat_index(b, at, register, strides)
             if inside is not None:  # nobody's element: read any other
                 where = b.select(inside, where, i32c(0))
             where = b.add(b.mul(where, i32c(size)), i32c(offset))
-            found.append(from_shared(b, dtype, pointer(b, shared(b, where), kind, SHARED)))
-        return pack(b, found, target.registers)
+            moved.append(from_shared(b, dtype, pointer(b, shared(b, where), kind, SHARED)))
+        return pack(b, moved, target.registers)
 
     return intrinsic("move", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

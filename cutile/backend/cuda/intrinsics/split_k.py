@@ -54,15 +54,15 @@ def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[An
     there, after = b.append_basic_block("divided"), b.append_basic_block("known")
     b.cbranch(condition, there, after)
     b.position_at_end(there)
-    made = then()
+    numbers = then()
     end = b.block
     b.branch(after)
     b.position_at_end(after)
-    found = [b.phi(I32) for _ in made]
-    for each, new, old in zip(found, made, orelse, strict=True):
+    results = [b.phi(I32) for _ in numbers]
+    for each, new, old in zip(results, numbers, orelse, strict=True):
         each.add_incoming(new, end)
         each.add_incoming(old, before)
-    return found
+    return results
 
 
 @cache

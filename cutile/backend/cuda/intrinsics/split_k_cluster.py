@@ -90,21 +90,26 @@ def scatter(
                     writes.append((part // blocks * places.round + chunk * places.chunk, some))
             with b.if_else(b.icmp_unsigned("==", rank, i32c(owner))) as (own, others):
                 with own:  # which the same thread will read
-                    for beyond, some in writes:
+                    for beyond, sums_of_chunk in writes:
                         # In PTX, with the width chosen here; no barrier stands between this and the thread's own read.
                         text = f"st.shared{form} [$0+{beyond}], {listed};"
-                        asm(b, VOID, [mine, *some], text, ",".join([*values_of, "~{memory}"]), effect=True)
+                        asm(b, VOID, [mine, *sums_of_chunk], text, ",".join([*values_of, "~{memory}"]), effect=True)
                 with others:
                     # The same places in the owner's shared memory.
                     there, counts = (asm(b, I32, [each, i32c(owner)], MAPA, "=r,r,r") for each in (mine, barrier))
-                    for beyond, some in writes:
+                    for beyond, sums_of_chunk in writes:
                         # Counts its bytes on the owner's barrier, so that nobody waits here (PTX ISA, "st.async").
                         text = (
                             f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
                             f"[$0+{beyond}], {listed}, [${1 + places.width}];"
                         )
                         asm(
-                            b, VOID, [there, *some, counts], text, ",".join([*values_of, "r", "~{memory}"]), effect=True
+                            b,
+                            VOID,
+                            [there, *sums_of_chunk, counts],
+                            text,
+                            ",".join([*values_of, "r", "~{memory}"]),
+                            effect=True,
                         )
         if limited:
             wait_limited(b, barrier, i32c(0), "the sums of other pieces do not come", scope=ACQUIRE)

@@ -123,7 +123,7 @@ def stage_read(
         at = Coordinates(b, layout)
         base = b.add(stage_shift(b, values[0], stages, stage_bytes), i32c(offset))
         thread = b.add(b.mul(_thread_place(b, at, strides, axis), i32c(size)), base)
-        found: list[Any] = []
+        elements: list[Any] = []
         for register in range(0, layout.registers, width):
             moved = sum(o * stride for o, stride in zip(layout.offsets[register], strides, strict=True)) * size
             where = b.add(thread, i32c(moved))
@@ -133,12 +133,12 @@ def stage_read(
             kind = vector_type(dtype, width)
             place = pointer(b, shared(b, where), kind, SHARED)
             if width == 1:
-                found.append(from_shared(b, dtype, place))
+                elements.append(from_shared(b, dtype, place))
                 continue
             loaded = b.load(place)
             loaded.align = size * width
-            found += split(b, dtype, loaded, width)
-        return pack(b, found, layout.registers)
+            elements += split(b, dtype, loaded, width)
+        return pack(b, elements, layout.registers)
 
     return intrinsic("stage_read", frag(dtype, layout.registers), [frag(i32, 0)], generate)
 

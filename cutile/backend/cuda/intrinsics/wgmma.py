@@ -268,10 +268,10 @@ def subtile(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> An
     """`f(x)`: of a tile of `source` the `number`th columns of `target`'s shape: a choice among registers."""
     where = {offset: register for register, offset in enumerate(source.offsets)}
     moved = number * target.shape[1]
-    chosen = [where[row, column + moved] for row, column in target.offsets]
+    registers = [where[row, column + moved] for row, column in target.offsets]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], source.registers)
-        return pack(b, [elements[register] for register in chosen], target.registers)
+        return pack(b, [elements[register] for register in registers], target.registers)
 
     return intrinsic("subtile", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

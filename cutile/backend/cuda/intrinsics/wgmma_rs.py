@@ -66,15 +66,15 @@ class Reader:
         along K from `k` on."""
         return self._words(row, k) if self._panels.size == WORD else self._bytes(row, k)
 
-    def fragment(self, found: list[Any]) -> list[Any]:
+    def fragment(self, words: list[Any]) -> list[Any]:
         """The four registers of the left operand, of what was read of it."""
         b, turn = self._b, self._turn
         if turn is None:
-            return found
+            return words
         # A permutation of the bytes of two registers, one instruction each (PTX ISA, "prmt").
         return [
             asm(b, I32, [*two, each], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
-            for two in (found[:2], found[2:])
+            for two in (words[:2], words[2:])
             for each in turn
         ]
 
@@ -187,10 +187,10 @@ def multiply(
         reader = Reader(b, left, groups, stage)
         right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
         steps = range(0, fed.depth, step)
-        found: list[list[list[Any]]] = []
+        words: list[list[list[Any]]] = []
 
         def read(until: int) -> None:
-            found.extend([reader.read(row, k) for row in rows] for k in steps[len(found) : until])
+            words.extend([reader.read(row, k) for row in rows] for k in steps[len(words) : until])
 
         if left.size != WORD:
             read(len(steps))
@@ -200,14 +200,14 @@ def multiply(
             text = f"wgmma.wait_group.sync.aligned {len(steps) - 1};"
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
             read(number + 1)
-            fragments = [reader.fragment(each) for each in found[number]]
+            fragments = [reader.fragment(each) for each in words[number]]
             begin_group(b)  # the operand's registers have just been written
             for row, fragment in zip(rows, fragments, strict=True):
                 y = b.add(right_at, const(I64, right.offset(0, k) >> ADDRESS_SHIFT))
-                chosen = registers(row)
-                sums = [elements[register] for register in chosen]
+                places = registers(row)
+                sums = [elements[register] for register in places]
                 added = values[2] if replaces and k == 0 else None
-                for register, each in zip(chosen, instruction.add_from(b, sums, fragment, y, added), strict=True):
+                for register, each in zip(places, instruction.add_from(b, sums, fragment, y, added), strict=True):
                     elements[register] = each
             commit(b)
         return pack(b, elements, layout.registers)

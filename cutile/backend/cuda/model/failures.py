@@ -19,20 +19,20 @@ def check_failures(function: Function) -> int:
     Raises:
         ProtocolError: a warp leaves, or something is stored in spite of a failure.
     """
-    found = [op for roles in function.walk() if isinstance(roles, Roles) for op in _inside(roles)]
-    asserted = [op for op in found if isinstance(op, FailUnless)]
+    inside = [op for roles in function.walk() if isinstance(roles, Roles) for op in _inside(roles)]
+    asserted = [op for op in inside if isinstance(op, FailUnless)]
     if not asserted:
         return 0
     if any(op.leaves for op in asserted):
         raise ProtocolError("a warp leaves where an assertion fails, and others wait for it")
     (start,) = (op for op in function.walk() if isinstance(op, BarriersStart))
-    asked = [op for op in found if isinstance(op, Failed)]
-    if start.flag is None or {op.flag for op in (*asserted, *asked)} != {start.flag}:
+    questions = [op for op in inside if isinstance(op, Failed)]
+    if start.flag is None or {op.flag for op in (*asserted, *questions)} != {start.flag}:
         raise ProtocolError("the flag of failed assertions is not the one that is cleared, set and read")
-    if not asked:
+    if not questions:
         raise ProtocolError("nobody asks whether an assertion failed")
     told = _told(function)
-    behind = found[found.index(asked[0]) :]
+    behind = inside[inside.index(questions[0]) :]
     for op in behind:
         if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in told:
             raise ProtocolError(f"{op.name} stores where an assertion failed")

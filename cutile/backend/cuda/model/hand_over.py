@@ -12,27 +12,27 @@ from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.protocol import WARPS, Protocol, ProtocolError
 
 
-def check_handing_over(each: Protocol) -> None:
+def check_handing_over(protocol: Protocol) -> None:
     """Check that a group hands over again only when every warp of the other has seen that it did.
 
     Raises:
         ProtocolError: a warp may miss it.
     """
-    order, taken = Order(), list[tuple[int, int, Node]]()
-    for group in range(each.groups if each.alone else 0):
+    order, seen = Order(), list[tuple[int, int, Node]]()
+    for group in range(protocol.groups if protocol.alone else 0):
         for warp in range(WARPS):
-            _follow(each, group, warp, order, taken)
-    for group, count, node in taken:
-        again = [_handed(1 - group, warp, count + 1) for warp in range(each.handing)]
+            _follow(protocol, group, warp, order, seen)
+    for group, count, node in seen:
+        again = [_handed(1 - group, warp, count + 1) for warp in range(protocol.handing)]
         if order.knows(again[0]) and not any(order.follows(arrival, node) for arrival in again):
             raise ProtocolError(f"a warp of group {group} may miss that it is handed over to for the {count}th time")
 
 
-def _follow(each: Protocol, group: int, warp: int, order: Order, taken: list[tuple[int, int, Node]]) -> None:
+def _follow(protocol: Protocol, group: int, warp: int, order: Order, seen: list[tuple[int, int, Node]]) -> None:
     """One warp's events, in their order. `taken` collects what is taken over: by which group, for which time."""
     last: Node = ("starts", group * WARPS + warp, 0)
     handed, under_way = 0, list[int]()
-    for place, event in enumerate(each.reads_of(group)):
+    for place, event in enumerate(protocol.reads_of(group)):
         node: Node = ("does", group * WARPS + warp, place)
         order.edge(last, node)
         last = node
@@ -44,14 +44,14 @@ def _follow(each: Protocol, group: int, warp: int, order: Order, taken: list[tup
                 for other in range(WARPS):
                     order.edge(("does", group * WARPS + other, begun), node)
             del under_way[:finished]
-        elif event.what == "hand over" and warp < each.handing:
+        elif event.what == "hand over" and warp < protocol.handing:
             order.edge(node, _handed(group, warp, handed))
             handed += 1
         elif event.what == "take over" and (group or event.count):
             count = event.count if group else event.count - 1
-            for other in range(each.handing):
+            for other in range(protocol.handing):
                 order.edge(_handed(1 - group, other, count), node)
-            taken.append((group, count, node))
+            seen.append((group, count, node))
 
 
 def _handed(group: int, warp: int, count: int) -> Node:

@@ -39,12 +39,12 @@ class Order:
     def follows(self, then: Node, first: Node) -> bool:
         """Whether `then` happens after `first` in every run."""
         if first not in self._reached:
-            found: set[Node] = set()
+            later: set[Node] = set()
             pending = [first]
             while pending:
                 for node in self._after.get(pending.pop(), ()):
-                    if node not in found:
-                        found.add(node)
+                    if node not in later:
+                        later.add(node)
                         pending.append(node)
-            self._reached[first] = found
+            self._reached[first] = later
         return then in self._reached[first]

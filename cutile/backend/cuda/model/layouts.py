@@ -63,12 +63,12 @@ class _Layouts:
 
     def _operation(self, op: Op) -> int:
         count = 0
-        for value, wanted in _taken(op):
-            found = self._known.get(value)
-            if found is not None:
+        for value, expected in _taken(op):
+            actual = self._known.get(value)
+            if actual is not None:
                 count += 1
-                if found != wanted:
-                    raise IRError(f"{op.name} takes {value.name or 'a tile'} to lie as {wanted}, it lies as {found}")
+                if actual != expected:
+                    raise IRError(f"{op.name} takes {value.name or 'a tile'} to lie as {expected}, it lies as {actual}")
         if isinstance(op, Dot):
             count += _operands_fit(op)
         if isinstance(op, For | While):

@@ -181,7 +181,7 @@ class _Walk:
         *,
         piece: int | None = None,
         pipeline_of: Mapping[Value, Value] | None = None,
-        asked: frozenset[Value] = frozenset(),
+        conditions: frozenset[Value] = frozenset(),
     ) -> None:
         self._layouts = layouts
         self._blocks = blocks
@@ -192,7 +192,7 @@ class _Walk:
         self._pieces = pieces
         self._known: dict[Value, Any] = {}
         self._pipeline_of = pipeline_of or {}
-        self._asked = asked
+        self._asked = conditions
 
     def _number(self, value: Value) -> Any:
         return self._known.get(value, self._turns)
@@ -320,7 +320,10 @@ class _Walk:
     def _range(self, op: For | TripCount | WorkUnit) -> range:
         self._assume_range(op.start, op.stop)
         self._known.setdefault(op.start, self._turns)  # what else asks for it has to be told the same
-        return range(*(self._number(each) for each in (op.start, op.stop, op.step)))
+        start, stop, step = (self._number(bound) for bound in (op.start, op.stop, op.step))
+        if step == 0:
+            raise ProtocolError(f"{op.name} has the step 0, and never ends")
+        return range(start, stop, step)
 
     def _loop(self, op: For) -> Iterator[Event]:
         carried = [self._known.get(value) for value in op.carried]
@@ -367,7 +370,7 @@ def first_group(
     """All that the first warp group of a lowered kernel does, in some tile blocks of some turns each; or in one `piece`
     of a tile block, where `pieces` of them are a cluster."""
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, asked=_asked(function))
+    walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, conditions=_asked(function))
     return tuple(walk.events(roles.compute))
 
 
@@ -376,14 +379,14 @@ def _asked(function: Function) -> frozenset[Value]:
     asserts, so that what is assumed of its numbers would be unknown to the consumers."""
     definitions = {value: op for op in function.walk() for value in op.results}
     pending = [op.condition for op in function.walk() if isinstance(op, If | Select | PipelineRelease)]
-    found: set[Value] = set()
+    conditions: set[Value] = set()
     while pending:
         value = pending.pop()
-        if value not in found:
-            found.add(value)
+        if value not in conditions:
+            conditions.add(value)
             op = definitions.get(value)
             pending += op.operands if isinstance(op, And) else ()
-    return frozenset(found)
+    return frozenset(conditions)
 
 
 def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> list[Protocol]:
@@ -414,7 +417,9 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     nearby = any(isinstance(op, ScatterPartials) for op in function.walk())
     layouts = layouts_of(function)
     piece = pieces - 1 if nearby and pieces > 1 else None
-    walk = partial(_Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, asked=_asked(function))
+    walk = partial(
+        _Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_asked(function)
+    )
     loads = list(walk().events(roles.load))
     every = [
         [each for each in walk(group).events(roles.compute) if each.what not in OF_RESULTS]
@@ -426,7 +431,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)
     if len(pipelines) > 1:
         check_together({op.result: kind.stages for op, kind in zip(pipelines, kinds, strict=True)}, loads, every)
-    found: list[Protocol] = []
+    protocols_: list[Protocol] = []
     for op, kind in zip(pipelines, kinds, strict=True):
         own = _seen(loads, op.result)
         reads, *others = (_seen(events, op.result) for events in every)
@@ -434,8 +439,8 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
             others = []
         stages, arrivals = kind.stages, kind.arrivals
         readers = roles.groups * (WARPS if op.result in by_warps else 1)
-        found.append(Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), alone, handing))
-    return found
+        protocols_.append(Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), alone, handing))
+    return protocols_
 
 
 def _check_reserved(op: Pipeline, started: Collection[Value]) -> None:
@@ -490,7 +495,7 @@ def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Pro
     Raises:
         ProtocolError: there are several.
     """
-    found = protocols(function, tiles, turns, pieces)
-    if len(found) > 1:
-        raise ProtocolError(f"there are {len(found)} pipelines, not one")
-    return found[0] if found else None
+    pipelines = protocols(function, tiles, turns, pieces)
+    if len(pipelines) > 1:
+        raise ProtocolError(f"there are {len(pipelines)} pipelines, not one")
+    return pipelines[0] if pipelines else None

@@ -21,11 +21,11 @@ from cutile.ir.control import For
 from cutile.ir.core import Block, Function
 
 
-def _turns_loaded(each: Protocol) -> int:
+def _turns_loaded(protocol: Protocol) -> int:
     """How many turns are loaded, having checked that each announces what it copies."""
     announced: list[int] = []
     copied: list[int] = []
-    for event in each.loads:
+    for event in protocol.loads:
         if event.what == "acquire":
             if event.count != len(announced):
                 raise ProtocolError(f"turn {event.count} is acquired as the {len(announced)}th")
@@ -63,32 +63,32 @@ class _Known:
     taken: Places
 
 
-def _order(each: Protocol, turns: int) -> _Known:
+def _order(protocol: Protocol, turns: int) -> _Known:
     """The order of a protocol."""
     order = Order()
     seen: Places = {}
     over: Places = {}
-    asked: Places = {}
-    taken: Places = {}
-    blocks = range(each.cluster)
+    befores: Places = {}
+    handed_over: Places = {}
+    blocks = range(protocol.cluster)
     for block in blocks:
         for turn in range(turns):
             loads = ("loads", block, turn)
             if turn:
                 order.edge(("loads", block, turn - 1), loads)
-            if turn >= each.slots:
-                order.edge(("empty", block, turn - each.slots), loads)
+            if turn >= protocol.slots:
+                order.edge(("empty", block, turn - protocol.slots), loads)
             for other in blocks:  # a block's part of a tile arrives in all of them
                 order.edge(loads, ("full", other, turn))
-    for reader in range(each.groups * each.cluster):
-        (block, group), under_way, last = divmod(reader, each.groups), list[int](), ("starts", reader, 0)
+    for reader in range(protocol.groups * protocol.cluster):
+        (block, group), under_way, last = divmod(reader, protocol.groups), list[int](), ("starts", reader, 0)
         handed = 0
-        for place, event in enumerate(each.reads_of(reader)):
+        for place, event in enumerate(protocol.reads_of(reader)):
             node = ("reads", reader, place)
             order.edge(last, node)
             before, last = last, node
             if event.what == "wait":
-                asked[reader, event.count] = before
+                befores[reader, event.count] = before
                 order.edge(("full", block, event.count), node)
                 seen[reader, event.count] = node
             elif event.what == "begin":
@@ -109,17 +109,17 @@ def _order(each: Protocol, turns: int) -> _Known:
             elif event.what == "take over" and (group or event.count):
                 other, count = (reader - 1, event.count) if group else (reader + 1, event.count - 1)
                 order.edge(("hands over", other, count), node)
-                taken[other, count] = node
-    return _Known(order, seen, over, asked, taken)
+                handed_over[other, count] = node
+    return _Known(order, seen, over, befores, handed_over)
 
 
-def _check_reads(each: Protocol, turns: int) -> None:
+def _check_reads(protocol: Protocol, turns: int) -> None:
     """Check that a reader waits before it reads, and that it gives up each turn that it reads, once, and no earlier."""
-    for event in (event for reads in (each.reads, *each.others) for event in reads):
+    for event in (event for reads in (protocol.reads, *protocol.others) for event in reads):
         if event.what == "wait" and event.count >= turns:
             raise ProtocolError(f"deadlock: turn {event.count} is waited for, {turns} are loaded")
-    given_up = [_given_up(reads) for reads in (each.reads, *each.others)]
-    if each.alone:
+    given_up = [_given_up(reads) for reads in (protocol.reads, *protocol.others)]
+    if protocol.alone:
         given_up = [[turn for some in given_up for turn in some]]
     for released in given_up:
         if sorted(released) != list(range(turns)):
@@ -152,7 +152,7 @@ def _given_up(reads: Sequence[Event]) -> list[int]:
     return released
 
 
-def check(each: Protocol) -> int:
+def check(protocol: Protocol) -> int:
     """Check a protocol in all its runs; return the number of turns.
 
     The barriers only ever count up, so what must have happened before each event is the same in every run. That is a
@@ -162,20 +162,20 @@ def check(each: Protocol) -> int:
     Raises:
         ProtocolError: a side waits for ever, or a slot is loaded or read too early.
     """
-    turns = _turns_loaded(each)
-    readers = range(each.groups * each.cluster)
-    if each.arrivals != each.sharing * each.cluster:
-        raise ProtocolError(f"{each.sharing * each.cluster} groups read, `empty` waits for {each.arrivals}")
-    _check_reads(each, turns)
-    known = _order(each, turns)
-    order, seen, over = known.order, known.seen, known.over
+    turns = _turns_loaded(protocol)
+    readers = range(protocol.groups * protocol.cluster)
+    if protocol.arrivals != protocol.sharing * protocol.cluster:
+        raise ProtocolError(f"{protocol.sharing * protocol.cluster} groups read, `empty` waits for {protocol.arrivals}")
+    _check_reads(protocol, turns)
+    runs = _order(protocol, turns)
+    order, seen, over = runs.order, runs.seen, runs.over
     if stuck := order.stuck():
         raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
-    _check_phases(each, known)
-    check_handing_over(each)
-    for turn in range(turns - each.slots):
-        later = turn + each.slots
-        for block in range(each.cluster):
+    _check_phases(protocol, runs)
+    check_handing_over(protocol)
+    for turn in range(turns - protocol.slots):
+        later = turn + protocol.slots
+        for block in range(protocol.cluster):
             for reader in readers:
                 if (reader, turn) not in over:
                     continue  # another group's
@@ -184,25 +184,25 @@ def check(each: Protocol) -> int:
                 gives_up = ("gives up", reader, later)
                 if (reader, later) in over and not order.follows(gives_up, ("empty", block, turn)):
                     raise ProtocolError(f"turn {later} is given up while others have yet to give up turn {turn}")
-                if reader // each.groups == block and not order.follows(("full", block, later), seen[reader, turn]):
+                if reader // protocol.groups == block and not order.follows(("full", block, later), seen[reader, turn]):
                     raise ProtocolError(f"turn {later} arrives before all have seen that turn {turn} has")
     return turns
 
 
-def _check_phases(each: Protocol, known: _Known) -> None:
+def _check_phases(protocol: Protocol, runs: _Known) -> None:
     """Check that who waits for a phase has the one before behind it, since a parity does not tell them from the next
     but one; and that no group is handed over to a second time before it has seen the first."""
-    for (reader, count), node in known.taken.items():
-        if not known.order.follows(node, ("starts", reader, 0)):
+    for (reader, count), node in runs.taken.items():
+        if not runs.order.follows(node, ("starts", reader, 0)):
             raise ProtocolError(f"a group waits to be handed over to for the {count}th time, which does not happen")
         again = ("hands over", reader, count + 1)
-        if known.order.knows(again) and not known.order.follows(again, node):
+        if runs.order.knows(again) and not runs.order.follows(again, node):
             raise ProtocolError(f"a group hands over for the {count + 1}th time before that was seen")
-    for (reader, turn), before in known.asked.items():
-        earlier = ("full", reader // each.groups, turn - each.slots)
-        if turn >= each.slots and not known.order.follows(before, earlier):
+    for (reader, turn), before in runs.asked.items():
+        earlier = ("full", reader // protocol.groups, turn - protocol.slots)
+        if turn >= protocol.slots and not runs.order.follows(before, earlier):
             raise ProtocolError(
-                f"turn {turn} is waited for before turn {turn - each.slots} arrives, which looks the same"
+                f"turn {turn} is waited for before turn {turn - protocol.slots} arrives, which looks the same"
             )
 
 

@@ -59,15 +59,15 @@ def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
 
     Where none is, what is kept in words is the left operand of a product.
     """
-    found = [event for event in events if event.what == "store" or (put_off and event.what == "keep")]
-    results = each = 0
-    for tensor in dict.fromkeys(event.tensor for event in found if event.what == "store"):
-        pieces = [event.count for event in found if event.what == "store" and event.tensor is tensor]
-        results, each = pieces.count(0), max(pieces) + 1
-        if pieces != list(range(each)) * results:
+    stores = [event for event in events if event.what == "store" or (put_off and event.what == "keep")]
+    results = count = 0
+    for tensor in dict.fromkeys(event.tensor for event in stores if event.what == "store"):
+        pieces = [event.count for event in stores if event.what == "store" and event.tensor is tensor]
+        results, count = pieces.count(0), max(pieces) + 1
+        if pieces != list(range(count)) * results:
             raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
-    kept = [event.what == "keep" for event in found]
-    if any(kept) and kept != ([True] + [False] * each) * (tiles - 1) + [False] * each:
+    kept = [event.what == "keep" for event in stores]
+    if any(kept) and kept != ([True] + [False] * count) * (tiles - 1) + [False] * count:
         raise ProtocolError(f"of {tiles} results, all but one put off, {results} are stored, each before the next")
 
 
