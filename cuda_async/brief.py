@@ -1,4 +1,6 @@
-"""Errors of the project as IPython shows them: the user's own lines and the message, at most 15 lines in all.
+"""Errors of the project as IPython shows them.
+
+The user's own lines and the message, at most 15 lines in all.
 
 IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks are whole; in a notebook
 `traceback.print_exception(error)` shows the whole one.
@@ -45,7 +47,10 @@ def brief(error: BaseException) -> list[str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line of prose in lines that a page shows whole: it would break them within words. Code stays as it is."""
+    """A line of prose in lines that a page shows whole.
+
+    It would break them within words. Code stays as it is.
+    """
     if len(line) <= _WIDTH or line.startswith(" "):
         return [line]
     return textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)

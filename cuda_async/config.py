@@ -25,7 +25,7 @@ __all__ = ("Config", "config", "rank_of_process", "usable_cores")
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may run on (its affinity where the system has one)."""
+    """The number of cores that this process may use, by its affinity if there is one."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
@@ -83,7 +83,9 @@ def config() -> Config:
 
 
 def rank_of_process() -> tuple[int, int, str]:
-    """The rank of this process, the number of ranks and their unique id, as the launcher of processes says.
+    """This process's rank, the number of ranks, their unique id, from the launcher.
+
+    The launcher of processes says them.
 
     Raises:
         ValueError: one of the variables is missing, or is no number.

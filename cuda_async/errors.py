@@ -82,7 +82,9 @@ class OutOfMemoryError(DriverError, MemoryError):
 
 
 class DeviceLostError(DriverError):
-    """The device stopped working: every pending and later operation on it fails with this error.
+    """The device stopped working.
+
+    Every pending and later operation on it fails with this error.
 
     A kernel that traps or reads outside its memory leaves a CUDA context in this state. Other
     devices go on; on this one only a new process helps.
@@ -118,15 +120,18 @@ class LaunchError(DeviceError, ValueError):
 
 
 class ArgumentError(DeviceError, ValueError):
-    """An argument has a value that nothing can be done with; says what was expected, and what came."""
+    """An argument has a value that nothing can be done with.
+
+    Says what was expected, and what came.
+    """
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument, or what an operation is taken for, is something else than what is asked for."""
+    """An argument, or a supposed operation, is something else than expected."""
 
 
 class OwnershipError(DeviceError, RuntimeError):
-    """A lent argument was used in a conflicting way, or an operation was used a second time."""
+    """A lent argument's use conflicts, or an operation was used a second time."""
 
 
 class NotReadyError(DeviceError, RuntimeError):
@@ -138,11 +143,17 @@ class ReentrancyError(DeviceError, RuntimeError):
 
 
 class DependencyError(DeviceError, RuntimeError):
-    """An operation failed because another one, whose result it uses, failed; `__cause__` is that failure."""
+    """An operation failed because another one, whose result it uses, failed.
+
+    `__cause__` is that failure.
+    """
 
 
 class CollectiveError(DeviceError, RuntimeError):
-    """The ranks of a communicator did not come together: one is gone or late, or they called different things."""
+    """The ranks of a communicator did not come together.
+
+    One is gone or late, or they called different things.
+    """
 
 
 class WouldBlockError(DeviceError, RuntimeError):
@@ -154,7 +165,9 @@ class InternalError(DeviceError, RuntimeError):
 
 
 def without_traceback(error: BaseException) -> BaseException:
-    """A copy of an error that keeps no frames alive, and with them no tensors: for keeping, and for raising anew.
+    """A copy of an error that keeps no frames alive, and with them no tensors.
+
+    For keeping, and for raising anew.
 
     Its cause is such a copy too. An error that cannot be copied is told of by a `DependencyError`.
 

@@ -1,4 +1,6 @@
-"""What an operation says when it is taken for what it yields: `api.zeros((3,)).shape`, where `.sync()` was forgotten.
+"""What an operation says when it is taken for what it yields.
+
+`api.zeros((3,)).shape`, where `.sync()` was forgotten.
 
 An operation is equal to itself alone. Type checkers see none of this, so that they refuse the same lines.
 """
@@ -33,7 +35,7 @@ def _refusal(what: str, more: str = "") -> Callable[..., NoReturn]:
 
 
 class NotItsResult:
-    """The part of `DeviceOp` that refuses to be its result, and says how to get at that."""
+    """The part of `DeviceOp` that refuses to be its result, and says the remedy."""
 
     __slots__ = ()
 

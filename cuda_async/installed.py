@@ -1,4 +1,4 @@
-"""How this copy was installed, so that what is missing can be installed the same way."""
+"""How this copy was installed, so that missing parts can be installed alike."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
 
 
 def _source(direct: str | None, extras: str) -> str:
-    """Where an installation came from, as pip has it: `direct_url.json` is there for what came from no index."""
+    """Where an installation came from, as pip has it.
+
+    `direct_url.json` is there for what came from no index.
+    """
     if direct is None:
         return f"{_DISTRIBUTION}{extras}"
     import json

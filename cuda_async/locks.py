@@ -1,4 +1,6 @@
-"""Locks that outlive a fork, a signal handler and a finalizer. Every lock of the two packages is made here.
+"""Locks that outlive a fork, a signal handler and a finalizer.
+
+Every lock of the two packages is made here.
 
 A signal handler, and a finalizer that a collection calls, may run an operation on a thread that is amid the runtime: a
 lock that this thread holds must let it in, so each is an `RLock`, and what it guards is whole between any two calls. In
@@ -21,14 +23,17 @@ _locks: weakref.WeakSet[RLock] = weakref.WeakSet()
 
 
 def new_lock() -> RLock:
-    """A lock that the thread which holds it may take again, and that is open in the child of a fork."""
+    """A lock that its thread may take again, and that is open in a fork's child."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 def open_all() -> None:
-    """In the child of a fork: open every lock, whichever thread of the parent's held it."""
+    """In the child of a fork.
+
+    Open every lock, whichever thread of the parent's held it.
+    """
     for lock in list(_locks):
         lock._at_fork_reinit()  # type: ignore[attr-defined]  # what `threading` calls for its own
 
@@ -38,7 +43,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class Gate:
-    """Closed until it is opened, once: for one thread that waits. `open` is safe anywhere, and may be repeated.
+    """Closed until it is opened, once: for one thread that waits.
+
+    `open` is safe anywhere, and may be repeated.
 
     Not a `threading.Event`, whose own lock a signal handler would wait for if it came amid `set`.
     """

@@ -1,4 +1,6 @@
-"""NVTX ranges: operations by name in Nsight Systems and other profilers. Needs the extra `profile`.
+"""NVTX ranges: operations by name in Nsight Systems and other profilers.
+
+Needs the extra `profile`.
 
     with nvtx_ranges():
         ...                 # run under: nsys profile --trace=cuda,nvtx python program.py

@@ -1,4 +1,6 @@
-"""Where in the user's code something was made: the nearest frame outside our own packages.
+"""Where in the user's code something was made.
+
+The nearest frame outside our own packages.
 
 Cheap (no source is read), because every operation asks. Not a traceback: one file and line.
 """
@@ -43,7 +45,7 @@ def register_internal_package(name: str) -> None:
 
 
 def user_site(made: object = None) -> Site:
-    """Return the file and line of the innermost frame that belongs to no registered package.
+    """The file and line of the innermost frame outside registered packages.
 
     Args:
         made: an object in the making: the `__init__` of a user's own subclass is not where it was made.
@@ -63,7 +65,10 @@ def user_site(made: object = None) -> Site:
 
 
 def site_of(frame: FrameType) -> Place:
-    """The place of a frame that is most likely the user's: of the caller of a function that only users call."""
+    """The place of a frame that is most likely the user's.
+
+    Of the caller of a function that only users call.
+    """
     code = frame.f_code
     if _files.get(code.co_filename) is False:  # else it is one of ours, or was not asked about before
         return (code, frame.f_lasti)
@@ -96,7 +101,9 @@ def _is_init_of(frame: FrameType, made: object) -> bool:
 
 
 def format_site(place: Place) -> str:
-    """Write a site the way editors and tracebacks do; a cell of a notebook by its number.
+    """Write a site the way editors and tracebacks do.
+
+    A cell of a notebook by its number.
 
     >>> format_site(("saxpy.py", 12))
     'saxpy.py:12'
@@ -114,7 +121,7 @@ def cell_of(file: str) -> str:
 
 
 def kept_by_notebook(place: Place) -> str:
-    """Where a notebook keeps what its cell showed and nobody named, as the end of a message; "" elsewhere."""
+    """Where a notebook keeps its cell's unnamed output, for a message; "" elsewhere."""
     number = re.search(r"In\s?\[(\d+)\]", cell_of(site_at(place)[0]))
     if number is None:
         return ""

@@ -48,7 +48,10 @@ def html_of(picture: Picture) -> str:
 
 
 def image(svg: str, label: str) -> str:
-    """The SVG as an element that pages show which trust nothing else; `label` is its text, for who does not see."""
+    """The SVG as an element that pages show which trust nothing else.
+
+    `label` is its text, for who does not see.
+    """
     source = base64.b64encode(svg.encode()).decode()
     return f'<img alt="{escape(label)}" style="max-width:100%" src="data:image/svg+xml;base64,{source}">'
 

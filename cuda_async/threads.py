@@ -1,4 +1,7 @@
-"""Starting a thread of the runtime's: what an exit refuses is said in the runtime's words."""
+"""Starting a thread of the runtime's.
+
+What an exit refuses is said in the runtime's words.
+"""
 
 from __future__ import annotations
 

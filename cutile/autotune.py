@@ -1,4 +1,7 @@
-"""`@autotune`: a kernel that finds its own configuration; and the search that `.generics([{...}, {...}])` asks for."""
+"""`@autotune`: a kernel that finds its own configuration.
+
+And the search that `.generics([{...}, {...}])` asks for.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ def autotune(
     compare: bool = True,
     bench: BenchOptions | None = None,
 ) -> Callable[[Kernel], Kernel]:
-    """Have a kernel's launches run with the fastest of some configurations, unless they give generics themselves.
+    """Have a kernel's launches run with the fastest of some configurations.
+
+    Unless they give generics themselves.
 
     The first launch for a key searches: all configurations are compiled, run on copies of what the kernel writes,
     compared, and measured; the winner then runs once on the arguments. What was found is kept on disk, so that another

@@ -1,4 +1,7 @@
-"""`@entry`: a Python function as a kernel. Calling it makes a `KernelOp`; nothing runs."""
+"""`@entry`: a Python function as a kernel.
+
+Calling it makes a `KernelOp`; nothing runs.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +64,20 @@ class Kernel:
 
     @property
     def launchable(self) -> Launchable:
-        """What launches have in common; read again where somebody has replaced the function's code or defaults."""
+        """What launches have in common.
+
+        Read again where somebody has replaced the function's code or defaults.
+        """
         launchable, function = self._launchable, self._function
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
             return self._renew()
         return launchable
 
     def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
-        """Make a launch. Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError."""
+        """Make a launch.
+
+        Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError.
+        """
         launchable, function = self._launchable, self._function
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:  # the property
             launchable = self._renew()
@@ -84,13 +93,18 @@ class Kernel:
         return op if self._space is None or generics else op.search(self._space)
 
     def searched(self, space: Space) -> Kernel:
-        """Have launches that give no generics search this space; what `@ct.autotune` does. Returns the kernel."""
+        """Have launches that give no generics search this space; what `@ct.autotune` does.
+
+        Returns the kernel.
+        """
         self._space = space
         return self
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """What searches of its launches have chosen, so far as this process has asked: `cutile.tune.Choice`.
+        """What searches of its launches have chosen, so far as this process has asked.
+
+        `cutile.tune.Choice`.
 
         Each has the configuration, what it was chosen for, its time and, where this process has searched, the table
         of all that were tried (`tuned`).
@@ -101,7 +115,7 @@ class Kernel:
     def _taken(
         self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Launchable, tuple[Any, ...], Mapping[str, Any]]:
-        """What launches the arguments, those in order, and the generics that were given by name."""
+        """What launches the arguments, those in order, and the generics given by name."""
         signature = launchable.kernel.signature
         names = tuple(signature.declared)
         if len(arguments) > len(names):
@@ -136,7 +150,10 @@ class Kernel:
 
     @property
     def __code__(self) -> types.CodeType:
-        """The function's. The next launch takes what is put in its place, as reloading does."""
+        """The function's.
+
+        The next launch takes what is put in its place, as reloading does.
+        """
         return self._function.__code__
 
     @__code__.setter
@@ -167,7 +184,7 @@ class Kernel:
         return self._function.__closure__
 
     def become(self, other: Kernel) -> None:
-        """Be what `other` is from the next launch on, as a module's kernel that was defined anew."""
+        """Become `other` from the next launch on, as a module's kernel defined anew."""
         self._function, self._declared, self._options = other._function, other._declared, other._options
         self._space = other._space
         self._renew()
@@ -212,7 +229,9 @@ class Kernel:
         return Listing(launchable.render(given, generics, self._options, stage, arch))
 
     def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
-        """What these arguments are compiled to, and why it is not faster, in some ten lines. Compiles, runs nothing.
+        """The plan for these arguments in some ten lines, and why it is not faster.
+
+        Compiles, runs nothing.
 
         Of a GPU: the instruction of each product, the stages and bytes of each pipeline, what which warps do, which
         thread block does which tiles, how results are written, registers, spills, shared memory, thread blocks that fit
@@ -273,14 +292,17 @@ _RULE = _are_kernels, Kernel.become
 
 
 def _join_autoreload() -> None:
-    """Let IPython's autoreload replace kernels that were imported by name, as it does functions."""
+    """Let IPython's autoreload replace kernels imported by name, as it does functions."""
     rules: list[object] | None = getattr(sys.modules.get("IPython.extensions.autoreload"), "UPDATE_RULES", None)
     if rules is not None and _RULE not in rules:
         rules.append(_RULE)
 
 
 def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
-    """The named tuple of all arguments that a launch yields; says so to whoever takes it for one of them."""
+    """The named tuple of all arguments that a launch yields.
+
+    Says so to whoever takes it for one of them.
+    """
     fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
 
     def missing(self: tuple[Any, ...], name: str) -> NoReturn:

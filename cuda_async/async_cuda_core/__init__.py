@@ -1,4 +1,6 @@
-"""Streams and buffers whose calls are awaited: the interface of the crate async-cuda-core, in Python.
+"""Streams and buffers whose calls are awaited.
+
+The interface of the crate async-cuda-core, in Python.
 
     from cuda_async.async_cuda_core import DeviceBuffer, HostBuffer, Stream
 

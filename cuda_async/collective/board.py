@@ -1,4 +1,4 @@
-"""`Board`: where calls of a communicator meet, and what becomes of those that do not.
+"""`Board`: where calls of a communicator meet, and the end of those that do not.
 
 Each rank counts its collectives, and what has the same number on all ranks is one meeting. A message is a meeting of
 two, counted for each pair and direction. The board knows no memory and no thread: whoever owns it says who arrives,
@@ -72,7 +72,9 @@ class Meeting(Generic[P]):
 
 
 class Board(Generic[P]):
-    """The meetings of one communicator. Not safe for several threads at once: its owner has the lock.
+    """The meetings of one communicator.
+
+    Not safe for several threads at once: its owner has the lock.
 
     Args:
         world: the number of ranks.
@@ -151,11 +153,17 @@ class Board(Generic[P]):
         return False
 
     def latest(self) -> float | None:
-        """When the last rank came of those that wait, in seconds; None where nothing waits."""
+        """When the last rank came of those that wait, in seconds.
+
+        None where nothing waits.
+        """
         return max((one.at for each in self._meetings.values() for one in each.arrivals.values()), default=None)
 
     def deadline(self) -> float | None:
-        """When `expire` has something to end, in seconds; None where nothing waits, or waits for ever."""
+        """When `expire` has something to end, in seconds.
+
+        None where nothing waits, or waits for ever.
+        """
         if self.limit_s is None or not self._meetings:
             return None
         return min(meeting.begun for meeting in self._meetings.values()) + self.limit_s

@@ -1,4 +1,4 @@
-"""`Engine`: what brings the calls of a communicator's ranks together, and moves their data."""
+"""`Engine`: brings the calls of a communicator's ranks together, moves their data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class Engine(ABC):
 
     @abstractmethod
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
-        """What a stream enqueues for a call of one or more local ranks; see `DriverStream.meet`.
+        """What a stream enqueues for a call of one or more local ranks.
+
+        See `DriverStream.meet`.
 
         Args:
             parts: the part of each local rank with the key of its meeting; called when the call is enqueued.
@@ -77,7 +79,7 @@ class Engine(ABC):
 
     @abstractmethod
     def abort(self, why: str) -> None:
-        """End every call that is waiting, on all ranks, and every later one, with an error."""
+        """End every waiting call, on all ranks, and every later one, with an error."""
 
     @abstractmethod
     def close(self) -> None:
@@ -85,7 +87,10 @@ class Engine(ABC):
 
 
 class Party:
-    """The local ranks of one call: it is over for the stream when it is over for each of them."""
+    """The local ranks of one call.
+
+    It is over for the stream when it is over for each of them.
+    """
 
     __slots__ = ("_error", "_finish", "_left", "_time")
 
@@ -96,7 +101,10 @@ class Party:
         self._time: float | None = None
 
     def end(self, error: BaseException | None, time: float | None) -> Callable[[], None] | None:
-        """One rank's part is over. What to call, without holding a lock, if it was the last one."""
+        """One rank's part is over.
+
+        What to call, without holding a lock, if it was the last one.
+        """
         self._left -= 1
         if self._error is None:
             self._error = error

@@ -1,4 +1,7 @@
-"""The hub of ranks in processes: the board, in rank 0's process, and the socket that all ranks are connected to."""
+"""The hub of ranks in processes.
+
+The board, in rank 0's process, and the socket that all ranks are connected to.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class Hub:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def end(self) -> None:
-        """At exit: wait a moment for the others to leave, then remove the folder whoever is left."""
+        """At exit: wait a moment for the others to leave; the last removes the folder."""
         if os.getpid() != self._process:  # a fork of the process, which has no part in it
             return
         self.thread.join(_EXIT_S)
@@ -92,7 +95,10 @@ class Hub:
         return True
 
     def _admit(self) -> str:
-        """Let one rank join. Why they cannot work together; empty if they can, as far as is known."""
+        """Let one rank join.
+
+        Why they cannot work together; empty if they can, as far as is known.
+        """
         try:
             connection = self._listener.accept()
             rank, world = connection.recv()

@@ -1,4 +1,6 @@
-"""The engine of ranks within one process, on the CPU or on simulated devices: their memory is at hand.
+"""The engine of ranks within one process, on the CPU or on simulated devices.
+
+Their memory is at hand.
 
 Whoever comes last to a meeting carries it out, on its own worker. Streams of the others are parked meanwhile; no
 thread waits. On simulated devices a meeting takes the virtual time that a `Network` says.
@@ -30,7 +32,10 @@ __all__ = ("LocalEngine",)
 
 @dataclass(slots=True)
 class _Part:
-    """What carries one rank's arrival out: its memory, and the call of several ranks that it belongs to."""
+    """What carries one rank's arrival out.
+
+    Its memory, and the call of several ranks that it belongs to.
+    """
 
     seat: Seat
     party: Party
@@ -116,7 +121,10 @@ class LocalEngine(Engine):
             self._ended.append(finish)
 
     def _tell(self) -> None:
-        """Let the streams go on whose calls are over; without the lock, since they run at once."""
+        """Let the streams go on whose calls are over.
+
+        Without the lock, since they run at once.
+        """
         while self._ended:
             try:
                 finish = self._ended.popleft()
@@ -127,7 +135,10 @@ class LocalEngine(Engine):
     # -- time ---------------------------------------------------------------------------------
 
     def _idle(self, seconds: float) -> bool:
-        """Nothing happens on the simulated devices, for so long: whether that ended a meeting."""
+        """Nothing happens on the simulated devices, for so long.
+
+        Whether that ended a meeting.
+        """
         with self._lock:
             latest = self._board.latest()
             ended = latest is not None and self._board.expire(latest + seconds)

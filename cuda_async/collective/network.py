@@ -1,4 +1,4 @@
-"""`Network`: how long collectives take between simulated devices, and which of these are lost or late."""
+"""`Network`: the time of collectives between simulated devices; lost, late ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files that ranks in processes map into memory: each writes its own, and reads the others'."""
+"""Files that ranks in processes map into memory.
+
+Each writes its own, and reads the others'.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _LEAST_BYTES = 1 << 16
 
 
 class Pages:
-    """Files mapped into memory: a rank's own, which it writes, and the others', which it reads. Under a lock."""
+    """Files mapped into memory.
+
+    A rank's own, which it writes, and the others', which it reads. Under a lock.
+    """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder

@@ -1,4 +1,6 @@
-"""The engine of ranks in processes of one machine: files mapped into memory for the data, sockets for the rest.
+"""The engine of ranks in processes of one machine.
+
+Files mapped into memory for the data, sockets for the rest.
 
 Rank 0's process has the hub, a thread with the board. Each rank has a thread of its own that talks to it:
 

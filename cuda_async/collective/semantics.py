@@ -1,4 +1,6 @@
-"""What each collective means, in NumPy: from what all ranks bring, what one of them takes away.
+"""What each collective means, in NumPy.
+
+From what all ranks bring, what one of them takes away.
 
 Ranks are added up in their order, so every rank has the same bits, whichever came first. 16-bit and 8-bit floats are
 added up in f32 and rounded once.
@@ -37,7 +39,10 @@ def supported(dtype: np.dtype[Any], op: str) -> str:
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of sums: bf16 and the 8-bit floats have kind V, since they are not NumPy's own."""
+    """The dtype of sums.
+
+    Bf16 and the 8-bit floats have kind V, since they are not NumPy's own.
+    """
     return np.dtype(np.float32) if dtype.kind in "fV" and dtype.itemsize <= 2 else dtype
 
 

@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 
 class ExecutionContext:
-    """One submission on one stream. Made by whoever runs an operation; not kept beyond `execute`."""
+    """One submission on one stream.
+
+    Made by whoever runs an operation; not kept beyond `execute`.
+    """
 
     __slots__ = ("run", "stream")
 
@@ -135,11 +138,14 @@ class ExecutionContext:
         self.run.kept.append(item)
 
     def hold_code(self, code: object) -> None:
-        """Hold loaded code until the device has run it: longer than `keep`, and cheaper when repeated."""
+        """Hold loaded code until the device has run it.
+
+        Longer than `keep`, and cheaper when repeated.
+        """
         self.stream.hold(code)
 
     def on_complete(self, function: Callable[[], None]) -> None:
-        """Have `function` called, on some host thread, once the device has finished this run well.
+        """Have `function` called, on some host thread, once this run has ended well.
 
         Raises:
             LaunchError: this is a capture: a graph brings no values to the host.

@@ -1,4 +1,6 @@
-"""`Device`: a GPU, or this machine's CPU, behind one face. Interned: one object for one device.
+"""`Device`: a GPU, or this machine's CPU, behind one face.
+
+Interned: one object for one device.
 
 It owns the driver and the list of things to give back. Finalizers only append to that list (no
 lock, no driver call: they run wherever the garbage collector does); it is emptied at the next
@@ -273,7 +275,10 @@ class Device:
         self.garbage.append(give_back)
 
     def collect(self) -> None:
-        """Give back what finalizers left. Called at each submission; never inside a capture."""
+        """Give back what finalizers left.
+
+        Called at each submission; never inside a capture.
+        """
         garbage = self.garbage
         while garbage:
             try:
@@ -290,7 +295,10 @@ class Device:
             return self.driver.create_event()
 
     def record_event(self, stream: DriverStream) -> DriverEvent:
-        """An event from the pool, recorded on `stream` for who waits for it; to be returned. Raises DriverError."""
+        """An event from the pool, recorded on `stream` for who waits for it.
+
+        To be returned. Raises DriverError.
+        """
         event = self.borrow_event()
         try:
             stream.record(event)
@@ -305,7 +313,7 @@ class Device:
         self.idle_events.append(event)
 
     def staging_stream(self) -> Stream:
-        """The stream on which workers move large host copies to and from page-locked memory."""
+        """The stream for large host copies by workers, to and from page-locked memory."""
         if self._staging is None:
             self._staging = Stream(self, self.driver.create_stream())
         return self._staging
@@ -329,7 +337,9 @@ class Device:
 
 
 def as_device(which: Device | int | str) -> Device:
-    """A device as people name it: itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
+    """A device as people name it.
+
+    Itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
 
     Raises:
         NoDeviceError: this machine has no such device.
@@ -361,7 +371,9 @@ def device_count(kind: DeviceKind = registry.ACCELERATOR) -> int:
 
 
 def set_default_device(device: Device | int | str | None) -> None:
-    """Set the device of operations that name none; None goes back to the best one found. Raises as `Device` does.
+    """Set the device of operations that name none.
+
+    None goes back to the best one found. Raises as `Device` does.
 
     Example:
         >>> from cuda_async import default_device, set_default_device

@@ -1,4 +1,7 @@
-"""`Event`: a point in a stream, to wait for or to measure from. A thin owner of a driver's event."""
+"""`Event`: a point in a stream, to wait for or to measure from.
+
+A thin owner of a driver's event.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 
 def wait_event(event: DriverEvent) -> None:
-    """Wait for a driver's event in slices, so that Ctrl-C ends it; raise the failure it covers."""
+    """Wait for a driver's event in slices, so that Ctrl-C ends it.
+
+    Raise the failure it covers.
+    """
     while not event.wait(_WAIT_SLICE_S):
         pass
     failure = event.failure()
@@ -66,7 +72,10 @@ class Event:
         stream.driver.record(self._driver)
 
     def query(self) -> bool:
-        """Whether the latest record has completed, well or not (never recorded: complete). Does not wait."""
+        """Whether the latest record has completed, well or not (never recorded: complete).
+
+        Does not wait.
+        """
         return self._driver.query()
 
     def synchronize(self) -> None:
@@ -97,7 +106,10 @@ class Event:
 
 
 class StreamIdle(DriverEvent):
-    """Stands for the end of a run whose event could not be recorded: the stream has nothing left to do."""
+    """Stands for the end of a run whose event could not be recorded.
+
+    The stream has nothing left to do.
+    """
 
     __slots__ = ("_stream",)
 

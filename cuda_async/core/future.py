@@ -1,4 +1,4 @@
-"""`DeviceFuture`: an operation with its stream chosen, to be awaited by any number of tasks.
+"""`DeviceFuture`: an operation on a chosen stream, to be awaited by any tasks.
 
 Four states: idle (nothing enqueued), executing, complete, failed. The stream is fixed when the
 future is made; the work is enqueued, whole, when it is first awaited. Awaiting never blocks the
@@ -50,7 +50,9 @@ class FutureState(Enum):
 
 
 class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
-    """The result of an operation, to come; made by `op.schedule(policy)` and `op.into_future()`.
+    """The result of an operation, to come.
+
+    Made by `op.schedule(policy)` and `op.into_future()`.
 
     Example:
         >>> import asyncio
@@ -110,7 +112,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         return self._result if run is None else run.wait()
 
     def _submitted(self, *, waited: bool = False) -> Run[T] | None:
-        """The run, which is enqueued now if it was not; None where all is done. `waited`: the caller may wait."""
+        """The run, which is enqueued now if it was not; None where all is done.
+
+        `waited`: the caller may wait.
+        """
         if self._started:
             return self._find_run()
         refuse_nested("await or start()")
@@ -156,7 +161,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         return run.outcome()
 
     def _begin(self) -> Run[T] | None:
-        """Enqueue the work, and wait very briefly if nothing else waits for this loop. None if all is done then."""
+        """Enqueue the work, and wait very briefly if nothing else waits for this loop.
+
+        None if all is done then.
+        """
         refuse_nested("await")
         op, stream = self._op, self._stream
         assert op is not None, "it was started before"
@@ -171,7 +179,9 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     # -- cancelled before it began ------------------------------------------------------------
 
     def _lend_back(self) -> None:
-        """The task that was to run this was cancelled before its first step: nothing is held for it from here on.
+        """The task that was to run this was cancelled before its first step.
+
+        Nothing is held for it from here on.
 
         Another task may await this all the same: then what it needs is lent again.
         """
@@ -182,7 +192,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
             end(held)
 
     def _take_back(self, held: list[tuple[Lease, Sequence[Use | PlainUse], Any]]) -> None:
-        """Lend again what was lent back. Raises OwnershipError where somebody else has it meanwhile."""
+        """Lend again what was lent back.
+
+        Raises OwnershipError where somebody else has it meanwhile.
+        """
         for lease, uses, guarded in held:
             lease.uses, lease.guarded, lease.active = uses, guarded, True
             try:
@@ -207,7 +220,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         return True
 
     def _prepare(self, preparations: list[Callable[[], object]]) -> Run[T]:
-        """Have slow host work (compiling) done on a thread of its own, which then enqueues."""
+        """Have slow host work (compiling) done on its own thread, which then enqueues."""
         run = self._make_run()
         try:
             self._preparing = True

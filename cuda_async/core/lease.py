@@ -1,4 +1,4 @@
-"""Leases: who holds which bytes of which storage, and the refusal of a conflicting use.
+"""Leases: who holds which bytes of a storage, and refusals of conflicting uses.
 
 Building an operation lends it its arguments: reads share, a write is exclusive, per storage and
 byte range. A lease ends when the run that executed the operation has finished or failed, when the
@@ -48,7 +48,7 @@ class Holder(Protocol):
 
     @property
     def allies(self) -> set[object]:
-        """Whose leases do not conflict with this run's work, since it is ordered behind theirs."""
+        """Runs whose leases do not conflict, since this run's work is behind theirs."""
         ...
 
 
@@ -57,7 +57,10 @@ class Settling(Protocol):
     """A run that can be asked whether the device is done with it."""
 
     def settle(self) -> bool:
-        """Complete it if the device is done, and wait for that to be finished. Whether it is."""
+        """Complete it if the device is done, and wait for that to be finished.
+
+        Whether it is.
+        """
         ...
 
 
@@ -117,7 +120,10 @@ class Lease:
         self.guarded: tuple[tuple[str, Lease], ...] = ()
 
     def give_back(self) -> None:
-        """End the lease. Safe in a finalizer: takes no lock; the storages forget it at their next lending."""
+        """End the lease.
+
+        Safe in a finalizer: takes no lock; the storages forget it at their next lending.
+        """
         self.active = False
         self.run = None  # the storages' lists must not keep what it holds alive,
         self.guarded = self.uses = ()  # nor, where several storages share a list, one another
@@ -184,7 +190,9 @@ def lend(
 
 
 def enter(lease: Lease, allies: Set[object] = frozenset()) -> None:
-    """Lend what a lease says. Whoever gives it back has it before this: Ctrl-C may come with half of it lent.
+    """Lend what a lease says.
+
+    Whoever gives it back has it before this: Ctrl-C may come with half of it lent.
 
     Raises:
         OwnershipError: as `lend`.
@@ -194,7 +202,9 @@ def enter(lease: Lease, allies: Set[object] = frozenset()) -> None:
 
 
 def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
-    """See whether a lease that was entered, and is not alone, can stay; else take it out and raise as `lend` does.
+    """See whether a lease that was entered, and is not alone, can stay.
+
+    Else take it out and raise as `lend` does.
 
     For `lend`, and for code that enters leases itself because it does so all the time: append one to the `leases` of
     each storage that it uses, and then look whether it is alone there; and whether this thread submits a run.
@@ -233,7 +243,9 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
 
 
 def _enter(lease: Lease) -> bool:
-    """Enter a lease on its storages. Whether it is alone there; else it may not be able to stay.
+    """Enter a lease on its storages.
+
+    Whether it is alone there; else it may not be able to stay.
 
     First this, then any look at others, so that of two threads that enter at once one at least sees the other. A list's
     methods are atomic: this needs no lock.
@@ -248,7 +260,9 @@ def _enter(lease: Lease) -> bool:
 
 
 def _find_conflict(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] | None:
-    """What is in the way of a lease that is entered: its use that conflicts, with whose lease, and which use of that.
+    """What is in the way of a lease that is entered.
+
+    Its use that conflicts, with whose lease, and which use of that.
 
     Under the lock, so that of two that are in each other's way the second to look finds the first gone.
     """
@@ -267,7 +281,10 @@ def _remove(lease: Lease) -> None:
 
 
 def _conflict(lease: Lease, position: int, held: list[Lease], allies: Set[object]) -> tuple[Lease, Use] | None:
-    """What is in the way of a lease's use at `position`: others' leases, and its own uses before that."""
+    """What is in the way of a lease's use at `position`.
+
+    Others' leases, and its own uses before that.
+    """
     use = lease.uses[position]
     for other in reversed(held):  # from the end: what other threads take out meanwhile makes it skip nothing
         if not other.active:
@@ -302,7 +319,9 @@ def words_of(uses: Sequence[Use | PlainUse]) -> str:
 
 
 def end(leases: Iterable[Lease]) -> None:
-    """End leases, and have their storages forget them now: the next lending finds nothing to look at.
+    """End leases, and have their storages forget them now.
+
+    The next lending finds nothing to look at.
 
     Not for finalizers, which run amid anything, also amid this module: they give each lease back instead.
     """
@@ -318,7 +337,9 @@ def end(leases: Iterable[Lease]) -> None:
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
-    """Raise as `lend` would, but lend nothing: for work that stream order alone keeps apart from its neighbours.
+    """Raise as `lend` would, but lend nothing.
+
+    For work that stream order alone keeps apart from its neighbours.
 
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
@@ -331,7 +352,9 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
 
 
 def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
-    """Refuse to run what writes an operand of a graph, unless the graph does it (`graph.update`).
+    """Refuse to run a writer of a graph's operand, unless the graph does it.
+
+    By `graph.update`.
 
     Args:
         leases: what the operation holds.

@@ -1,4 +1,7 @@
-"""`MemPool`: where a device's memory comes from, to be looked at and set. Allocating is `storage.py`'s."""
+"""`MemPool`: where a device's memory comes from, to be looked at and set.
+
+Allocating is `storage.py`'s.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ class PoolStatistics:
 
 
 class MemPool:
-    """The memory pool of a device. Made by `device.default_mem_pool()`; each device has one, for all threads.
+    """The memory pool of a device.
+
+    Made by `device.default_mem_pool()`; each device has one, for all threads.
 
     Example:
         >>> from cuda_async import Device
@@ -58,7 +63,9 @@ class MemPool:
         return self.mem_stats()
 
     def set_release_threshold(self, nbytes: int) -> None:
-        """Keep up to `nbytes` of freed memory for reuse; what is beyond goes back to the system.
+        """Keep up to `nbytes` of freed memory for reuse.
+
+        What is beyond goes back to the system.
 
         Raises:
             ValueError: `nbytes` is negative.

@@ -1,4 +1,6 @@
-"""Loaded GPU code: `Module` and its functions, from PTX, a cubin, a file, or CUDA C++ source.
+"""Loaded GPU code: `Module`, from PTX, a cubin, a file, or CUDA C++ source.
+
+And its functions.
 
     module = device.load_module_from_ptx_src(text)
     function = module.load_function("saxpy")
@@ -35,7 +37,9 @@ _TYPE = re.compile(r"\.([busf]\d+)\b[^\[]*(\[\d+\])?")
 
 
 class Function:
-    """A kernel of a loaded module, which stays loaded as long as this lives. Made by `module.load_function`.
+    """A kernel of a loaded module, which stays loaded as long as this lives.
+
+    Made by `module.load_function`.
 
     Attributes:
         device: where it is loaded.
@@ -76,12 +80,18 @@ class Function:
 
     @property
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        """The size of each parameter in bytes, as the driver reports them; None where it is too old to tell."""
+        """The size of each parameter in bytes, as the driver reports them.
+
+        None where it is too old to tell.
+        """
         return self._sizes
 
     @property
     def parameter_types(self) -> tuple[str, ...] | None:
-        """The PTX type of each parameter, such as `f32`; None where the code came without its text."""
+        """The PTX type of each parameter, such as `f32`.
+
+        None where the code came without its text.
+        """
         return self._types
 
     def cu_function(self) -> int:
@@ -94,7 +104,10 @@ class Function:
 
 
 class Module:
-    """Loaded code. Made by `device.load_module_from_*`; unloaded when neither it nor a function of it is in use."""
+    """Loaded code.
+
+    Made by `device.load_module_from_*`; unloaded when neither it nor a function of it is in use.
+    """
 
     __slots__ = ("_driver", "_owner", "_types", "device")
 
@@ -141,7 +154,10 @@ class Module:
 
 
 def _entry_types(ptx: str) -> dict[str, tuple[str, ...]]:
-    """The declared type of each parameter of each kernel; what is passed as bytes (a struct, an f16) is `b8[n]`."""
+    """The declared type of each parameter of each kernel.
+
+    What is passed as bytes (a struct, an f16) is `b8[n]`.
+    """
     kernels: dict[str, tuple[str, ...]] = {}
     for name, parameters in _ENTRY.findall(ptx):
         found = [_TYPE.search(each) for each in parameters.split(",") if each.strip()]

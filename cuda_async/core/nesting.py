@@ -1,4 +1,7 @@
-"""No operation is run inside the submission of another: it would wait for work that is not enqueued yet."""
+"""No operation is run inside the submission of another.
+
+It would wait for work that is not enqueued yet.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _nesting = _Nesting()
 
 @contextmanager
 def allow_nested() -> Generator[None]:
-    """Allow operations to be run inside the submission that goes on; for `unsafe.then_unchecked`."""
+    """Allow operations to be run inside the submission that goes on.
+
+    For `unsafe.then_unchecked`.
+    """
     before, _nesting.inside = _nesting.inside, current_holder()
     try:
         yield

@@ -1,4 +1,4 @@
-"""`Pending`: the place of a value that the host can read only once a run has completed.
+"""`Pending`: the place of a value that the host can read once a run completes.
 
 An operation that brings data to the host yields one. Inside `then`, `map` and `inspect` it is what
 it is: a handle, and reading it raises `NotReadyError`. The run that executed it puts the value in
@@ -86,7 +86,10 @@ _LOOKED_INTO = frozenset((Pending, tuple, list, dict))
 
 
 def resolve(result: Any) -> Any:
-    """Put values in the place of each `Pending` in `result`, through tuples, lists and dicts."""
+    """Put values in place of each `Pending` in `result`, through its containers.
+
+    Tuples, lists and dicts.
+    """
     kind = cast("Any", type(result))
     if kind is Pending:
         return result.value

@@ -114,7 +114,9 @@ _lock = new_lock()
 
 
 def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
-    """The policy of a device (its number for a GPU; None for the default device): one for the process.
+    """The policy of a device (its number for a GPU; None for the default device).
+
+    One for the process.
 
     Unless `set_global_policy` named another, `StreamPoolRoundRobin` with 4 streams.
 
@@ -189,5 +191,8 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
 
 
 def default_stream() -> Stream:
-    """The stream of `op.sync()` and `await op`: that of `with stream:`, else the policy's next one."""
+    """The stream of `op.sync()` and `await op`.
+
+    That of `with stream:`, else the policy's next one.
+    """
     return innermost(current_stream) or next_stream(global_policy())

@@ -1,4 +1,7 @@
-"""What has to be done before an operation runs, and waits for the device itself: a search for a configuration, say."""
+"""What has to be done before an operation runs, and waits for the device itself.
+
+A search for a configuration, say.
+"""
 
 from __future__ import annotations
 

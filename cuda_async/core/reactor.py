@@ -1,4 +1,6 @@
-"""The reactor: one thread that completes runs whose driver cannot call back (CUDA).
+"""The reactor: one thread that completes runs of drivers without callbacks.
+
+CUDA's.
 
 It polls the event of the first run in flight on each stream: a stream's runs complete in order. One
 thread for all streams: a thread in one event's wait would block the head of the line. It sleeps a
@@ -47,7 +49,10 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReactorStatistics:
-    """What the reactor has done: runs handed to it, runs completed, passes over them, runs in flight."""
+    """What the reactor has done.
+
+    Runs handed to it, runs completed, passes over them, runs in flight.
+    """
 
     watched: int
     completed: int
@@ -106,7 +111,10 @@ class Reactor:
 
 
 def _line_up(lines: dict[Any, deque[Watched]], run: Watched) -> None:
-    """Put a run where it belongs among those of its stream: threads may hand them over in another order."""
+    """Put a run where it belongs among those of its stream.
+
+    Threads may hand them over in another order.
+    """
     line = lines.setdefault(run.stream, deque())
     line.append(run)
     if len(line) > 1 and line[-2].sequence > run.sequence:
@@ -114,7 +122,10 @@ def _line_up(lines: dict[Any, deque[Watched]], run: Watched) -> None:
 
 
 def _poll(lines: dict[Any, deque[Watched]]) -> int:
-    """Complete runs whose turn it is, `_AT_ONCE` at most, and return how many. Streams where none is left go."""
+    """Complete runs whose turn it is, `_AT_ONCE` at most, and return how many.
+
+    Streams where none is left go.
+    """
     left = _AT_ONCE
     for stream, line in list(lines.items()):
         while left and line and line[0].poll():

@@ -90,7 +90,9 @@ class Report:
         self._stream.check_behind(self.check)
 
     def check(self) -> None:
-        """Raise what was written. The launch is over, or, if it is a repeated one, one of them is.
+        """Raise what was written.
+
+        The launch is over, or, if it is a repeated one, one of them is.
 
         Raises:
             BaseException: what `read` makes of it; of a launch that is not repeated, at each call.

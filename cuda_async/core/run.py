@@ -1,4 +1,4 @@
-"""`Run`: one operation on its way through one stream, from submission to completion.
+"""`Run`: an operation on its way through a stream, from submission to completion.
 
 Submitting enqueues everything (the whole chain) in one go, under the stream's submission lock.
 Completing happens once, by whoever sees the device finish: the waiting thread, a worker of the
@@ -108,7 +108,7 @@ class Run(Generic[T]):
 
     @property
     def allies(self) -> set[object]:
-        """Whose leases do not conflict with this run's work, since it is ordered behind theirs."""
+        """Runs whose leases do not conflict, since this run's work is behind theirs."""
         if self._allies is None:
             self._allies = set()
         return self._allies
@@ -127,7 +127,9 @@ class Run(Generic[T]):
     # -- submission ---------------------------------------------------------------------------
 
     def submit(self, *, followed: bool = True) -> None:
-        """Enqueue everything. What goes wrong is kept, and raised by `outcome` once the device is done.
+        """Enqueue everything.
+
+        What goes wrong is kept, and raised by `outcome` once the device is done.
 
         Args:
             followed: whether somebody will ask for the outcome. If not, and nothing has to be done at the end, the
@@ -194,7 +196,10 @@ class Run(Generic[T]):
         self.watch()
 
     def leave(self, error: BaseException) -> None:
-        """Whoever was to follow this run does so no more, because of `error`: it goes on by itself, or never begins."""
+        """Whoever was to follow this run does so no more, because of `error`.
+
+        It goes on by itself, or never begins.
+        """
         op, self._op = self._op, None
         if op is not None:  # it was not submitted
             self._error = error
@@ -205,7 +210,9 @@ class Run(Generic[T]):
             self.watch()
 
     def submit_unfollowed(self) -> T:
-        """Enqueue everything for nobody to follow, and return the handles; the leases end here.
+        """Enqueue everything for nobody to follow, and return the handles.
+
+        The leases end here.
 
         Raises:
             BaseException: whatever went wrong, once what was enqueued has been waited for.
@@ -330,7 +337,10 @@ class Run(Generic[T]):
 
     @property
     def handles(self) -> Any:
-        """What the operation yielded when it was submitted: handles, which may have no data yet."""
+        """What the operation yielded when it was submitted.
+
+        Handles, which may have no data yet.
+        """
         return self._result
 
     # -- completion ---------------------------------------------------------------------------
@@ -349,7 +359,10 @@ class Run(Generic[T]):
         return self.done
 
     def settle(self) -> bool:
-        """Complete the run if the device has finished it, and wait until that is done. Whether it is."""
+        """Complete the run if the device has finished it, and wait until that is done.
+
+        Whether it is.
+        """
         if self.done:
             return True
         event = self._event
@@ -369,7 +382,10 @@ class Run(Generic[T]):
                 pass
 
     def watch(self) -> None:
-        """Have the run completed by a thread of the driver, or by the reactor, when the device is done."""
+        """Have the run completed when the device is done.
+
+        By a thread of the driver, or by the reactor.
+        """
         with _lock:
             event = self._event
             if self._watched or event is None:
@@ -384,7 +400,10 @@ class Run(Generic[T]):
             raise
 
     def when_done(self, waiter: Callable[[], None]) -> None:
-        """Have `waiter` called once, on some thread, when the run is done; at once if it is."""
+        """Have `waiter` called once, on some thread, when the run is done.
+
+        At once if it is.
+        """
         with _lock:
             if not self.done:
                 if self._waiters is None:
@@ -415,7 +434,9 @@ class Run(Generic[T]):
                 raise
 
     def _finish(self, *, interrupted: bool = False) -> None:
-        """What there is to do at the end; all of it may be done twice, where a signal ended it in between.
+        """What there is to do at the end.
+
+        All of it may be done twice, where a signal ended it in between.
 
         Args:
             interrupted: whether this is the second time: what a callback raises now is its own.
@@ -459,7 +480,10 @@ class Run(Generic[T]):
         self._waiters = None
 
     def _spoil(self, failure: BaseException) -> None:
-        """What this run was to write holds nothing useful: its next use raises the failure."""
+        """What this run was to write holds nothing useful.
+
+        Its next use raises the failure.
+        """
         kept = without_traceback(failure)
         for lease in self._leases:
             for _, storage, write, *_ in lease.uses:
@@ -481,8 +505,10 @@ class Run(Generic[T]):
         return self._result
 
     def _raise(self) -> NoReturn:
-        """Raise what went wrong, and keep a copy for whoever asks next: the frames that an exception has been through
-        hold this run, and with it what it held; and it would grow with each that it is raised through.
+        """Raise what went wrong, and keep a copy for whoever asks next.
+
+        The frames that an exception has been through hold this run, and with it what it held; and it would grow with
+        each that it is raised through.
         """
         __tracebackhide__ = True
         error = cast("BaseException", self._error)
@@ -493,12 +519,18 @@ class Run(Generic[T]):
             del error, self
 
     def raise_interrupt(self) -> None:
-        """Raise at once what ended the submission from outside (Ctrl-C): it does not wait for the device."""
+        """Raise at once what ended the submission from outside (Ctrl-C).
+
+        It does not wait for the device.
+        """
         if self._error is not None and not isinstance(self._error, Exception):
             self._raise()
 
     def wait(self) -> T:
-        """Wait on this thread and return the outcome. After Ctrl-C the run goes on without the waiter."""
+        """Wait on this thread and return the outcome.
+
+        After Ctrl-C the run goes on without the waiter.
+        """
         __tracebackhide__ = True
         event = self._event
         if event is not None and not self._watched:

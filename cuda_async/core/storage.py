@@ -54,7 +54,7 @@ class _Allocation:
         stream.sequence += 1
 
     def in_use(self, *, but: Stream | None = None) -> bool:
-        """Whether somebody who used the memory, on another stream than `but`, may not be done with it."""
+        """Whether a user of the memory on another stream than `but` may be unfinished."""
         writer = self.writer
         return (writer is not None and writer is not but and self.written > writer.completed) or any(
             sequence > reader.completed for reader, sequence in self.readers.items()
@@ -150,7 +150,9 @@ class Storage:
 
     @classmethod
     def borrow(cls, stream: Stream, address: int, nbytes: int, *, keep: object | None = None) -> Storage:
-        """Wrap memory that somebody else owns; never freed. `keep` is held until its users are done.
+        """Wrap memory that somebody else owns; never freed.
+
+        `keep` is held until its users are done.
 
         Raises:
             ValueError: `nbytes` is negative.
@@ -160,7 +162,7 @@ class Storage:
         return cls(stream, address, nbytes, owned=False, keep=keep)
 
     def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
-        """Order the next work enqueued on `stream` behind the uses of this storage on other streams.
+        """Order work on `stream` behind uses of this storage on other streams.
 
         Args:
             stream: where the work is enqueued.
@@ -198,7 +200,7 @@ class Storage:
             stream.checked.use(self.address, write=write)
 
     def order(self, stream: Stream, write: bool) -> None:
-        """`use`, for launches: most follow others of their own stream, and then there is nothing to wait for."""
+        """`use`, for launches: most follow their own stream's, and wait for nothing."""
         allocation = self._allocation
         if allocation.writer is stream and stream.plain and self.error is None:
             if not write:
@@ -210,10 +212,16 @@ class Storage:
         self.use(stream, write=write)
 
     def check_memory(self) -> None:
-        """Nothing; raises NotReadyError where there is no memory, which a subclass stands for."""
+        """Nothing.
+
+        Raises NotReadyError where there is no memory, which a subclass stands for.
+        """
 
     def write_mark(self) -> tuple[Stream, int] | None:
-        """The last write, as something to compare; None where nothing wrote memory that was allocated here."""
+        """The last write, as something to compare.
+
+        None where nothing wrote memory that was allocated here.
+        """
         allocation = self._allocation
         untouched = allocation.writer is allocation.stream and allocation.written == allocation.made
         return None if untouched else (allocation.writer or allocation.stream, allocation.written)

@@ -1,4 +1,4 @@
-"""`Stream`: an ordered queue of work on one device, and what orders streams among themselves.
+"""`Stream`: an ordered queue of work on one device, and order among streams.
 
 The seam that a backend sees (as a protocol, without importing this package):
 
@@ -139,13 +139,16 @@ class Stream:
         return self.driver.raw
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """How other libraries take this stream: the version of the protocol, and the handle."""
+        """How other libraries take this stream.
+
+        The version of the protocol, and the handle.
+        """
         return 0, self.cu_stream()
 
     # -- ordering -----------------------------------------------------------------------------
 
     def mark(self, sequence: int) -> tuple[DriverEvent, int]:
-        """Return an event that covers the first `sequence` pieces of work, and how many it covers."""
+        """An event that covers at least the first `sequence` pieces, and how many."""
         with self._mark_lock:
             if self._mark is None:
                 self._mark = self.device.driver.create_event()
@@ -159,7 +162,7 @@ class Stream:
             return self._mark, covered
 
     def follow(self, source: Stream, sequence: int, *, depend: bool = True) -> None:
-        """Make later work on this stream wait for the first `sequence` pieces of work of `source`.
+        """Make later work here wait for the first `sequence` pieces of `source`.
 
         Args:
             source: the stream to wait for.
@@ -184,7 +187,7 @@ class Stream:
         (self._seen if depend else self._ordered)[source] = covered
 
     def follow_lender(self, lender: DriverStream, device: Device) -> None:
-        """Make later work here wait for all that is on `lender` now, and `lender` for it after this submission.
+        """Make later work here wait for `lender`, and `lender` for this submission.
 
         For memory that another library lends: `lender` is the stream that it uses at this moment, on `device`.
         """
@@ -197,7 +200,10 @@ class Stream:
         self.lenders[lender] = self.sequence
 
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
-        """Make the lenders wait for what was submitted: up to `end`, or up to now. Whoever submits calls it."""
+        """Make the lenders wait for what was submitted: up to `end`, or up to now.
+
+        Whoever submits calls it.
+        """
         if not self.lenders:
             return
         lenders, self.lenders = self.lenders, {}
@@ -227,7 +233,9 @@ class Stream:
         self.driver.begin_single()
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
-        """Load machine code and return its function `entry`; the caller keeps it per device.
+        """Load machine code and return its function `entry`.
+
+        The caller keeps it per device.
 
         `early`: see `Driver.load_function`.
         """
@@ -241,12 +249,17 @@ class Stream:
         shared_bytes: int,
         parameters: int,
     ) -> None:
-        """Enqueue a GPU launch. `parameters` is the address of a `void*` array, read before this returns."""
+        """Enqueue a GPU launch.
+
+        `parameters` is the address of a `void*` array, read before this returns.
+        """
         self.driver.launch_function(function, grid, block, shared_bytes, parameters)
         self.sequence += 1
 
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
-        """What launches a function on any stream of this device: `launch(stream.driver, blocks, parameters)`.
+        """What launches a function on any stream of this device.
+
+        `launch(stream.driver, blocks, parameters)`.
 
         For code that is launched again and again. Whoever calls it does the rest of what `launch_function` and `hold`
         do: adds 1 to `stream.sequence`, and sees to it that `stream.held` has the function.
@@ -261,7 +274,10 @@ class Stream:
         shared_bytes: int,
         parameters: int,
     ) -> Callable[[], None]:
-        """What enqueues a GPU launch at each call; the memory behind `parameters` is read at each call."""
+        """What enqueues a GPU launch at each call.
+
+        The memory behind `parameters` is read at each call.
+        """
         launch = self.driver.prepare_launch(function, grid, block, shared_bytes, parameters)
 
         def go() -> None:
@@ -271,7 +287,10 @@ class Stream:
         return go
 
     def expect_output(self) -> None:
-        """Kernels launched from here on may print: what they print comes out when they are seen to have completed."""
+        """Kernels launched from here on may print.
+
+        What they print comes out when they are seen to have completed.
+        """
         self.driver.expect_output()
 
     def encode_tensor_map(
@@ -287,11 +306,14 @@ class Stream:
         return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a function the device holds at once, in whole clusters of `cluster` blocks."""
+        """How many blocks of a function the device holds at once.
+
+        In whole clusters of `cluster` blocks.
+        """
         return self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
 
     def workspace(self, nbytes: int) -> Workspace | Storage:
-        """Memory of at least `nbytes` in which the blocks of one launch hand each other results.
+        """Memory of `nbytes` or more in which a launch's blocks hand each other results.
 
         All launches of the stream use the same, one after the other; each finds its first 4096 bytes as zeros, and must
         leave them so. What is being captured uses one that belongs to the graph.
@@ -307,7 +329,9 @@ class Stream:
         return found
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
-        """Memory of 64 bytes in which a GPU launch of this stream may tell what failed; the launch takes its address.
+        """Memory of 64 bytes in which a GPU launch of this stream may tell what failed.
+
+        The launch takes its address.
 
         Where its first word is 2 once the launch is over, whatever waits for that fails with `read(memory)`, and the
         device is as usable as before. Call `expect()` of it when the launch is enqueued.
@@ -323,7 +347,9 @@ class Stream:
         return Report(self.device.reports, self.driver, read, lasting=lasting)
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
-        """Enqueue `body(start, stop)` over [0, count) in pieces of at most `grain`, on the CPU's workers.
+        """Enqueue `body(start, stop)` over [0, count), on the CPU's workers.
+
+        In pieces of at most `grain`.
 
         `body` runs on several threads at once, with the GIL released if it is a `ctypes` function.
         """
@@ -331,23 +357,32 @@ class Stream:
         self.sequence += 1
 
     def call(self, function: Callable[[], None]) -> None:
-        """Enqueue a call of `function` on a host thread, in stream order. It must not use the device."""
+        """Enqueue a call of `function` on a host thread, in stream order.
+
+        It must not use the device.
+        """
         refuse_in_capture(self.recorder, "a host function")
         self.driver.call(function)
         self.sequence += 1
 
     def meet(self, make: Callable[[], Meet]) -> None:
-        """Enqueue a meeting with other streams, maybe of other processes; see `DriverStream.meet`."""
+        """Enqueue a meeting with other streams, maybe of other processes.
+
+        See `DriverStream.meet`.
+        """
         self.driver.meet(make)
         self.sequence += 1
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
-        """Enqueue a copy between two addresses of the device, or of page-locked host memory."""
+        """Enqueue a copy between addresses of the device, or of page-locked memory."""
         self.driver.copy(destination, source, nbytes)
         self.sequence += 1
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
-        """Enqueue filling `nbytes` at `destination` with `pattern` of 1, 2 or 4 bytes, repeated."""
+        """Enqueue filling `nbytes` at `destination` with a repeated `pattern`.
+
+        It has 1, 2 or 4 bytes.
+        """
         self.driver.fill(destination, nbytes, pattern)
         self.sequence += 1
 
@@ -358,7 +393,9 @@ class Stream:
         return self.driver.query()
 
     def synchronize(self) -> None:
-        """Wait for everything enqueued so far. Ctrl-C ends the wait. (A capture has nothing to wait for.)
+        """Wait for everything enqueued so far.
+
+        Ctrl-C ends the wait. (A capture has nothing to wait for.)
 
         Raises:
             DriverError: the work since the last submitted operation began has failed, or what nobody waited for before.
@@ -379,7 +416,10 @@ class Stream:
             self.held.clear()
 
     def hold(self, item: object) -> None:
-        """Keep `item` (loaded code, say) until the stream was next seen idle. Costs next to nothing when repeated."""
+        """Keep `item` (loaded code, say) until the stream was next seen idle.
+
+        Costs next to nothing when repeated.
+        """
         self.held[id(item)] = item
 
     def statistics(self) -> StreamStatistics:

@@ -1,4 +1,6 @@
-"""How a task waits: on asyncio (and uvloop), and on trio. The only module that knows event loops.
+"""How a task waits: on asyncio (and uvloop), and on trio.
+
+The only module that knows event loops.
 
 A waiting task sleeps on a future of its loop. Whoever completes the run, on whatever thread, wakes
 the loop by its thread-safe call: one for all that complete before the loop has got round to it. A
@@ -40,7 +42,7 @@ def current_task() -> object:
 
 
 def loop_is_busy() -> bool:
-    """Whether other tasks of the loop on this thread are ready to run, as far as it tells."""
+    """Whether other tasks of this thread's loop are ready, as far as it tells."""
     asyncio = _asyncio()
     try:
         loop = None if asyncio is None else asyncio.get_running_loop()
@@ -53,7 +55,9 @@ def loop_is_busy() -> bool:
 
 
 def suspend(run: Waitable) -> Generator[Any, Any, None]:
-    """Suspend the current task until `run` is done. Cancelling the task ends the suspension only.
+    """Suspend the current task until `run` is done.
+
+    Cancelling the task ends the suspension only.
 
     Raises:
         RuntimeError: no event loop that is known runs on this thread.
@@ -78,7 +82,10 @@ _AT_ONCE = 32  # tasks woken in one step of the loop: about a tenth of a millise
 
 
 class _Alarm:
-    """Wakes tasks of one event loop. Those that are ready before the loop has got round to it share one call of it."""
+    """Wakes tasks of one event loop.
+
+    Those that are ready before the loop has got round to it share one call of it.
+    """
 
     __slots__ = ("_called", "_loop", "_ready")
 
@@ -132,7 +139,9 @@ _imported: Any = None
 
 
 def _asyncio() -> Any:
-    """The module asyncio; None where nobody has imported it, so that no loop of it runs.
+    """The module asyncio.
+
+    None where nobody has imported it, so that no loop of it runs.
 
     Importing it takes 60 ms, a third of what importing this package takes.
     """
@@ -180,7 +189,10 @@ def _suspend_trio(trio: Any, run: Waitable) -> Generator[Any, Any, None]:
 def thrown(
     kind: type[BaseException] | BaseException, value: BaseException | object, trace: TracebackType | None
 ) -> BaseException:
-    """The exception that a coroutine's `throw` means: an instance, or a class with or without one."""
+    """The exception that a coroutine's `throw` means.
+
+    An instance, or a class with or without one.
+    """
     error = kind if isinstance(kind, BaseException) else value
     if not isinstance(error, BaseException):
         error = cast("type[BaseException]", kind)()

@@ -1,4 +1,4 @@
-"""Workspaces: memory in which the blocks of one launch hand each other intermediate results.
+"""Workspaces: memory in which a launch's blocks hand each other results.
 
 A launch finds zeros in its first 4096 bytes, for counting, and leaves zeros there, so that the launches of a stream,
 which follow one another, share one, and none of them pays for clearing it. What lies beyond is anything.
@@ -20,7 +20,9 @@ _ZERO = b"\0"
 
 
 class Workspace:
-    """A stream's workspace. Freed in stream order when neither the stream nor a bound launch holds it.
+    """A stream's workspace.
+
+    Freed in stream order when neither the stream nor a bound launch holds it.
 
     Args:
         stream: whose launches use it.
@@ -48,7 +50,9 @@ class Workspace:
 
 
 def workspace_of_graph(home: Stream, nbytes: int) -> Storage:
-    """A workspace for the launches that are being captured for `home`; the caller notes that they use it.
+    """A workspace for the launches that are being captured for `home`.
+
+    The caller notes that they use it.
 
     Raises:
         OutOfMemoryError: it does not fit.

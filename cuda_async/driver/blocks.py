@@ -1,4 +1,6 @@
-"""A caching allocator: freed blocks are kept, by size class, for the next allocation.
+"""A caching allocator.
+
+Freed blocks are kept, by size class, for the next allocation.
 
 Fresh memory is slow (the system clears each page at its first touch, a driver locks it), so a
 freed block stays here up to a threshold. Not stream-ordered: whoever uses it calls `free` when the
@@ -23,7 +25,9 @@ _HUGE = 2 << 20
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the block that serves `nbytes`: at most an eighth more, in coarse steps.
+    """The size of the block that serves `nbytes`.
+
+    At most an eighth more, in coarse steps.
 
     >>> size_class(1), size_class(100), size_class(1 << 20), size_class((1 << 20) + 1)
     (64, 128, 1048576, 1179648)
@@ -35,7 +39,10 @@ def size_class(nbytes: int) -> int:
 
 
 class Block(Protocol):
-    """Memory from a source. Dropping the object gives it back, unless `release` has to be called."""
+    """Memory from a source.
+
+    Dropping the object gives it back, unless `release` has to be called.
+    """
 
     address: int
     size: int

@@ -1,4 +1,4 @@
-"""The debug mode: every device of the process under one checker, which warns of each use that nothing orders.
+"""Debug mode: one checker over all devices warns of each unordered use.
 
 On with `CUDA_ASYNC_CHECK=1`. A warning names both uses and their lines. It means that an operation enqueued work on
 memory without `storage.use(...)` before it, or that memory was shared with another library without telling it apart;

@@ -1,4 +1,7 @@
-"""`Executor`: what runs the items of queues, and says what time it is. Each driver of host code has its own."""
+"""`Executor`: what runs the items of queues, and says what time it is.
+
+Each driver of host code has its own.
+"""
 
 from __future__ import annotations
 

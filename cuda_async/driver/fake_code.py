@@ -1,4 +1,6 @@
-"""Functions of Python that stand for kernels of loaded code, for the simulated driver. No GPU code is run here.
+"""Functions of Python in place of loaded kernels, for the simulated driver.
+
+No GPU code is run here.
 
 A fake kernel declares the C types of its parameters, as the driver of a GPU reports their sizes. It is called in
 stream order, once for each launch, with the grid, the block and the values that were in the parameter array.
@@ -60,7 +62,7 @@ class FakeFunction(DriverFunction):
         return id(self)
 
     def prepare(self, grid: Shape, block: Shape, shared_bytes: int, parameters: int) -> Callable[[], None]:
-        """Read the parameters now, as a driver does, and return the call to be made in stream order.
+        """Read the parameters now, as a driver does; return the call in stream order.
 
         Raises:
             LaunchError: the launch shape is refused.

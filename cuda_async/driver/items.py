@@ -1,4 +1,6 @@
-"""What stands in a queue: begins of runs, records of events, waits for them, calls, work split into pieces, meetings.
+"""What stands in a queue.
+
+Begins of runs, records of events, waits for them, calls, work split into pieces, meetings.
 
 An item that raises fails the items behind it, up to the next begin of a run, and, as a
 `DependencyError`, the streams that wait for an event recorded behind it.
@@ -22,7 +24,10 @@ __all__ = ("BEGIN", "BEGIN_UNFOLLOWED", "Begin", "Call", "Item", "Meeting", "Par
 
 
 class Item(ABC):
-    """One entry of a queue. `perform` returns False when something else will resume the queue."""
+    """One entry of a queue.
+
+    `perform` returns False when something else will resume the queue.
+    """
 
     __slots__ = ()
 
@@ -36,8 +41,9 @@ class Item(ABC):
 
 
 class Begin(Item):
-    """A run begins, which does not fail because of what failed before it. That is forgotten where `followed`: somebody
-    has waited for it. Else it is told to whoever waits next.
+    """A run begins, which does not fail because of what failed before it.
+
+    That is forgotten where `followed`: somebody has waited for it. Else it is told to whoever waits next.
     """
 
     __slots__ = ("_followed",)
@@ -162,7 +168,10 @@ class Parallel(Item):
             stream.resume()
 
     def _work(self, stream: QueueStream) -> bool:
-        """Work on pieces until there are none. True on the worker that finished the last one."""
+        """Work on pieces until there are none.
+
+        True on the worker that finished the last one.
+        """
         pieces, grain, count, body = self._pieces, self._grain, self._count, self._body
         executor = stream.executor
         while True:

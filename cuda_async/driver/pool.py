@@ -28,7 +28,10 @@ Task = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """What the workers are at: threads running, tasks waiting for one (queues that can go on, pieces of kernels)."""
+    """What the workers are at.
+
+    Threads running, tasks waiting for one (queues that can go on, pieces of kernels).
+    """
 
     threads: int
     waiting: int
@@ -102,7 +105,9 @@ class WorkerPool:
             del task  # it would keep what it holds until the next one comes
 
     def _rest(self) -> bool:
-        """A worker has come to the end of what was enqueued before the exit. Whether all is done.
+        """A worker has come to the end of what was enqueued before the exit.
+
+        Whether all is done.
 
         It waits for the others: what they are at may put tasks behind the end. The last one looks.
         """
@@ -123,7 +128,10 @@ class WorkerPool:
             return self._drained
 
     def close(self, limit_s: float) -> bool:
-        """Finish what is enqueued, and what that leads to, and end the threads, within `limit_s`. Whether all ended."""
+        """Finish what is enqueued, and what that leads to; end the threads.
+
+        Within `limit_s`. Returns whether all ended.
+        """
         with self._lock:
             self.closed, self._started = True, False
             threads = list(self._threads)

@@ -9,7 +9,10 @@ __all__ = ("PooledDriver",)
 
 
 class PooledDriver(Driver):
-    """A driver that keeps freed blocks itself, and says how much. A subclass makes `_memory`."""
+    """A driver that keeps freed blocks itself, and says how much.
+
+    A subclass makes `_memory`.
+    """
 
     _memory: BlockCache
 

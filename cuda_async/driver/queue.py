@@ -154,7 +154,7 @@ class QueueStream(DriverStream):
             raise
 
     def _repair(self, error: BaseException) -> None:
-        """An exception came amid `put`, by a signal at any place, or because there are no workers any more."""
+        """A signal's exception came amid `put`, or there are no workers any more."""
         with self._lock:
             if isinstance(error, ContextError):  # nobody will come: what is enqueued is lost
                 self._items.clear()
@@ -170,7 +170,10 @@ class QueueStream(DriverStream):
         self.put(Call(kind, function, amount))
 
     def run(self) -> None:
-        """Run items until the queue is empty or parked: what the executor is given. One worker at a time is in here."""
+        """Run items until the queue is empty or parked: what the executor is given.
+
+        One worker at a time is in here.
+        """
         with self._lock:
             if self._state != _QUEUED:  # it was put twice
                 return

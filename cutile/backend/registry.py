@@ -1,4 +1,7 @@
-"""Name to backend, device to target. The only file that names the siblings; each is imported when first asked for."""
+"""Name to backend, device to target.
+
+The only file that names the siblings; each is imported when first asked for.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ def backend(name: str) -> Backend:
 
 
 def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> Target:
-    """What to compile for, for a device of this kind ("cuda", "host", "sim") and architecture.
+    """What to compile for, for a device of this kind and architecture.
+
+    Kinds: "cuda", "host", "sim".
 
     Args:
         kind: the device's kind.

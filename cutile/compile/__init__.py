@@ -1,1 +1,4 @@
-"""From a kernel and the facts of its arguments to something launchable: specialization, key, caches, dumps."""
+"""From a kernel and the facts of its arguments to something launchable.
+
+Specialization, key, caches, dumps.
+"""

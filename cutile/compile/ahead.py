@@ -1,4 +1,6 @@
-"""Kernels compiled ahead of their launches, several at once: by processes, so that one may fail, or be given up.
+"""Kernels compiled ahead of their launches, several at once.
+
+By processes, so that one may fail, or be given up.
 
 This process makes the text, which is quick; others build machine code of it, which is not, and which Numba does one at
 a time within a process. It goes through the disk cache, where launches find it; without one nothing is built ahead.
@@ -57,7 +59,9 @@ def job_of(request: Request) -> Job | None:
 
 
 class Builders:
-    """Processes that build kernels; they start when there is something to do, and end with the `with` block.
+    """Processes that build kernels.
+
+    They start when there is something to do, and end with the `with` block.
 
     Args:
         workers: how many; one for each core by default, 16 at the most. None are started with 0.
@@ -181,6 +185,6 @@ class _Worker:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """A process that finds modules where this one does, and runs nothing of the user's."""
+    """A process that finds modules as this one does, and runs no code of the user's."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from cutile.compile.worker import main; main()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,4 +1,6 @@
-"""Constants that a kernel is compiled for: what may be one, and when two of them are the same.
+"""Constants that a kernel is compiled for.
+
+What may be one, and when two of them are the same.
 
 Python has `1 == 1.0 == True` and `0.0 == -0.0`, which mean different kernels: keys have types and texts.
 """
@@ -21,7 +23,9 @@ _PLAIN = (bool, int, float, str, types.NoneType, enum.Enum, DTypeMeta, types.Fun
 
 
 def constant(value: Any, kinds: tuple[type, ...], what: str) -> Any:
-    """A constant as a kernel sees it: NumPy's numbers become Python's, lists become tuples.
+    """A constant as a kernel sees it.
+
+    NumPy's numbers become Python's, lists become tuples.
 
     Args:
         value: a bool, int, float, string, enum, dtype, function or None, a tuple or a frozen dataclass of them.

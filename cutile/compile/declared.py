@@ -44,7 +44,10 @@ class Declared:
         return settings
 
     def options(self, given: CompileOptions, target: Target) -> CompileOptions:
-        """The options of a launch: its own where it gives some, else the hints for the target's architecture."""
+        """The options of a launch.
+
+        Its own where it gives some, else the hints for the target's architecture.
+        """
         if given is not self.default:
             return given
         found = dict(self.hints)

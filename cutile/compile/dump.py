@@ -1,4 +1,7 @@
-"""Dumps: what `CUTILE_DUMP` asks for, printed to stderr or written into files, one place for every stage."""
+"""Dumps: what `CUTILE_DUMP` asks for, printed to stderr or written into files.
+
+One place for every stage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A compiled kernel as files, and back: plain data under one digest, read strictly, evaluated nowhere.
+"""A compiled kernel as files, and back.
+
+Plain data under one digest, read strictly, evaluated nowhere.
 
 The first line of `meta.json` is the digest of everything: the key, the image, the generated text, and all lines after
 it. A byte that differs anywhere makes the entry a damaged one.
@@ -68,7 +70,10 @@ def decode(key: str, files: Mapping[str, bytes]) -> Executable:
 
 
 def read_fields(meta: bytes) -> dict[str, Any]:
-    """The fields of `meta.json`, unchecked, for people to look at. Raises ValueError where it is no JSON."""
+    """The fields of `meta.json`, unchecked, for people to look at.
+
+    Raises ValueError where it is no JSON.
+    """
     return json.loads(meta)
 
 

@@ -1,4 +1,6 @@
-"""What specialization may know of a tensor argument: its layout class, and its extents where the signature asks.
+"""What specialization may know of a tensor argument.
+
+Its layout class, and its extents where the signature asks.
 
 Layout classes are interned: equal ones are the same object, so that they compare and hash by identity in the key that
 every launch looks up.
@@ -19,7 +21,9 @@ copy engine writes beyond the end there (seen on an H200: of 27 columns of f16 i
 
 
 class LayoutClass:
-    """An element type, which stride is 1, an alignment, and for a `Mut` the tile. Made by `layout_class`.
+    """An element type, which stride is 1, an alignment, and for a `Mut` the tile.
+
+    Made by `layout_class`.
 
     Attributes:
         dtype: the element type.

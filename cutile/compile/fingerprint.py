@@ -1,4 +1,6 @@
-"""The digest of cutile's own source text, which is part of every cache key: another compiler may make other code.
+"""The digest of cutile's own source text, which is part of every cache key.
+
+Another compiler may make other code.
 
 Reading all sources takes a tenth of a second, so the digest is kept in the cache folder beside a fingerprint of the
 files: their paths, sizes and times. A process that finds the same fingerprint takes the digest that stands beside it.
@@ -63,7 +65,10 @@ def _digest(root: Path) -> str:
 
 
 def _fingerprint(root: Path) -> tuple[str, int]:
-    """The fingerprint of the files below a folder, and when the newest of them changed, in nanoseconds since 1970."""
+    """A fingerprint of the files below a folder, and the newest change of them.
+
+    In nanoseconds since 1970.
+    """
     digest, newest = hashlib.sha256(), 0
     for place, file in _sources(root):
         status = file.stat()

@@ -1,4 +1,4 @@
-"""`KernelCache`: a Python kernel with everything that was compiled of it, by specialization."""
+"""`KernelCache`: a Python kernel with its compiled forms, by specialization."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ class Plan:
         )
 
     def compiled(self, target: Target) -> Compiled:
-        """The compiled kernel, from memory, from disk, or made now. A changed captured value compiles again.
+        """The compiled kernel, from memory, from disk, or made now.
+
+        A changed captured value compiles again.
 
         Raises:
             KernelError: the kernel does not compile; shows the place.
@@ -115,7 +117,7 @@ class Plan:
 
 
 class KernelCache:
-    """One kernel: its source as it was when decorated, its signature, its specializations.
+    """A kernel: its source when decorated, its signature, its specializations.
 
     Args:
         function: the Python function. A copy is kept, whose code stays as it is.
@@ -146,7 +148,10 @@ class KernelCache:
         self.arranged: dict[Hashable, KernelCache] = {}
 
     def arrange(self, key: Hashable, signature: Callable[[], Signature]) -> KernelCache:
-        """This kernel for arguments of one structure, whose parts `signature()` has for launch parameters."""
+        """This kernel for arguments of one structure.
+
+        `signature()` has the parts of these for launch parameters.
+        """
         known = self.arranged.get(key)
         if known is None:
             kernel = KernelCache.__new__(KernelCache)
@@ -160,7 +165,9 @@ class KernelCache:
         return generic_values(self.signature, flat, named)
 
     def plan(self, facts: Sequence[Fact], generics: Mapping[str, Any], options: CompileOptions) -> Plan:
-        """The specialization for arguments with these facts; checked when it is first asked for.
+        """The specialization for arguments with these facts.
+
+        Checked when it is first asked for.
 
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.

@@ -1,4 +1,4 @@
-"""The cache key: a SHA-256 digest of everything that decides the generated text and the machine code made of it.
+"""The cache key: a SHA-256 digest of all that decides text and machine code.
 
     the program as IR after the neutral passes (helpers inlined, captured values in it, dtypes, layouts, generics)
     the source lines and the file name, which generated code quotes

@@ -1,4 +1,7 @@
-"""The in-memory cache: each key is computed once, however many threads ask at the same time."""
+"""The in-memory cache.
+
+Each key is computed once, however many threads ask at the same time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class SingleFlight(Generic[V]):
-    """A dictionary that makes what it lacks. A failure reaches everyone who waited, and is forgotten."""
+    """A dictionary that makes what it lacks.
+
+    A failure reaches everyone who waited, and is forgotten.
+    """
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -37,7 +43,10 @@ class SingleFlight(Generic[V]):
         self._entries = {key: future for key, future in self._entries.items() if future.done()}
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of `key`; `make` is called by one of those who ask, the others wait for it."""
+        """The value of `key`.
+
+        `make` is called by one of those who ask, the others wait for it.
+        """
         found = self._entries.get(key)
         if found is not None:
             return found.result()

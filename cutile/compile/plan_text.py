@@ -1,4 +1,7 @@
-"""The plan of a kernel as text: what each backend says of it in rows, and what it was compiled for."""
+"""The plan of a kernel as text.
+
+What each backend says of it in rows, and what it was compiled for.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ def types_text(function: Function) -> str:
 
 
 def _parameter(value: Value) -> str:
-    """A parameter's type, without what is so of most: rows that are contiguous and aligned."""
+    """A parameter's type, without what is so of most.
+
+    Rows that are contiguous and aligned.
+    """
     kind = value.type
     tensor = kind.tensor if isinstance(kind, MutType) else kind
     if not isinstance(tensor, TensorType):
@@ -62,7 +68,10 @@ def _parameter(value: Value) -> str:
 
 
 def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -> dict[str, Any]:
-    """The facts of a source that could not be built, with the reason: registers and spills are not counted."""
+    """The facts of a source that could not be built, with the reason.
+
+    Registers and spills are not counted.
+    """
     absent = missing(name)
     names = ", ".join(each.distribution for each in absent)
     why = f"without {names}; {absent[0].remedy}" if absent else f"{error}; `python -m cutile info` says more"

@@ -37,7 +37,7 @@ LAUNCH: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Specialization:
-    """The types of the parameters, what those lead to that are pointers, and the values of the generics.
+    """Types of the parameters and of what pointers lead to; values of the generics.
 
     Attributes:
         arrangement: how arguments that are groups are made of launch parameters.
@@ -73,14 +73,20 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
 
 
 def _leave_out(signature: Signature, names: Sequence[str]) -> str:
-    """What to do about a name that nothing stands for: most often it is meant for the extents of a tile."""
+    """What to do about a name that nothing stands for.
+
+    Most often it is meant for the extents of a tile.
+    """
     written = next((each.name for each in signature.parameters if each.kind == "mut"), None)
     cut = f"; the extents of a tile come from the partition: {written}.partition(...)" if written else ""
     return cut or f"; leave it out{', or take one of these' if names else ''}"
 
 
 def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
-    """One value per generic. The extents of a shape may stand in the list one by one, if there is one shape."""
+    """One value per generic.
+
+    The extents of a shape may stand in the list one by one, if there is one shape.
+    """
     shapes = [position for position, each in enumerate(signature.generics) if each.kind == "shape"]
     count, extra = len(signature.generics), len(flat) - len(signature.generics)
     if len(shapes) == 1 and extra >= 0:
@@ -122,7 +128,10 @@ def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
 
 
 class _Binder:
-    """Collects the values of generics from the caller and from the arguments, and refuses contradictions."""
+    """Collects the values of generics, and refuses contradictions.
+
+    They come from the caller and from the arguments.
+    """
 
     def __init__(self, signature: Signature, given: Mapping[str, Any]) -> None:
         self.signature = signature
@@ -184,7 +193,10 @@ def specialize(
 
 
 def _pointed(parameter: Parameter, fact: Fact, generics: Mapping[str, Any]) -> DTypeLike:
-    """What a pointer leads to: the declared dtype, a generic's value, or what the argument knows."""
+    """What a pointer leads to.
+
+    The declared dtype, a generic's value, or what the argument knows.
+    """
     if parameter.dtype is None:
         assert isinstance(fact, PointerFacts), "a launch asks for a pointer that knows its dtype"
         return fact.dtype

@@ -1,4 +1,7 @@
-"""Kernels whose tiles do not fit into registers: another choice where the compiler made it, else a warning."""
+"""Kernels whose tiles do not fit into registers.
+
+Another choice where the compiler made it, else a warning.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _lock = new_lock()
 
 
 def otherwise(facts: Mapping[str, Any], options: CompileOptions) -> int | None:
-    """How many warps to try in place of those that the compiler chose, with which the kernel spills; None for none."""
+    """How many warps to try if a kernel spills with the compiler's number; or None."""
     asked = facts.get("more_warps")
     return asked if asked and facts.get("spills") and options.num_worker_warps is None else None
 

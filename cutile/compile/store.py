@@ -43,7 +43,7 @@ class CacheWarning(UserWarning):
 
 
 class Entry(NamedTuple):
-    """An entry on disk: its folder, its bytes, and when it was last used (seconds since 1970)."""
+    """An entry on disk: its folder, its bytes, its last use (seconds since 1970)."""
 
     path: Path
     nbytes: int
@@ -113,7 +113,9 @@ class DiskStore:
             return ""
 
     def remember(self, name: str, text: str) -> None:
-        """Keep a short note, or leave it: without it work is done again, so a failure is nobody's business.
+        """Keep a short note, or leave it.
+
+        Without it work is done again, so a failure is nobody's business.
 
         Of several processes that write, the last one's note stays; each is there whole or not at all.
         """
@@ -133,7 +135,10 @@ class DiskStore:
         yield from self.folder.glob("[0-9a-f][0-9a-f]/*")
 
     def listing(self) -> list[Entry]:
-        """Every entry, those of other versions of this format too; what disappears meanwhile is left out."""
+        """Every entry, those of other versions of this format too.
+
+        What disappears meanwhile is left out.
+        """
         return [*self._entries()]
 
     def clear(self) -> None:
@@ -185,7 +190,10 @@ class DiskStore:
                     self._temporaries.discard(aside)
 
     def _formats(self) -> Iterator[Path]:
-        """The folders of all versions of this format: together they are to stay below the capacity."""
+        """The folders of all versions of this format.
+
+        Together they are to stay below the capacity.
+        """
         yield from self.base.glob("v[0-9]*")
 
     def _entries(self) -> Iterator[Entry]:
@@ -212,7 +220,7 @@ def disk_store(folder: Path | None) -> DiskStore:
 
 
 def _read(key: str, path: Path) -> Executable | None:
-    """What a folder holds, if it is the entry of this key as it was written by somebody trusted."""
+    """The contents of a folder, if it is this key's entry, written by a trusted user."""
     try:
         for folder in (path.parent, path):
             status = os.lstat(folder)

@@ -1,4 +1,6 @@
-"""Folders that are being written, or removed, beside the entries of a cache: who does it stands in their names.
+"""Folders that are being written, or removed, beside the entries of a cache.
+
+Who does it stands in their names.
 
     <folder>/<place>-<process>-<start>-<token>
 
@@ -37,7 +39,9 @@ class Temporaries:
         return self.folder / f"{_place()}-{pid}-{_start_of(pid) or 0}-{os.urandom(4).hex()}"
 
     def discard(self, path: Path) -> None:
-        """Remove an entry or one of these: it is gone from its place at once, whatever it is.
+        """Remove an entry or one of these.
+
+        It is gone from its place at once, whatever it is.
 
         Raises:
             OSError: it cannot be moved.
@@ -110,7 +114,10 @@ def _is_young(path: Path) -> bool:
 
 @functools.cache
 def _place() -> str:
-    """Where the number of a process means that process: a machine since it started, a namespace."""
+    """Where the number of a process means that process.
+
+    A machine since it started, a namespace.
+    """
     import socket  # few processes write an entry, and each import delays every first launch
 
     parts = [socket.gethostname()]
@@ -122,7 +129,10 @@ def _place() -> str:
 
 
 def _start_of(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None where it has ended, or the system does not say."""
+    """When a process began, in ticks since the machine did.
+
+    None where it has ended, or the system does not say.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # its name may hold anything
     except OSError:

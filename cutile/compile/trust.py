@@ -1,4 +1,6 @@
-"""Whose folder is it: machine code is run only from where nobody but its user, and root, can have put it.
+"""Whose folder is it.
+
+Machine code is run only from where nobody but its user, and root, can have put it.
 
 Every folder on the way counts, and every symbolic link: who may rename one of them may put another in its place.
 """
@@ -16,7 +18,7 @@ MOST_LINKS = 40
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone (mode 0700).
+    """Make a folder, and missing ones above it, for this user alone (mode 0700).
 
     Raises:
         OSError: it cannot be made.
@@ -31,7 +33,9 @@ def make_private(folder: Path) -> None:
 
 
 def distrust(base: Path, folder: Path) -> str | None:
-    """Why what lies in a folder is not to be run, with the remedy; None where it may be, or does not exist.
+    """Why what lies in a folder is not to be run, with the remedy.
+
+    None where it may be, or does not exist.
 
     Args:
         base: what the user, or the platform, named.
@@ -54,12 +58,15 @@ def distrust(base: Path, folder: Path) -> str | None:
 
 
 def is_trusted(status: os.stat_result) -> bool:
-    """Whether nobody but the user and root can have written a file or folder in a trusted folder."""
+    """Whether only the user and root can have written a file in a trusted folder.
+
+    Or a folder.
+    """
     return not hasattr(os, "geteuid") or _writers(status, sticky=False, strict=True) is None
 
 
 def _way(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every folder and symbolic link that is looked at on the way to a folder, with its status."""
+    """Every folder and symbolic link on the way to a folder, with its status."""
     absolute = Path.cwd() / folder
     here = Path(absolute.anchor)
     yield here, os.lstat(here)
@@ -105,7 +112,10 @@ def _writers(status: os.stat_result, *, sticky: bool, strict: bool) -> str | Non
 
 
 def _is_own_group(group: int) -> bool:
-    """Whether a group has no member but the user or root: many systems make one for each user, and let it write."""
+    """Whether a group has no member but the user or root.
+
+    Many systems make one for each user, and let it write.
+    """
     if group == 0:
         return True
     import grp  # not on Windows
@@ -120,7 +130,10 @@ def _is_own_group(group: int) -> bool:
 
 
 def _unmapped() -> tuple[int, ...]:
-    """What stands for root where a container shows only some users: the owner of what is above the user's folders."""
+    """What stands for root where a container shows only some users.
+
+    The owner of what is above the user's folders.
+    """
     try:
         if Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]:
             return ()  # all users are shown, and this one is a user like any other

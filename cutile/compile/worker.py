@@ -1,4 +1,6 @@
-"""A process that builds: generated text in, machine code out, until its input ends. Started by `Builders` alone.
+"""A process that builds.
+
+Generated text in, machine code out, until its input ends. Started by `Builders` alone.
 
 Messages are a length of eight bytes and a pickle: `(target, source)` in; `(executable, "")` or `(None, reason)` out.
 """

@@ -1,1 +1,4 @@
-"""Python source text to tile IR. Errors point at the user's expression with a caret."""
+"""Python source text to tile IR.
+
+Errors point at the user's expression with a caret.
+"""

@@ -1,4 +1,6 @@
-"""What the annotation of a parameter says. It is read from the syntax tree, or, of a class's field, from what is there.
+"""What the annotation of a parameter says.
+
+It is read from the syntax tree, or, of a class's field, from what is there.
 
 Annotations are looked up, never evaluated; those of named tuples and dataclasses Python may have evaluated before.
 """
@@ -284,7 +286,10 @@ class Annotations:
         return node
 
     def _resolved(self, node: ast.expr) -> Any:
-        """What a name or dotted name in an annotation means. Annotations are looked up, never evaluated."""
+        """What a name or dotted name in an annotation means.
+
+        Annotations are looked up, never evaluated.
+        """
         node = self._unquote(node)
         if isinstance(node, ast.Constant) and node.value is None:
             return None
@@ -321,7 +326,7 @@ class Annotations:
         return KernelSyntaxError(f"kernel {self._kernel!r}: {what}", where, remedy)
 
     def _instead_of(self, annotation: object) -> str:
-        """The remedy for an annotation that means something else in Python, or stands in the wrong place here."""
+        """The remedy for an annotation that Python reads otherwise, or that is misplaced."""
         if annotation is Const or annotation is Shape or annotation is DType:
             return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
         if getattr(annotation, "__name__", "") == "constexpr":
@@ -335,12 +340,15 @@ class Annotations:
 
 
 def is_tensor(annotation: object) -> bool:
-    """Whether it means a tensor parameter: what callers hold, a subclass of what authors write, may stand for it."""
+    """Whether it means a tensor parameter.
+
+    What callers hold, a subclass of what authors write, may stand for it.
+    """
     return isinstance(annotation, type) and issubclass(annotation, Tensor)
 
 
 def _annotations_of(kind: type) -> dict[str, Any]:
-    """The annotations of a class's fields, its bases' included, evaluated or as they are written."""
+    """The annotations of a class's fields and its bases', evaluated or as written."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         found.update(inspect.get_annotations(base))

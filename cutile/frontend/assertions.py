@@ -1,4 +1,4 @@
-"""`assert` in a kernel: decided now where the condition is constant, else when the kernel runs."""
+"""`assert` in a kernel: decided now for a constant condition, else at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutile.frontend.values import is_tile
 
 
 def assert_statement(frame: Frame, node: ast.Assert) -> None:
-    """`assert condition, message`: checked now where the condition is constant, else whenever the kernel runs."""
+    """`assert condition, message`: decided now if constant, else at run time."""
     condition = frame.evaluate(node.test)
     message = frame.evaluate(node.msg) if node.msg is not None else None
     if is_tile(condition):

@@ -1,4 +1,7 @@
-"""Assignment: names, and tuples of names, nested and starred. Tiles are values, so nothing else can be assigned to."""
+"""Assignment: names, and tuples of names, nested and starred.
+
+Tiles are values, so nothing else can be assigned to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel's source, the types of its parameters and the values of its generics, to tile IR."""
+"""A kernel's source, its parameters' types and its generics' values, to tile IR."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class Program:
 
 
 def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> Any:
-    """What a parameter's name means in the kernel; `pointers` says which are those, and what they lead to."""
+    """What a parameter's name means in the kernel.
+
+    `pointers` says which are those, and what they lead to.
+    """
     match value.type:
         case MutType():
             return MutRef(value) if value.type.map is None else MappedRef(value)

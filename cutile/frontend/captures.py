@@ -1,4 +1,7 @@
-"""What a compilation read from Python, and whether it all still means the same: names, attributes, code, defaults."""
+"""What a compilation read from Python, and whether it all still means the same.
+
+Names, attributes, code, defaults.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ class Captures:
         return self.read(builtins, f"$.{name}", found)
 
     def attribute(self, owner: Any, name: str) -> Any:
-        """`owner.name`, of a module, a class, or an object. What the language itself consists of does not change."""
+        """`owner.name`, of a module, a class, or an object.
+
+        What the language itself consists of does not change.
+        """
         found = getattr(owner, name)
         home: str = getattr(owner, "__name__" if isinstance(owner, types.ModuleType) else "__module__", None) or ""
         if home.partition(".")[0] != _PACKAGE:
@@ -109,7 +115,9 @@ class Captures:
         return all(each.unchanged() for each in list(self.found.values()))
 
     def watch(self) -> Callable[[], bool]:
-        """`unchanged` as one function that is quick where nothing was assigned anew: for `S`, `m.T` and a helper
+        """`unchanged` as one function that is quick if nothing was assigned anew.
+
+        For `S`, `m.T` and a helper:
 
         def same():
             try:

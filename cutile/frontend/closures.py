@@ -1,4 +1,7 @@
-"""Functions and lambdas that are defined inside a kernel or helper. They see its variables as they are when called."""
+"""Functions and lambdas that are defined inside a kernel or helper.
+
+They see its variables as they are when called.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from cutile.frontend.syntax import refuse
 
 @dataclass(frozen=True, eq=False)
 class Closure:
-    """A function defined in a kernel: its syntax, and the frame whose variables it sees."""
+    """A function defined in a kernel.
+
+    Its syntax, and the frame whose variables it sees.
+    """
 
     name: str
     node: ast.FunctionDef | ast.Lambda

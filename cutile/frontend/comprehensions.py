@@ -1,4 +1,7 @@
-"""Comprehensions over what is known when the kernel is compiled: items are compiled in place, into a tuple."""
+"""Comprehensions over what is known when the kernel is compiled.
+
+Items are compiled in place, into a tuple.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ MAX_ITEMS = 1 << 16
 
 
 def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:
-    """`[f(x) for x in items if test(x)]`, as a tuple. Its variables are its own, also for functions made in it."""
+    """`[f(x) for x in items if test(x)]`, as a tuple.
+
+    Its variables are its own, also for functions made in it.
+    """
     first = frame.evaluate(node.generators[0].iter)  # this one sees the variables outside
     targets = [each.target for each in node.generators]
     if isinstance(node, ast.GeneratorExp):
@@ -28,7 +34,10 @@ def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[
 
 
 def _refuse_late(frame: Frame, node: ast.GeneratorExp, own: set[str]) -> None:
-    """Refuse functions that read a generator's variable: what it is then depends on when they are called."""
+    """Refuse functions that read a generator's variable.
+
+    What it is then depends on when they are called.
+    """
     for function in _items_that_are_functions(node.elt):
         bound = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
         for each in ast.walk(function.body):

@@ -1,4 +1,6 @@
-"""Calls of plain Python functions that Python computes while a kernel is compiled: loops, dicts, recursion and all.
+"""Calls of plain Python functions that Python computes while a kernel is compiled.
+
+Loops, dicts, recursion and all.
 
     def swizzle(n): return functools.reduce(math.gcd, [n, 48], 96)
     ct.static_assert(swizzle(BM) <= 16)
@@ -115,7 +117,9 @@ class _Facts(ast.NodeTransformer):
 
 
 def evaluated(frame: Frame, node: ast.expr) -> Any:
-    """What an expression gives, computed now by Python; `NOT_CONSTANT` where it has to be compiled.
+    """What an expression gives, computed now by Python.
+
+    `NOT_CONSTANT` where it has to be compiled.
 
     Raises:
         KernelTypeError: it raises.
@@ -147,7 +151,10 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
 
 
 def as_constant(value: Any) -> Any:
-    """What Python computed, as a kernel has it: lists are tuples there, NumPy's numbers Python's."""
+    """What Python computed, as a kernel has it.
+
+    Lists are tuples there, NumPy's numbers Python's.
+    """
     if isinstance(value, np.generic):
         return value.item()  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, tuple | list):
@@ -167,7 +174,10 @@ def is_computed(function: Any) -> bool:
 
 
 def wrapped_by_cache(function: Any) -> Any:
-    """The function that `functools.lru_cache` or `cache` has wrapped; None for anything else."""
+    """The function that `functools.lru_cache` or `cache` has wrapped.
+
+    None for anything else.
+    """
     return function.__wrapped__ if isinstance(function, _CACHED) else None
 
 
@@ -206,7 +216,10 @@ def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
 
 
 def _outside_names(function: types.FunctionType, tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
-    """The names that a function reads from outside, each with the attributes that follow it: `m.table` is two."""
+    """The names that a function reads from outside, each with its attributes.
+
+    `m.table` is two.
+    """
     code = function.__code__
     return _names_in(tree.body, {*code.co_varnames, *code.co_cellvars})
 
@@ -273,7 +286,7 @@ def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
 
 
 def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> KernelTypeError:
-    """An error of the user's function as one of the kernel's, at the line that raised it."""
+    """An error of the user's function as one of the kernel's, at the raising line."""
     name = getattr(function, "__name__", repr(function))
     place = frame.locate(node)
     trace = error.__traceback__

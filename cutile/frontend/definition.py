@@ -1,4 +1,7 @@
-"""Where the text of a code object stands: at the lines that it says, or, if the file was edited, wherever it is now."""
+"""Where the text of a code object stands.
+
+At the lines that it says, or, if the file was edited, wherever it is now.
+"""
 
 from __future__ import annotations
 import __future__
@@ -19,7 +22,10 @@ Lines = tuple[list[str], int]
 
 
 def lines_of(code: types.CodeType) -> Lines:
-    """The lines at the place that the code says. Raises OSError, SyntaxError or TokenError where there are none."""
+    """The lines at the place that the code says.
+
+    Raises OSError, SyntaxError or TokenError where there are none.
+    """
     typed = _typed(code)
     if typed:
         return inspect.getblock(typed[code.co_firstlineno - 1 :]), code.co_firstlineno
@@ -33,13 +39,19 @@ def lines_of(code: types.CodeType) -> Lines:
 
 
 def _typed(code: types.CodeType) -> list[str]:
-    """The text that was typed at a prompt or given by `-c`, which Python 3.14 keeps by code and not by file."""
+    """The text that was typed at a prompt or given by `-c`.
+
+    Python 3.14 keeps it by code and not by file.
+    """
     find: Callable[[types.CodeType], list[str]] | None = getattr(linecache, "_getlines_from_code", None)
     return find(code) if find is not None else []
 
 
 def matching_lines(code: types.CodeType) -> Lines | None:
-    """The lines of the definition in the code's file, as it is now, that compiles to this code; None if none does."""
+    """The lines of the definition that compiles to this code, or None.
+
+    Read from the code's file, as it is now.
+    """
     lines = linecache.getlines(code.co_filename)
     for each in _of_file(code):
         if each.co_name == code.co_name and same_code(each, code):
@@ -53,7 +65,10 @@ def is_defined(code: types.CodeType) -> bool:
 
 
 def is_rewritten(code: types.CodeType, lines: Lines) -> bool:
-    """Whether code does what these lines say and more: as pytest makes it of `assert`, and other import hooks."""
+    """Whether code does what these lines say and more.
+
+    As pytest makes it of `assert`, and other import hooks.
+    """
     plain = next((x for x in _of_file(code) if (x.co_name, x.co_firstlineno) == (code.co_name, lines[1])), None)
     if plain is None:
         return True  # a cell with magic commands, text that was registered in parts: there is nothing to compare with

@@ -1,4 +1,6 @@
-"""What to write in place of a name that another library has: NumPy, torch, or another language of kernels on tiles.
+"""What to write in place of a name that another library has.
+
+NumPy, torch, or another language of kernels on tiles.
 
 A list of names that are no names of ours, for the remedies of messages, and nothing else: a name in it compiles no more
 than any other unknown name does.
@@ -233,7 +235,7 @@ LIBRARIES = ("cupy", "jax", "numpy", "scipy", "torch", "triton")
 
 
 def library_of(function: Any) -> str | None:
-    """The library that a function is from, if it is another one's whose functions a kernel cannot call."""
+    """The library of a function, if it is another one that a kernel cannot call."""
     root = (getattr(function, "__module__", None) or "").partition(".")[0]
     return root if root in LIBRARIES else None
 
@@ -267,14 +269,20 @@ def of_mut(name: str, known: Iterable[str]) -> str:
 
 
 def among(name: str, known: Iterable[str]) -> str:
-    """The remedy for a name that is none of these: the nearest of them first, if one is near."""
+    """The remedy for a name that is none of these.
+
+    The nearest of them first, if one is near.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     return (f"Did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(names)}."
 
 
 def for_function(function: Any) -> str | None:
-    """The remedy for a call of another library's function that has a counterpart: `np.exp` is `ct.exp`."""
+    """The remedy for a call of another library's function that has a counterpart.
+
+    `np.exp` is `ct.exp`.
+    """
     name = getattr(function, "__name__", "")
     if isinstance(function, type) and issubclass(function, np.generic):
         return "Numbers take the dtype of the tile beside them; ct.f32(x) and its kin convert scalars and tiles."

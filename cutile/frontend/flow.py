@@ -1,4 +1,6 @@
-"""Where control goes after a statement: on to the next one, or out by `break`, `continue` or `return`.
+"""Where control goes after a statement.
+
+On to the next one, or out by `break`, `continue` or `return`.
 
 The IR has structured control flow only. A jump that is decided when the kernel runs becomes a bool scalar, and the
 statements after it become the body of an `if` on that scalar (`branches.guarded`).
@@ -14,7 +16,10 @@ from cutile.ir.core import Value
 
 
 class Exit(enum.Enum):
-    """A way out of a list of statements. `BREAK` and `CONTINUE` are of the innermost loop of the function."""
+    """A way out of a list of statements.
+
+    `BREAK` and `CONTINUE` are of the innermost loop of the function.
+    """
 
     BREAK = "break"
     CONTINUE = "continue"

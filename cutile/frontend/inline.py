@@ -1,4 +1,7 @@
-"""Calls of plain Python functions: their bodies are compiled in place, in a frame of their own."""
+"""Calls of plain Python functions.
+
+Their bodies are compiled in place, in a frame of their own.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
     source = source_of(function)
 
     def default(each: inspect.Parameter) -> Any:
-        """What the function has by default. It is a value from outside, which may be replaced."""
+        """What the function has by default.
+
+        It is a value from outside, which may be replaced.
+        """
         of = "$.__defaults__" if each.kind is not each.KEYWORD_ONLY else f"$.__kwdefaults__[{each.name!r}]"
         frame.captures.read(function, of, each.default if each.kind is each.KEYWORD_ONLY else function.__defaults__)
         return compile_time(each.default, each.name, frame.captures)
@@ -105,7 +111,10 @@ def _bind(
     kwargs: dict[str, Any],
     default: Callable[[inspect.Parameter], Any],
 ) -> dict[str, Any]:
-    """The function's variables at its start; `default` gives those of parameters that the call leaves out."""
+    """The function's variables at its start.
+
+    `default` gives those of parameters that the call leaves out.
+    """
     try:
         variables: dict[str, Any] = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:

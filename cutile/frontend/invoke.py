@@ -1,4 +1,4 @@
-"""Calls: what each kind of callable means, from operations of the language to classes of the user's."""
+"""Calls: what each kind of callable means, from operations to classes of users."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _HOST = ("cutile.host.", "cuda_async.")
 def invoke(
     frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST, written: bool = False
 ) -> Any:
-    """Call `function`, whatever it is. `written`: `node` is the call as it is written, and not one that makes it."""
+    """Call `function`, whatever it is.
+
+    `written`: `node` is the call as it is written, and not one that makes it.
+    """
     named = isinstance(node, ast.Call) and written
     name = ast.unparse(node.func) if named else getattr(function, "__name__", repr(function))
     handler = handler_of(function)

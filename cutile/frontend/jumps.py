@@ -1,4 +1,7 @@
-"""`break`, `continue` and `return`: where control goes is noted; `execute` puts what follows under a condition."""
+"""`break`, `continue` and `return`: where control goes is noted.
+
+`execute` puts what follows under a condition.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether a loop's body may use what a variable was before the turn, read from its syntax alone."""
+"""Whether a body may use a variable's value from before the iteration.
+
+Read from its syntax alone.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ from collections.abc import Sequence
 
 
 def is_only_overwritten(loop: ast.For | ast.While, name: str) -> bool:
-    """Whether every turn gives the variable a value before it reads it, if it reads it at all."""
+    """Whether every iteration assigns the variable before it reads it, if at all."""
     if isinstance(loop, ast.While) and _loads(loop.test, name):
         return False
     return not _body(loop.body, name)[0]
 
 
 def _loads(node: ast.AST, name: str) -> bool:
-    """Whether the name is read anywhere in it: also by a function that it defines, which may be called later."""
+    """Whether the name is read anywhere in it.
+
+    Also by a function that it defines, which may be called later.
+    """
     return any(isinstance(each, ast.Name) and each.id == name and not _is_stored(each) for each in ast.walk(node))
 
 
@@ -27,7 +33,10 @@ def _is_stored(node: ast.Name) -> bool:
 
 
 def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
-    """Whether it may read the name first, and whether it assigns the name on every path that goes on."""
+    """Whether it may read the name first, and whether all paths assign it.
+
+    Paths that go on.
+    """
     for statement in body:
         reads, assigns = _statement(statement, name)
         if reads or assigns:

@@ -1,4 +1,7 @@
-"""What a value from outside the kernel is in it: a constant, a tuple, a dataclass, a function, or refused."""
+"""What a value from outside the kernel is in it.
+
+A constant, a tuple, a dataclass, a function, or refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`tile[:, None]`: axes of extent 1 added to a tile, as in NumPy. Brackets mean nothing else on a tile."""
+"""`tile[:, None]`: axes of extent 1 added to a tile, as in NumPy.
+
+Brackets mean nothing else on a tile.
+"""
 
 from __future__ import annotations
 

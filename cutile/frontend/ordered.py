@@ -1,4 +1,6 @@
-"""Accesses of whole tiles that are ordered with those of other tile blocks: element by element, by address.
+"""Accesses of whole tiles that are ordered with those of other tile blocks.
+
+Element by element, by address.
 
 An ordering other than WEAK is one of single elements: whoever reads a tile finds each element as some store left it,
 not all of them as one store did. What an ACQUIRE load, or a RELEASE store, orders are the tile block's other accesses.
@@ -39,7 +41,10 @@ def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, o
 
 
 def _elements(frame: Frame, part: PartitionRef, place: Place, what: str) -> Elements:
-    """The elements of a tile, in the order of the tensor's axes; those past its edges, or its limits, masked off."""
+    """The elements of a tile, in the order of the tensor's axes.
+
+    Those past its edges, or its limits, masked off.
+    """
     indices: list[Value] = []
     mask: Value | None = None
     for axis, (index, size, step) in enumerate(zip(place.index, place.shape, place.steps, strict=True)):

@@ -1,4 +1,6 @@
-"""What a kernel takes, as its signature declares it: launch parameters, groups of them, constants and generics.
+"""What a kernel takes, as its signature declares it.
+
+Launch parameters, groups of them, constants and generics.
 
 A group (a tuple, list, named tuple or dataclass of parameters) is taken apart at the launch. The front end sees a
 launch parameter for each part, and an arrangement that says how the parts make up the argument again.
@@ -31,7 +33,9 @@ Extent = int | str | NamedExtent | None
 
 @dataclass(frozen=True)
 class Generic:
-    """A compile-time parameter: a constant, an element type, or a shape, which is a tuple of integers.
+    """A compile-time parameter.
+
+    A constant, an element type, or a shape, which is a tuple of integers.
 
     Attributes:
         types: of which types a constant may be, as `Const[str]` says; any where it says nothing.
@@ -77,7 +81,10 @@ class Parameter:
 
     @property
     def declares(self) -> bool:
-        """Whether its extents decide what is compiled: named ones are compared at the launch, and no more."""
+        """Whether its extents decide what is compiled.
+
+        Named ones are compared at the launch, and no more.
+        """
         if not isinstance(self.extents, tuple):
             return self.extents is not None
         return not all(each is None or isinstance(each, NamedExtent) for each in self.extents)
@@ -125,7 +132,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Whole:
-    """A group, made up of parts. `kind` is `tuple`, or the class of a named tuple or dataclass."""
+    """A group, made up of parts.
+
+    `kind` is `tuple`, or the class of a named tuple or dataclass.
+    """
 
     kind: type
     items: tuple[Arranged, ...]
@@ -143,7 +153,10 @@ Arranged = Piece | Whole | Given
 
 
 def assembled(arranged: Arranged, parts: Mapping[str, Any]) -> Any:
-    """An argument, as Python has it, made of what its parts are. No code of the user's runs."""
+    """An argument, as Python has it, made of what its parts are.
+
+    No code of the user's runs.
+    """
     if isinstance(arranged, Piece):
         return parts[arranged.name]
     if isinstance(arranged, Given):

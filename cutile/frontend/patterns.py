@@ -1,4 +1,7 @@
-"""`match`: patterns of constants, tuples and dataclasses are decided now; scalars are compared at run time."""
+"""`match`: patterns of constants, tuples and dataclasses are decided now.
+
+Scalars are compared at run time.
+"""
 
 from __future__ import annotations
 

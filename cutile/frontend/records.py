@@ -1,4 +1,7 @@
-"""Dataclasses and named tuples in kernels: making them, their fields and methods. They are values: no field changes."""
+"""Dataclasses and named tuples in kernels: making them, their fields and methods.
+
+They are values: no field changes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
 
 
 def _signature(frame: Frame, kind: Any, is_dataclass: bool) -> inspect.Signature:
-    """What a call of the class takes. It was read from outside, as the class's fields were."""
+    """What a call of the class takes.
+
+    It was read from outside, as the class's fields were.
+    """
     maker = "__init__" if is_dataclass else "__new__"
     function = frame.captures.read(kind, f"$.{maker}", getattr(kind, maker))
     for part in ("__code__", "__defaults__"):
@@ -90,7 +96,10 @@ def _refuse_code(frame: Frame, kind: Any, node: ast.AST, is_dataclass: bool) -> 
 
 
 def attribute(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
-    """A field, a property or a method of a dataclass or named tuple; of a plain tuple, nothing."""
+    """A field, a property or a method of a dataclass or named tuple.
+
+    Of a plain tuple, nothing.
+    """
     kind = owner.kind if isinstance(owner, Record) else type(owner)
     names = field_names(kind) or ()
     items = owner.items if isinstance(owner, Record) else items_of(owner)

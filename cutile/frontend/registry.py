@@ -1,4 +1,7 @@
-"""Where the handlers of calls are registered: operations of the language, methods of tiles and tensors, builtins."""
+"""Where the handlers of calls are registered.
+
+Operations of the language, methods of tiles and tensors, builtins.
+"""
 
 from __future__ import annotations
 

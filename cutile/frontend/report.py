@@ -1,4 +1,7 @@
-"""`Report`: the errors of one compilation. A statement that fails is reported, and those after it are still read."""
+"""`Report`: the errors of one compilation.
+
+A statement that fails is reported, and those after it are still read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ MAX_ERRORS = 10
 
 
 class Suppressed(KernelError):
-    """Raised by what uses a value whose own error is in the report already. Never seen by a user."""
+    """Raised by what uses a value whose own error is in the report already.
+
+    Never seen by a user.
+    """
 
 
 class TooMany(Exception):
@@ -28,7 +34,7 @@ class Report:
     """How many guesses are under way whose errors will be dropped."""
 
     def add(self, error: KernelError) -> None:
-        """Remember an error, unless it tells of one that was reported, or of the same again."""
+        """Remember an error, unless it is about one that was reported."""
         if isinstance(error, Suppressed):
             return
         self.found += 1
@@ -49,7 +55,7 @@ class Report:
 
 
 def _same(a: KernelError, b: KernelError) -> bool:
-    """Whether two errors are of one expression, perhaps of a function that was called twice."""
+    """Whether two errors are of one expression, perhaps of a function called twice."""
     if a.location is None or b.location is None:
         return str(a) == str(b)
     x, y = a.location, b.location

@@ -10,7 +10,10 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of one function: not those of functions and classes inside it, nor the targets of comprehensions."""
+    """The nodes of one function.
+
+    Not those of functions and classes inside it, nor the targets of comprehensions.
+    """
     yield node
     if isinstance(node, _SCOPES):
         return

@@ -1,4 +1,7 @@
-"""Builtins over tuples and constant ranges: `enumerate`, `zip`, `sum`, `any`, ... All are unrolled."""
+"""Builtins over tuples and constant ranges: `enumerate`, `zip`, `sum`, `any`, ...
+
+All are unrolled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A kernel's signature, read from the annotations in its syntax tree: parameters, and generics in declared order."""
+"""A kernel's signature, read from the annotations in its syntax tree.
+
+Parameters, and generics in declared order.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ class Signature:
 
     @property
     def grouped(self) -> bool:
-        """Whether some parameter is a group, or may be None: launches arrange their arguments first."""
+        """Whether some parameter is a group, or may be None.
+
+        Launches arrange their arguments first.
+        """
         return not all(isinstance(each, Parameter) for each in self.declared.values())
 
     @functools.cached_property
@@ -117,7 +123,10 @@ class _Reader:
         return Signature(self._source.name, declared, tuple(self._generics.values()), parameters, optional)
 
     def _default(self, name: str, declared: Declared, node: ast.expr) -> None:
-        """Refuse defaults that no launch could use: of tensors, of which only None can be known beforehand."""
+        """Refuse defaults that no launch could use.
+
+        Of tensors, of which only None can be known beforehand.
+        """
         if isinstance(declared, Parameter) and declared.kind != "scalar":
             raise self._syntax(
                 node,
@@ -210,7 +219,7 @@ def read_signature(function: Callable[..., Any], source: FunctionSource) -> Sign
 
 
 def refuse_pointers(signature: Signature) -> None:
-    """Refuse raw pointers in the signature of a kernel that does not say `@entry(unsafe=True)`.
+    """Refuse raw pointers in the signature of a kernel without `@entry(unsafe=True)`.
 
     Raises:
         KernelTypeError: there is one; shows it.

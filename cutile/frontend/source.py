@@ -1,4 +1,7 @@
-"""The source text of a function, taken once: its file, its lines, its syntax tree, and places in it."""
+"""The source text of a function, taken once.
+
+Its file, its lines, its syntax tree, and places in it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from cutile.frontend.definition import Lines, is_defined, is_rewritten, lines_of
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """The text of one function as it was when this was made; later edits of the file change nothing.
+    """The text of one function as it was when this was made.
+
+    Later edits of the file change nothing.
 
     Attributes:
         name: the function's name.
@@ -53,7 +58,9 @@ class FunctionSource:
 
 
 def take_source(function: Callable[..., Any], *, imported: bool = False) -> FunctionSource:
-    """Read the source of `function` now: from its file, a notebook cell, or `linecache`.
+    """Read the source of `function` now.
+
+    From its file, a notebook cell, or `linecache`.
 
     Args:
         function: the function.
@@ -108,7 +115,10 @@ def _parse(name: str, lines: Sequence[str]) -> tuple[ast.stmt | None, int]:
 
 
 def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
-    """The lines of a function: where its code says, or where they stand in the file by now."""
+    """The lines of a function.
+
+    Where its code says, or where they stand in the file by now.
+    """
     wrong: KernelSyntaxError | None = None
     try:
         lines: Lines | None = lines_of(code)  # not of the function, which may say that it wraps another
@@ -136,7 +146,7 @@ def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
 
 
 def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
-    """A copy of a function, with the same names around it, which keeps its code and its defaults."""
+    """A copy of a function in the same scope, with its own code and defaults."""
     given: Any = function
     made = types.FunctionType(given.__code__, given.__globals__, given.__name__, given.__defaults__, given.__closure__)
     made.__kwdefaults__ = None if given.__kwdefaults__ is None else dict(given.__kwdefaults__)
@@ -145,7 +155,10 @@ def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
 
 
 def _take_lambda(code: types.CodeType) -> FunctionSource:
-    """A lambda as a function that returns its expression. There may be others on its line: its columns tell."""
+    """A lambda as a function that returns its expression.
+
+    There may be others on its line: its columns tell.
+    """
     text = "".join(linecache.getlines(code.co_filename))
     try:
         nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]

@@ -1,4 +1,7 @@
-"""Whether a kernel says that it stores anything, also where no such line was compiled for its arguments."""
+"""Whether a kernel says that it stores anything.
+
+Also if no such line was compiled for its arguments.
+"""
 
 from __future__ import annotations
 

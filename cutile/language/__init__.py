@@ -1,4 +1,6 @@
-"""What a kernel's author writes: the annotations, the operations' signatures, and their documentation.
+"""What a kernel's author writes.
+
+The annotations, the operations' signatures, and their documentation.
 
 Nothing here computes: a kernel is compiled from its source text, in which these names are recognised by the objects
 they refer to. Type checkers and readers see the signatures.

@@ -103,7 +103,9 @@ def divi(x: Tile | int, y: Tile | int, rounding: Rounding = Rounding.ZERO) -> Ti
 
 @operation(INTEGERS)
 def remi(x: Tile | int, y: Tile | int) -> Tile:
-    """What the truncated quotient of integers leaves: with the sign of `x`, not of `y` as `%`; 0 for a zero divisor.
+    """What the truncated quotient of integers leaves.
+
+    With the sign of `x`, not of `y` as `%`; 0 for a zero divisor.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -224,7 +226,9 @@ def mini(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation(FLOATS)
 def remf(x: Tile | float, y: Tile | float) -> Tile:
-    """What the truncated quotient of floats leaves, with the sign of `x`. Exact. `%` has the sign of `y`.
+    """What the truncated quotient of floats leaves, with the sign of `x`.
+
+    Exact. `%` has the sign of `y`.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

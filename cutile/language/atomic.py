@@ -1,4 +1,6 @@
-"""Atomic updates: of a tensor's elements at any indices, of a partition's tile, and through raw pointers.
+"""Atomic updates of elements, of a partition's tile, and through raw pointers.
+
+Elements at any indices of a tensor.
 
 `atomic_add(y, index, value)` and its kin update elements of a `Mut`, counted from the tensor's start as in `gather`;
 lanes whose index is not in the tensor do nothing. All lanes take effect, also where they update one element, in any
@@ -28,7 +30,9 @@ def atomic_add(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """Add `value` to elements of `y`: integers of 32 or 64 bits, and floats. What was there before.
+    """Add `value` to elements of `y`: integers of 32 or 64 bits, and floats.
+
+    What was there before.
 
     Args:
         y: a `Mut`; the whole tensor can be reached.
@@ -106,7 +110,9 @@ def atomic_xor() -> None:
 
 @alike(atomic_and)
 def atomic_max() -> None:
-    """`y = max(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
+    """`y = max(y, value)`, atomically, signed or unsigned as the dtype is.
+
+    See `atomic_add`. 32 or 64 bits.
 
     Example:
         >>> @ct.entry
@@ -121,7 +127,9 @@ def atomic_max() -> None:
 
 @alike(atomic_and)
 def atomic_min() -> None:
-    """`y = min(y, value)`, atomically, signed or unsigned as the dtype is; see `atomic_add`. 32 or 64 bits.
+    """`y = min(y, value)`, atomically, signed or unsigned as the dtype is.
+
+    See `atomic_add`. 32 or 64 bits.
 
     Example:
         >>> @ct.entry
@@ -160,7 +168,9 @@ def atomic_cas(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`value` into elements that have the bits of `expected`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
+    """`value` into elements that have the bits of `expected`, atomically.
+
+    See `atomic_add`. Anything of 32 or 64 bits.
 
     Example:
         >>> @ct.entry
@@ -184,7 +194,9 @@ def atomic_rmw_tko(
     mask: Tile | None = None,
     token: Token | None = None,
 ) -> tuple[Tile, Token]:
-    """Update the elements pointed to; what was there before (zero where `mask` is false), and a token.
+    """Update the elements pointed to.
+
+    What was there before (zero where `mask` is false), and a token.
 
     Args:
         pointers: any shape, which the result has.
@@ -218,7 +230,9 @@ def atomic_cas_tko(
     mask: Tile | None = None,
     token: Token | None = None,
 ) -> tuple[Tile, Token]:
-    """Write `value` where the element pointed to has the bits of `expected`; what was there before, and a token.
+    """Write `value` where the element pointed to has the bits of `expected`.
+
+    What was there before, and a token.
 
     Elements of 32 or 64 bits; the other arguments as for `atomic_rmw_tko`.
 
@@ -244,7 +258,9 @@ def atomic_red_view_tko(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Token:
-    """Update a whole tile of a partitioned tensor, at any tile index; a token. Past the edges nothing happens.
+    """Update a whole tile of a partitioned tensor, at any tile index; a token.
+
+    Past the edges nothing happens.
 
     Args:
         part: a `Mut`, or `y.partition_full_mut(shape)`.

@@ -61,7 +61,9 @@ def assume_div_by(x: _T, by: int) -> _T:
 
 @operation
 def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
-    """`x`, said to count up in groups of `every` neighbours along an axis, each from a multiple of `by`.
+    """`x`, said to count up in groups of `every` neighbours along an axis.
+
+    Each group counts from a multiple of `by`.
 
     Example:
         >>> run(lambda x: x + ct.assume_div_by_every_along(ct.iota((4,)), 2, 2, 0), [1, 1, 1, 1], dtype="i32")
@@ -72,7 +74,10 @@ def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
 
 @operation
 def assume_same_elements(x: Tile, groups: tuple[int, ...]) -> Tile:
-    """`x`, whose elements are said to be equal within groups of `groups[k]` neighbours along axis `k`."""
+    """`x`, with elements said to be equal in groups of neighbours.
+
+    `groups[k]` neighbours along axis `k`.
+    """
     ...
 
 

@@ -1,4 +1,6 @@
-"""Conversions between element types, as functions. What they mean stands at the operation `convert`.
+"""Conversions between element types, as functions.
+
+What they mean stands at the operation `convert`.
 
 `convert_tile` chooses by the two types; the others say which kinds of type they convert between, and refuse others.
 """
@@ -102,7 +104,9 @@ def itof(x: Tile | int, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN
 
 @operation
 def exti(x: Tile | int, dtype: Any) -> Tile:
-    """Integers as wider ones: the sign of signed ones is extended, zeros before unsigned ones and bools.
+    """Integers as wider ones.
+
+    The sign of signed ones is extended, zeros before unsigned ones and bools.
 
     Args:
         x: integers or bools; a tile or a number.
@@ -166,7 +170,9 @@ def bitcast(x: Tile | float, dtype: Any) -> Tile:
 
 @operation
 def pack(x: Tile, dtype: Any = None) -> Tile:
-    """A tile of one axis as bytes, in the order of memory; floats of 4 bits of any shape two to a byte.
+    """A tile of one axis as bytes, in the order of memory.
+
+    Floats of 4 bits of any shape two to a byte.
 
     Args:
         x: any type but bool and pairs, which are bytes already.
@@ -187,7 +193,9 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
 
 @operation
 def unpack(x: Tile, dtype: Any = None) -> Tile:
-    """Bytes in one axis as elements of `dtype`, in the order of memory; pairs of floats of 4 bits taken apart.
+    """Bytes in one axis as elements of `dtype`, in the order of memory.
+
+    Pairs of floats of 4 bits taken apart.
 
     Args:
         x: a tile of `u8` or `i8`, or of `f4e2m1fnx2`, which has the default dtype `f4e2m1fn`.
@@ -208,7 +216,9 @@ def unpack(x: Tile, dtype: Any = None) -> Tile:
 
 @operation
 def convert_tile(x: Tile | float, dtype: Any) -> Tile:
-    """The elements as `dtype`: floats round to nearest even, floats to integers truncate and saturate.
+    """The elements as `dtype`.
+
+    Floats round to nearest even, floats to integers truncate and saturate.
 
     See the operation `convert` for every pair of types.
 

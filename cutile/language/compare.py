@@ -1,4 +1,7 @@
-"""Comparisons by upstream's names, and selection. The operators compare as NumPy does; they differ in `!=` alone."""
+"""Comparisons by upstream's names, and selection.
+
+The operators compare as NumPy does; they differ in `!=` alone.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def eq_tile(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation
 def ne_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """`x` is less or greater than `y`: false where either is NaN. (`!=` is true there.)
+    """`x` is less or greater than `y`: false where either is NaN.
+
+    (`!=` is true there.)
 
     Args:
         x, y: of one dtype, tiles or numbers; the shapes broadcast.
@@ -153,7 +158,9 @@ def cmpi(x: Tile | int, y: Tile | int, predicate: Predicate) -> Tile:
 def cmpf(
     x: Tile | float, y: Tile | float, predicate: Predicate, cmp_ordering: CmpOrdering = CmpOrdering.ORDERED
 ) -> Tile:
-    """A comparison of floats; where either is NaN, false if ORDERED and true if UNORDERED.
+    """A comparison of floats.
+
+    Where either is NaN, false if ORDERED and true if UNORDERED.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -1,4 +1,7 @@
-"""What is decided while a kernel is compiled: loops that are unrolled, and conditions that have to hold."""
+"""What is decided while a kernel is compiled.
+
+Loops that are unrolled, and conditions that have to hold.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from cutile.language.declare import operation
 
 @operation
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """`range` over constants whose loop is unrolled: the loop variable is a constant in each copy of the body.
+    """`range` over constants whose loop is unrolled.
+
+    The loop variable is a constant in each copy of the body.
 
     Example:
         >>> @ct.entry
@@ -25,7 +30,9 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
 
 @operation
 def static_assert(condition: Any, message: str | None = None) -> None:
-    """Refuse to compile the kernel unless `condition`, which must be known then, is true.
+    """Refuse to compile the kernel unless `condition` is true.
+
+    It must be known when the kernel is compiled.
 
     A false one raises KernelTypeError with the message, at the line.
 
@@ -40,7 +47,9 @@ def static_assert(condition: Any, message: str | None = None) -> None:
 
 @operation
 def static_eval(value: Any) -> Any:
-    """A constant: what Python makes of an expression when the kernel is compiled, with comprehensions, dicts and sets.
+    """A constant: what Python makes of an expression when the kernel is compiled.
+
+    Comprehensions, dicts and sets are allowed.
 
     Calls of plain functions with constants are computed so wherever they stand. Here the expression itself is, too, and
     it is an error (KernelTypeError) if it is not constant.

@@ -1,4 +1,6 @@
-"""Prints and assertions. Python's own `print` and `assert` do the same in a kernel; these are the other spellings.
+"""Prints and assertions.
+
+Python's own `print` and `assert` do the same in a kernel; these are the other spellings.
 
     print("block", i, "sum", total)                   values, separated by spaces
     print(f"row {i}: {tile:.3f}")                     the usual formats; tiles in nested brackets
@@ -19,7 +21,9 @@ from cutile.tile import Tile
 
 @operation
 def cuda_tile_print(format: str, *values: Tile | float) -> None:
-    """Print `format`, whose `{}` stand for the values in turn (`{:.3f}` gives a format); no newline is added.
+    """Print `format`, whose `{}` stand for the values in turn.
+
+    `{:.3f}` gives a format; no newline is added.
 
     Example:
         >>> @ct.entry

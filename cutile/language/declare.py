@@ -1,4 +1,6 @@
-"""What makes a function an operation of the kernel language: its declaration, from which its parts derive.
+"""`operation`: declares a function of the language as one of its operations.
+
+From the declaration its other parts derive:
 
     @operation(FLOATS)
     def tanh(x: Tile) -> Tile:
@@ -80,7 +82,10 @@ def operation(takes: Kinds | Callable[_P, _R]) -> Any:
 
 
 def alike(pattern: Callable[_P, _R]) -> Callable[[Callable[[], None]], Callable[_P, _R]]:
-    """Declare an operation that has another one's signature. The function itself has no parameters."""
+    """Declare an operation that has another one's signature.
+
+    The function itself has no parameters.
+    """
 
     def declare(function: Callable[[], None]) -> Callable[_P, _R]:
         function.__signature__ = inspect.signature(pattern)  # type: ignore[attr-defined]

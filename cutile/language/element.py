@@ -1,4 +1,7 @@
-"""Elements of tensors at any indices: gather, scatter, and views of which one axis is chosen place by place."""
+"""Elements of tensors at any indices.
+
+Gather, scatter, and views of which one axis is chosen place by place.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ def gather(
     mask: Tile | None = None,
     padding_value: Tile | float = 0,
 ) -> Tile:
-    """The elements of a tensor at any indices: lane by lane, in elements, counted from the tensor's start.
+    """The elements of a tensor at any indices.
+
+    Lane by lane, in elements, counted from the tensor's start.
 
     Args:
         x: a tensor, a partition or a `Mut` (the whole of it, not this block's tile alone).
@@ -43,7 +48,9 @@ def gather(
 def scatter(
     y: Mut, index: Tile | int | tuple[Tile | int, ...], value: Tile | float, *, mask: Tile | None = None
 ) -> None:
-    """Write elements of a `Mut` at any indices, counted as in `gather`; what is not in the tensor is dropped.
+    """Write elements of a `Mut` at any indices, counted as in `gather`.
+
+    What is not in the tensor is dropped.
 
     Where two lanes, or two tile blocks, write one element, one of them wins. The tile blocks of a kernel that scatters
     are started in linear order.
@@ -58,12 +65,17 @@ def scatter(
 
 
 class GatherScatterView:
-    """A tensor seen as tiles whose places along one axis are chosen one by one. Made by `make_gather_scatter_view`."""
+    """A tensor seen as tiles whose places along one axis are chosen one by one.
+
+    Made by `make_gather_scatter_view`.
+    """
 
 
 @operation
 def make_gather_scatter_view(x: Tensor, shape: tuple[int, ...], axis: int = 0) -> GatherScatterView:
-    """A view of `x` in tiles of `shape`, whose places along `axis` are given by an index tile at each load.
+    """A view of `x` in tiles of `shape`, gathered along `axis`.
+
+    An index tile at each load gives the places along `axis`.
 
     Example:
         >>> @ct.entry

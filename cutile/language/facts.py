@@ -8,7 +8,10 @@ from typing import Any
 
 
 class Subscriptable:
-    """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated: it keeps the facts."""
+    """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated.
+
+    It keeps the facts.
+    """
 
     def __class_getitem__(cls, facts: Any) -> Any:
         return types.GenericAlias(cls, facts)

@@ -1,4 +1,4 @@
-"""The grid: which tile block this is, how many there are, and how many tiles a tensor has."""
+"""The grid: this tile block's index, the number of blocks, a tensor's tiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from cutile.language.partition import Partition
 
 @operation
 def get_tile_block_id() -> tuple[int, int, int]:
-    """This tile block's index in the grid, as three i32 scalars. Axis 0 of the grid is axis 0 of the partition."""
+    """This tile block's index in the grid, as three i32 scalars.
+
+    Axis 0 of the grid is axis 0 of the partition.
+    """
     ...
 
 
@@ -21,7 +24,9 @@ def get_num_tile_blocks() -> tuple[int, int, int]:
 
 @operation
 def num_tiles(view: Partition | Mut, axis: int) -> int:
-    """How many tiles cover the tensor along a constant `axis`: the extent over the tile's, rounded up.
+    """How many tiles cover the tensor along a constant `axis`.
+
+    The extent over the tile's, rounded up.
 
     Example:
         >>> run(lambda x: x + ct.num_tiles(x_in.partition((2,)), 0).astype(ct.f32), [1.0, 2.0, 3.0])

@@ -1,4 +1,7 @@
-"""Mapped partitions: outputs of which each tile block writes a stream of tiles, and the indices that it mints."""
+"""Mapped partitions.
+
+Outputs of which each tile block writes a stream of tiles, and the indices that it mints.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ OWNED: Final = 0
 
 
 class PartitionIndex:
-    """An index that a mapped partition minted: of a tile that this block alone writes. Usable for loads, too."""
+    """An index that a mapped partition minted: of a tile that this block alone writes.
+
+    Usable for loads, too.
+    """
 
     def coords(self) -> tuple[int, ...]:
         """The tile's coordinates, one per axis.
@@ -32,7 +38,9 @@ class PartitionIndex:
         outside_kernel("PartitionIndex.coords")
 
     def components(self) -> tuple[Any, ...]:
-        """One component per axis; that of an OWNED axis is a range of components to loop over.
+        """One component per axis.
+
+        That of an OWNED axis is a range of components to loop over.
 
         `z.store` takes a tuple of components of one index; elsewhere a component is an integer.
 
@@ -51,7 +59,9 @@ class PartitionIndex:
 
 
 class MappedPartitionMut(Subscriptable):
-    """A persistent output: `z: MappedPartitionMut`. Each of a fixed number of tile blocks goes over many tiles.
+    """A persistent output: `z: MappedPartitionMut`.
+
+    Each of a fixed number of tile blocks goes over many tiles.
 
     The host maps a partition, `z.partition((64, 64)).map((4, 1), num_tile_blocks)`; the kernel loops over the indices
     that the map mints for its block, and stores at those alone.
@@ -130,7 +140,9 @@ class MappedPartitionMut(Subscriptable):
         outside_kernel("MappedPartitionMut.iter_indices")
 
     def iter_indices_with(self, other: MappedPartitionMut) -> Iterable[PartitionIndex]:
-        """One stream for two outputs that are mapped alike and have as many tiles; its indices are good for both.
+        """One stream for two outputs that are mapped alike and have as many tiles.
+
+        Its indices are good for both.
 
         Example:
             >>> @ct.entry
@@ -145,7 +157,9 @@ class MappedPartitionMut(Subscriptable):
         outside_kernel("MappedPartitionMut.iter_indices_with")
 
     def iter_indices_within(self, ranges: Sequence[tuple[int, int]]) -> Iterable[PartitionIndex]:
-        """The tiles of a part: `(first, count)` along each axis, in tiles; a literal count of -1 is the rest.
+        """The tiles of a part.
+
+        `(first, count)` along each axis, in tiles; a literal count of -1 is the rest.
 
         Example:
             >>> @ct.entry
@@ -190,7 +204,9 @@ class MappedPartitionMut(Subscriptable):
         outside_kernel("MappedPartitionMut.load")
 
     def store(self, value: Tile, index: PartitionIndex | tuple[Any, ...]) -> Token:
-        """Write the tile at a minted index (or components of one, and any tile along OWNED axes).
+        """Write the tile at a minted index.
+
+        Or at components of one, and any tile along OWNED axes.
 
         Example:
             >>> @ct.entry

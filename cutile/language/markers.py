@@ -1,4 +1,6 @@
-"""Markers: the fixed choices that an operation offers, as enums whose first use is rarely needed.
+"""Markers: the fixed choices of an operation, as enums.
+
+Their first use is rarely needed.
 
 Each is the default of an argument, so `ct.exp2(x)` is the common case and `ct.exp2(x, ftz=True)` the other one. Where
 there are just two choices a bool means the same as the marker: `ftz=True` is `ftz=ct.ftz.ENABLED`.
@@ -13,7 +15,10 @@ from cutile.language.facts import Marker
 
 
 class rounding(Marker):
-    """To which neighbour a result goes that lies between two floats (or, in `divi`, between two integers)."""
+    """The neighbour to which a result between two floats goes.
+
+    In `divi`: between two integers.
+    """
 
     NEAREST_EVEN = "nearest_even"
     """The nearest; of two equally near ones the one whose last bit is 0."""
@@ -30,21 +35,30 @@ class rounding(Marker):
 
 
 class ftz(Marker):
-    """Whether f32 results and operands below the smallest normal number are flushed to zero, their sign kept."""
+    """Whether f32 results and operands below the smallest normal number become zero.
+
+    Their sign is kept.
+    """
 
     ENABLED = "enabled"
     DISABLED = "disabled"
 
 
 class nan(Marker):
-    """Whether a maximum or minimum with NaN is NaN (ENABLED: it propagates), or the other operand (DISABLED)."""
+    """Whether a maximum or minimum with NaN is NaN (ENABLED: it propagates).
+
+    DISABLED: it is the other operand.
+    """
 
     ENABLED = "enabled"
     DISABLED = "disabled"
 
 
 class overflow(Marker):
-    """What the author promises of an integer operation. A promise that holds changes no result."""
+    """What the author promises of an integer operation.
+
+    A promise that holds changes no result.
+    """
 
     NONE = "none"
     """Nothing: results wrap."""
@@ -68,7 +82,10 @@ class predicate(Marker):
 
 
 class cmp_ordering(Marker):
-    """What a comparison of floats gives where an operand is NaN: ORDERED false, UNORDERED true."""
+    """What a comparison of floats gives where an operand is NaN.
+
+    ORDERED false, UNORDERED true.
+    """
 
     ORDERED = "ordered"
     UNORDERED = "unordered"
@@ -101,7 +118,7 @@ class padding(Marker):
 
 
 class ordering(Marker):
-    """How an access to memory is ordered with others, in the memory model of C++ and PTX."""
+    """How an access to memory is ordered, in the memory model of C++ and PTX."""
 
     WEAK = "weak"
     """No other block accesses the element meanwhile. The only one that is not atomic."""
@@ -135,7 +152,9 @@ class atomic(Marker):
 
 
 class tma(Marker):
-    """Whether an access may go through the tensor memory accelerator, where there is one. A hint.
+    """Whether an access may go through TMA, where there is one.
+
+    A hint.
 
     Only loads of plain partitions that feed a product in a loop ever do (sm_90a), and the store of a block's own tile,
     `y.store`, which takes no hint; for other accesses it says nothing.
@@ -146,7 +165,9 @@ class tma(Marker):
 
 
 class Latency(int):
-    """How many turns of its loop ahead a load may be begun: `ct.Latency(4)`. A hint, which changes no result.
+    """How many turns of its loop ahead a load may be begun: `ct.Latency(4)`.
+
+    A hint, which changes no result.
 
     On a GPU the loads of a loop run ahead of it through stages in shared memory: of which a load has one more than its
     latency, and no more than fit; without a hint it has as many as fit, up to four. Operands that the copy engine loads

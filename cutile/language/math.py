@@ -1,4 +1,7 @@
-"""Functions of floats. f16 and bf16 are computed in f32 and rounded once; the errors are stated with the operations."""
+"""Functions of floats. f16 and bf16 are computed in f32 and rounded once.
+
+The errors are stated with the operations.
+"""
 
 from __future__ import annotations
 
@@ -259,7 +262,9 @@ def tanh(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def erf(x: Tile | float) -> Tile:
-    """The error function: `2 / sqrt(pi)` times the integral of `exp(-t * t)` from 0 to `x`.
+    """The error function.
+
+    `2 / sqrt(pi)` times the integral of `exp(-t * t)` from 0 to `x`.
 
     Args:
         x: floats; a tile or a number.
@@ -361,7 +366,9 @@ def pow(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def atan2(x: Tile | float, y: Tile | float) -> Tile:
-    """The arctangent of `x / y`, from -pi to pi by the signs of both: the angle of the point (y, x).
+    """The arctangent of `x / y`, from -pi to pi by the signs of both.
+
+    The angle of the point (y, x).
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -1,4 +1,7 @@
-"""Matrix products, as functions. Which types are multiplied stands at the operation `mma`."""
+"""Matrix products, as functions.
+
+Which types are multiplied stands at the operation `mma`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from cutile.tile import Tile
 
 @operation
 def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
-    """`a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N, or each a batch of these.
+    """`a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N; or batches of these.
 
     f16 and bf16 accumulate in f32 (f16 also in f16), floats of 8 bits in f32 or f16, tf32 in f32, f32 in f32 (exact
     products), f64 in f64, i8 and u8 in i32.
@@ -55,7 +58,9 @@ def mmai(
 
 @operation
 def mmaf_scaled(a: Tile, b: Tile, acc: Tile, a_scale: Tile, b_scale: Tile) -> Tile:
-    """`(a * a_scale) @ (b * b_scale) + acc`, a scale for each block of 16 or 32 numbers along K.
+    """`(a * a_scale) @ (b * b_scale) + acc`.
+
+    There is a scale for each block of 16 or 32 numbers along K.
 
     Args:
         a, b: M x K and K x N, of f4e2m1fn, f8e4m3fn or f8e5m2.

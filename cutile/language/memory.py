@@ -21,7 +21,9 @@ def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...], padding
 
 @operation
 def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
-    """The tile of `x` where this block's tile of `y` is: `y`'s tile shape at this block's index.
+    """The tile of `x` where this block's tile of `y` is.
+
+    `y`'s tile shape at this block's index.
 
     `x` keeps its dtype and must have `y`'s rank. Past its edges lies `padding`.
 
@@ -48,7 +50,9 @@ def load_tile_mut(y: Mut) -> Tile:
 
 @operation
 def store_tile(y: Mut, value: Tile | float) -> None:
-    """`y.store(value)`: write this block's tile; what lies past the edges of the tensor is dropped.
+    """`y.store(value)`: write this block's tile.
+
+    What lies past the edges of the tensor is dropped.
 
     Example:
         >>> @ct.entry

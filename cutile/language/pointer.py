@@ -25,7 +25,9 @@ from cutile.tile import Tile, outside_kernel
 
 
 class Ptr(Subscriptable):
-    """A pointer, or a tile of them: `p: Ptr[f32]` is a launch parameter, `p: Ptr` takes its dtype from the argument.
+    """A pointer, or a tile of them.
+
+    `p: Ptr[f32]` is a launch parameter, `p: Ptr` takes its dtype from the argument.
 
     The argument is what `tensor.device_pointer()` gives, or (where the dtype is declared) an address as an int.
 
@@ -71,7 +73,9 @@ class Ptr(Subscriptable):
         outside_kernel("Ptr.ndim")
 
     def offset(self, count: Tile | int) -> Ptr:
-        """The pointers `count` elements further on; see `cutile.addptr`, `cutile.addptr_tile`.
+        """The pointers `count` elements further on.
+
+        See `cutile.addptr`, `cutile.addptr_tile`.
 
         Example:
             >>> run(lambda x: x + x_at.offset(1).load(), [1.0, 5.0])
@@ -80,7 +84,9 @@ class Ptr(Subscriptable):
         outside_kernel("Ptr.offset")
 
     def offset_tile(self, counts: Tile) -> Ptr:
-        """The pointers `counts` elements further on, lane by lane; see `cutile.addptr_tile`.
+        """The pointers `counts` elements further on, lane by lane.
+
+        See `cutile.addptr_tile`.
 
         Example:
             >>> run(lambda x: x_at.offset_tile(1 - ct.iota((2,))).load(), [1.0, 5.0])
@@ -276,7 +282,9 @@ def store_ptr_tko(
     token: Token | None = None,
     latency: Latency | None = None,
 ) -> Token:
-    """Write the elements pointed to; a token. Where two lanes have one address, one of them wins.
+    """Write the elements pointed to; a token.
+
+    Where two lanes have one address, one of them wins.
 
     Args:
         pointers: any shape.

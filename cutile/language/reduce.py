@@ -27,19 +27,27 @@ def reduce_prod(x: Tile, axis: int) -> Tile:
 
 @operation
 def reduce_max(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
-    """The largest element along a constant `axis`, which the result lacks. NaN is dropped; with `nan` it propagates."""
+    """The largest element along a constant `axis`, which the result lacks.
+
+    NaN is dropped; with `nan` it propagates.
+    """
     ...
 
 
 @operation
 def reduce_min(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
-    """The least element along a constant `axis`, which the result lacks. NaN is dropped; with `nan` it propagates."""
+    """The least element along a constant `axis`, which the result lacks.
+
+    NaN is dropped; with `nan` it propagates.
+    """
     ...
 
 
 @operation
 def reduce(x: T, axis: int, identity: Any, function: Callable[[Any, Any], Any]) -> T:
-    """A tile reduced along a constant `axis`, which the result lacks, by a function of two scalars.
+    """A tile reduced along a constant `axis` by a function of two scalars.
+
+    The result lacks the axis.
 
     The function must associate, and `identity` must change nothing; the elements stay in order. A tuple of tiles is
     reduced together: the function then takes two tuples of scalars and returns one, and `identity` is a tuple too.
@@ -59,7 +67,9 @@ def reduce(x: T, axis: int, identity: Any, function: Callable[[Any, Any], Any]) 
 
 @operation
 def scan(x: T, axis: int, reverse: Reverse, identity: Any, function: Callable[[Any, Any], Any]) -> T:
-    """The running results of a function along a constant `axis`, each element's own included; as `reduce` otherwise.
+    """The running results of a function along a constant `axis`.
+
+    Each element's own is included; else as `reduce`.
 
     With `ct.reverse.REVERSE` they run from the last element to the first.
     """

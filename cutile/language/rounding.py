@@ -1,4 +1,7 @@
-"""Arithmetic of floats with a chosen rounding. The operators round to nearest even, which is the default here."""
+"""Arithmetic of floats with a chosen rounding.
+
+The operators round to nearest even, which is the default here.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,9 @@ def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def true_div(x: Tile | float, y: Tile | float) -> Tile:
-    """`x / y` of floats, the fast way: for f32 APPROX with `ftz`, else rounded to nearest.
+    """`x / y` of floats, the fast way.
+
+    For f32 APPROX with `ftz`, else rounded to nearest.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -1,4 +1,6 @@
-"""Shapes by upstream's names: queries, scalars as tiles, tiles side by side and parts of tiles.
+"""Shapes by upstream's names.
+
+Queries, scalars as tiles, tiles side by side and parts of tiles.
 
 A shape is a tuple; of a tensor its extents are i32 scalars where they are not known when the kernel is compiled.
 """
@@ -49,7 +51,9 @@ def tile_to_scalar(x: Tile) -> Tile:
 
 @operation
 def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]:
-    """A tuple of indices in another order: entry `k` of the result is `values[axes[k]]`.
+    """A tuple of indices in another order.
+
+    Entry `k` of the result is `values[axes[k]]`.
 
     Example:
         >>> run(lambda x: x.reshape(ct.permute_array((1, 4), (1, 0))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
@@ -82,13 +86,19 @@ def get_shape_dim(shape: tuple[int, ...], axis: int) -> int:
 
 @operation
 def cat(x: Tile, y: Tile, axis: int) -> Tile:
-    """Two tiles side by side along a constant `axis`; they agree in dtype and in every other extent."""
+    """Two tiles side by side along a constant `axis`.
+
+    They agree in dtype and in every other extent.
+    """
     ...
 
 
 @operation
 def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> Tile:
-    """The part of `shape` at an index that counts in such parts; each extent divides the tile's."""
+    """The part of `shape` at an index that counts in such parts.
+
+    Each extent divides the tile's.
+    """
     ...
 
 

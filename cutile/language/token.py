@@ -1,4 +1,6 @@
-"""Tokens: in which order a tile block's accesses to memory happen, as values that accesses take and return.
+"""Tokens: the order of a tile block's memory accesses, as values.
+
+Accesses take and return them.
 
 Accesses to one tensor, partition or `Mut` happen in program order without any. Accesses through raw pointers are in
 order where a token leads from one to the next:

@@ -19,7 +19,9 @@ from cutile.tile import Tile, live, outside_kernel
 
 
 class DeviceVariable:
-    """What a kernel sees of a `cutile.Global`; its accesses are ordered as the program is.
+    """What a kernel sees of a `cutile.Global`.
+
+    Its accesses are ordered as the program is.
 
     Attributes:
         dtype: the element type.
@@ -41,7 +43,10 @@ class DeviceVariable:
     def atomic_add(
         self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE
     ) -> tuple[Tile, Token]:
-        """Add to it; its value before, and a token. Integers of 32 and 64 bits, and floats."""
+        """Add to it; its value before, and a token.
+
+        Integers of 32 and 64 bits, and floats.
+        """
         return self._live("atomic_add", value, ordering, scope)
 
     def _live(self, method: str, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Views: tensors at an address, partitions with explicit controls, windows that overlap."""
+"""Views: tensors at an address, partitions with explicit controls, windows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def make_tensor_view(
     token: Token | None = None,
     alignment: int | None = None,
 ) -> Tensor:
-    """The tensor whose first element is at the address `base`, in kernels that say `@entry(unsafe=True)`.
+    """The tensor whose first element is at the address `base`.
+
+    For kernels that say `@entry(unsafe=True)`.
 
     Args:
         base: a pointer to the first element, or its address as an i64 or u64 scalar.
@@ -62,8 +64,9 @@ def load_tensor(
     dtype: DTypeLike,
     alignment: int | None = None,
 ) -> Tensor:
-    """The tensor whose address is the element `index` of a tensor of addresses, in kernels that say
-    `@entry(unsafe=True)`. The host makes such a tensor with `api.device_vec([a, b, c])`.
+    """The tensor whose address is element `index` of a tensor of addresses.
+
+    For kernels that say `@entry(unsafe=True)`. The host makes such a tensor with `api.device_vec([a, b, c])`.
 
     The further arguments are those of `make_tensor_view`.
     """
@@ -78,7 +81,9 @@ def make_partition_view(
     dim_map: tuple[int, ...] | None = None,
     token: Token | None = None,
 ) -> Partition:
-    """A tensor as a grid of tiles, with all that may be chosen: `x.partition`, `x.partition_permuted` in one.
+    """A tensor as a grid of tiles, with all that may be chosen.
+
+    `x.partition`, `x.partition_permuted` in one.
 
     Example:
         >>> run(lambda x: x + ct.reduce_max(ct.make_partition_view(x_in, (2,), padding=ct.padding.NEG_INF).load(1), 0),
@@ -96,7 +101,9 @@ def make_partition_view_mut(
     dim_map: tuple[int, ...] | None = None,
     token: Token | None = None,
 ) -> PartitionMut:
-    """`make_partition_view` to write, of a `Mut` or a view of an address, in kernels that say `@entry(unsafe=True)`.
+    """`make_partition_view` to write, of a `Mut` or a view of an address.
+
+    For kernels that say `@entry(unsafe=True)`.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -118,7 +125,10 @@ def make_strided_view(
     padding: padding = padding.ZERO,
     dim_map: tuple[int, ...] | None = None,
 ) -> Partition:
-    """Windows of `tile`, one at each multiple of `strides` elements: they overlap where the strides are smaller."""
+    """Windows of `tile`, one at each multiple of `strides` elements.
+
+    They overlap where the strides are smaller.
+    """
     ...
 
 
@@ -157,7 +167,9 @@ def load_strided_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Tile:
-    """The window at an index of a strided view. The other arguments are those of `load_view_tko`.
+    """The window at an index of a strided view.
+
+    The other arguments are those of `load_view_tko`.
 
     Example:
         >>> run(lambda x: ct.load_strided_view_tko(ct.make_strided_view(x_in, (4,), (1,)), 1), [1.0, 2.0, 3.0, 4.0])

@@ -1,4 +1,6 @@
-"""What a launch verifies of its arguments before it enqueues anything: preconditions, and index checks moved here.
+"""What a launch verifies of its arguments before it enqueues anything.
+
+Preconditions, and index checks moved here.
 
 The compiler says them as Python over the kernel's parameters (`cutile/passes/bounds.py`). One expression is made of all
 of them when a kernel is first launched; a launch evaluates that, and only one that fails looks for what failed.
@@ -32,14 +34,19 @@ def verify(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked],
 
 
 def condition_of(compiled: Compiled, names: Sequence[str]) -> Condition | None:
-    """All that a launch must verify, as one function of its checked arguments and grid; None where that is nothing."""
+    """All that a launch must verify, as a function of checked arguments and grid.
+
+    None where that is nothing.
+    """
     if "holds" not in compiled.memo:
         compiled.memo["holds"] = _everything(compiled, names)
     return compiled.memo["holds"]
 
 
 def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
-    """For a product, say (a repeated launch compares what it is about with what held the last time):
+    """For a product, say:
+
+    A repeated launch compares its arguments with those of the last time.
 
     def holds(c, g):
         key = (g, c[0].shape, c[1].shape, c[2].shape)
@@ -79,7 +86,7 @@ def _condition(check: Any, names: Sequence[str]) -> str:
 
 
 class _Placer(ast.NodeTransformer):
-    """Puts the launch's checked arguments and grid in the place of the kernel's parameters."""
+    """Puts a launch's checked arguments and grid in place of a kernel's parameters."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -98,7 +105,7 @@ class _Placer(ast.NodeTransformer):
 
 
 def placed(text: str, names: Sequence[str]) -> str:
-    """Python over a kernel's parameters, as Python over a launch's checked arguments `c` and grid `g`."""
+    """Python over a kernel's parameters, as Python over arguments `c` and grid `g`."""
     return f"({ast.unparse(_Placer(names).visit(ast.parse(text, mode='eval')))})"
 
 

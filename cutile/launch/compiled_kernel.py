@@ -1,4 +1,7 @@
-"""`CompiledKernel`: a specialization compiled for a device, with all that a launch of it evaluates and calls."""
+"""`CompiledKernel`: a specialization compiled for a device.
+
+With all that a launch of it evaluates and calls.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ class CompiledKernel:
             self.enqueue = _whole_or_divided(self.enqueue, self._division, self._divided, make)
 
     def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
-        """Whether all that a launch takes is there: also the kernel for its pieces, where it divides its turns."""
+        """Whether all that a launch takes is there.
+
+        Also the kernel for its pieces, where it divides its turns.
+        """
         division = self._division
         if division is None:
             return True
@@ -73,7 +79,9 @@ class CompiledKernel:
         return pieces == 1 or (divided is not None and divided.unchanged())
 
     def repeated(self, checked: Sequence[Checked], grid: Grid) -> Repeat | None:
-        """Make what launches with these arguments again, but at other addresses and with other numbers.
+        """Make what launches again with these arguments, at other addresses.
+
+        And with other numbers.
 
         It takes a stream, and of each argument its address or its number, and orders nothing. None where a launch is
         more than these numbers, or where others of them have to be verified.
@@ -111,7 +119,9 @@ def _whole_or_divided(
     divided: dict[int, CompiledKernel],
     make: Callable[[int, Stream], CompiledKernel],
 ) -> Enqueue:
-    """Make the `enqueue` of a kernel that launches of few tile blocks divide: these take the kernel for their pieces.
+    """Make the `enqueue` of a kernel that launches of few tile blocks divide.
+
+    These take the kernel for their pieces.
 
     Args:
         whole: the `enqueue` of all others.

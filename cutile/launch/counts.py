@@ -1,4 +1,7 @@
-"""Integers that a compiled kernel asks of its launches, computed from data; see `Executable` for what that is."""
+"""Integers that a compiled kernel asks of its launches, computed from data.
+
+See `Executable` for what that is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which launches take a kernel that divides the turns of its tile blocks: those of few tile blocks with many turns.
+"""Which launches take a kernel that divides the turns of its tile blocks.
+
+Those of few tile blocks with many turns.
 
 A compiled kernel says by its fact `division` (`Executable`) how its turns are counted, and how few tile blocks and how
 many turns make it worth while to divide them, into how many pieces. A launch knows these numbers. One that divides
@@ -62,7 +64,10 @@ def division_of(compiled: Compiled) -> Division | None:
 
 
 def taken(plan: Plan, target: Target, checked: Sequence[Checked], grid: Grid) -> Plan:
-    """What a launch takes: the plan itself, or that for its pieces. Compiles the plan where that has not been done."""
+    """What a launch takes: the plan itself, or that for its pieces.
+
+    Compiles the plan where that has not been done.
+    """
     division = division_of(plan.compiled(target))
     pieces = 1 if division is None else division.pieces(checked, grid)
     return plan if pieces == 1 else plan.divided(pieces)

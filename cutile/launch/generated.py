@@ -1,4 +1,7 @@
-"""Functions made of text: under a file name of their own, so that tracebacks show their lines and breakpoints hold."""
+"""Functions made of text.
+
+Under a file name of their own, so that tracebacks show their lines and breakpoints hold.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def define(what: str, text: str, scope: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _file_of(what: str, text: str) -> str:
-    """A file name for a text; equal texts share one, others that are for the same have a number."""
+    """A file name for a text.
+
+    Equal texts share one, others that are for the same have a number.
+    """
     file, number = f"<cutile launch: {what}>", 1
     while _texts.get(file, text) != text:
         number += 1

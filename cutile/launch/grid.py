@@ -1,4 +1,7 @@
-"""The grid of a launch: inferred from the partitions, or given; equal to what exact ones say, within prefix ones."""
+"""The grid of a launch.
+
+Inferred from the partitions, or given; equal to what exact ones say, within prefix ones.
+"""
 
 from __future__ import annotations
 

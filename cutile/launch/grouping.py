@@ -1,4 +1,6 @@
-"""Arguments that are groups, taken apart: tuples, lists, named tuples and dataclasses of tensors and scalars.
+"""Arguments that are groups, taken apart.
+
+Tuples, lists, named tuples and dataclasses of tensors and scalars.
 
 What is launched is a kernel with a parameter for each part. One is made for each structure that arguments have had.
 """
@@ -137,7 +139,10 @@ def leaves_of(arguments: Iterable[Any]) -> Iterator[Any]:
 
 
 def putting_together(signature: Signature, make: Callable[[tuple[Any, ...]], Any]) -> Callable[[tuple[Any, ...]], Any]:
-    """What makes the result of a launch of its parts: the arguments again, with what ops among them have yielded."""
+    """What makes the result of a launch of its parts.
+
+    The arguments again, with what ops among them have yielded.
+    """
     arrangement = tuple(signature.arrangement.values())
     names = signature.names
 

@@ -1,4 +1,7 @@
-"""A launch run as plain Python: memory that the CPU reaches, the numbers of the arguments, and the interpreter."""
+"""A launch run as plain Python.
+
+Memory that the CPU reaches, the numbers of the arguments, and the interpreter.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Mark = tuple[Stream, int] | None
 
 @dataclass
 class _History:
-    """Which bytes of a storage were ever written, as long as only interpreted launches write it."""
+    """Which bytes of a storage were written, as long as only the interpreter writes."""
 
     written: Bytes
     mark: Mark
@@ -81,7 +84,10 @@ def run_interpreted(
 
 
 class _Variables:
-    """The device's variables that a launch uses, where the CPU reaches them: a GPU's are copied, and copied back."""
+    """The device's variables that a launch uses, where the CPU reaches them.
+
+    A GPU's are copied, and copied back.
+    """
 
     def __init__(self, context: ExecutionContext) -> None:
         self._context = context
@@ -108,7 +114,10 @@ class _Variables:
 
 
 class _Mirror:
-    """Bytes of a GPU's memory in the CPU's, for the time of a launch; there once this is made."""
+    """Bytes of a GPU's memory in the CPU's, for the time of a launch.
+
+    There once this is made.
+    """
 
     def __init__(self, context: ExecutionContext, storage: Storage, byte_range: tuple[int, int]) -> None:
         self._storage = storage
@@ -123,7 +132,10 @@ class _Mirror:
 
 
 def _unwritten(storage: Storage, mark: Mark) -> _History | None:
-    """The history of a storage that may hold bytes that nothing wrote; None where something unwatched wrote it."""
+    """The history of a storage that may hold bytes that nothing wrote.
+
+    None where something unwatched wrote it.
+    """
     history = _histories.get(storage)
     if history is None and mark is None:
         history = _histories[storage] = _History(np.zeros(storage.nbytes, np.bool_), None)

@@ -1,4 +1,7 @@
-"""`Launchable`: what every launch of a kernel has in common. Worked out once, so that a call does little."""
+"""`Launchable`: what every launch of a kernel has in common.
+
+Worked out once, so that a call does little.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ class Launchable:
         return self, *self._arranged.values()
 
     def check(self, position: int, argument: Any) -> Checked:
-        """What the argument at `position` is to the launch. Raises as `check_argument` does."""
+        """What the argument at `position` is to the launch.
+
+        Raises as `check_argument` does.
+        """
         return check_argument(self.name, self.kernel.signature.parameters[position], argument)
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
@@ -103,7 +109,9 @@ class Launchable:
         return uses
 
     def plan(self, checked: list[Checked], generics: Mapping[str, Any], options: CompileOptions) -> Plan:
-        """The specialization; scalars whose dtype is a generic are checked in place, now that it is known.
+        """The specialization.
+
+        Scalars whose dtype is a generic are checked in place, now that it is known.
 
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
@@ -135,7 +143,7 @@ class Launchable:
         stage: str,
         arch: str | None,
     ) -> str:
-        """The text of one stage of the compilation for arguments that are looked at and not lent.
+        """The text of one stage of the compilation, for arguments that are not lent.
 
         Raises:
             ArgumentError, ArgumentTypeError, GenericsError: the arguments do not fit.
@@ -157,7 +165,10 @@ class Launchable:
 
 
 def _maker(result: Any, *, mapped: bool) -> Callable[[tuple[Any, ...]], Any]:
-    """What makes a launch's named tuple of its arguments; mapped ones are yielded as the plain partitions they were."""
+    """What makes a launch's named tuple of its arguments.
+
+    Mapped ones are yielded as the plain partitions they were.
+    """
     make: Callable[[Iterable[Any]], Any] = functools.partial(cast("Any", tuple).__new__, result)
     if not mapped:
         return make

@@ -1,4 +1,7 @@
-"""Extents that a signature gives one name: `x: Tensor[f32, "m", "k"], w: Tensor[f32, "k", "n"]`."""
+"""Extents that a signature gives one name.
+
+`x: Tensor[f32, "m", "k"], w: Tensor[f32, "k", "n"]`.
+"""
 
 from __future__ import annotations
 

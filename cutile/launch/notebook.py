@@ -1,4 +1,4 @@
-"""In notebooks: errors in few lines, a kernel and what a launch yields as cards, generated text in colours."""
+"""In notebooks: short errors, cards of kernels and results, coloured code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def kernel_html(kernel: KernelCache, doc: str) -> str:
 
 
 def _compiled(kernel: KernelCache) -> list[str]:
-    """What was compiled, for which types and target: each plan, as `Kernel.explain` has it."""
+    """What was compiled, for which types and target.
+
+    Each plan, as `Kernel.explain` has it.
+    """
     return [compiled.plan for compiled in kernel.compiled()] or ["not compiled yet"]
 
 
@@ -52,7 +55,10 @@ def result_html(result: tuple[Any, ...]) -> str:
 
 
 class Listing(str):
-    """The text of a stage of a compilation. A cell that ends with it shows its lines, not one long literal."""
+    """The text of a stage of a compilation.
+
+    A cell that ends with it shows its lines, not one long literal.
+    """
 
     __slots__ = ()
 
@@ -64,7 +70,10 @@ class Listing(str):
 
 
 def _coloured(text: str) -> str:
-    """Python text as HTML with colours, where IPython has brought Pygments; other stages as they are."""
+    """Python text as HTML with colours, where IPython has brought Pygments.
+
+    Other stages as they are.
+    """
     if not text.startswith("# kernel"):
         return escape(text)
     try:

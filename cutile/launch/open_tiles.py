@@ -1,4 +1,7 @@
-"""Partitions whose tile has names: `z.partition(("BM", "BN"))`. A launch's generics tell the extents."""
+"""Partitions whose tile has names: `z.partition(("BM", "BN"))`.
+
+A launch's generics tell the extents.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ __all__ = ("OpenTiledView", "open_names", "shown", "tiled")
 
 @dataclass(slots=True, eq=False)
 class OpenTiledView:
-    """A view that a launch will cut into tiles: what a `Mut` parameter takes until its generics are known.
+    """A view that a launch will cut into tiles.
+
+    What a `Mut` parameter takes until its generics are known.
 
     Attributes:
         view: the elements.
@@ -90,7 +95,9 @@ def open_names(checked: Iterable[Any]) -> tuple[str, ...]:
 
 
 def tiled(kernel: str, names: Sequence[str], checked: list[Any], extents: Mapping[str, Any]) -> list[Any]:
-    """A launch's checked arguments with every partition cut. Raises as `OpenTiledView.tiled`.
+    """A launch's checked arguments with every partition cut.
+
+    Raises as `OpenTiledView.tiled`.
 
     Args:
         kernel: its name.

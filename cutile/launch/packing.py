@@ -1,4 +1,6 @@
-"""The plain numbers of a launch, one per parameter of the compiled kernel; for a tensor map the tensor's place.
+"""The plain numbers of a launch, one per parameter of the compiled kernel.
+
+For a tensor map the tensor's place.
 
 Which numbers those are is known when a kernel is compiled, so an expression is made for it once: a launch evaluates
 `[c[0].address, c[0].shape[0], c[1], ..., g[2]]` in place of walking a description of it.
@@ -31,7 +33,7 @@ def numbers_of(compiled: Compiled) -> Numbers:
 
 
 def expression(parameter: Parameter) -> str:
-    """The number of one parameter, in terms of the checked arguments `c` and the grid `g`."""
+    """The number of one parameter, by the checked arguments `c` and the grid `g`."""
     # What stands in the text that is evaluated are numbers, whatever an executable holds: it may come from a file.
     axis, owner = index(parameter.axis), f"c[{index(parameter.argument)}]"
     by_kind = {

@@ -1,4 +1,6 @@
-"""Launches that search for their configuration: `op.generics([{"BK": 32}, {"BK": 64}])`.
+"""Launches that search for their configuration.
+
+`op.generics([{"BK": 32}, {"BK": 64}])`.
 
 Here is what a launch knows of it: the configurations, read and checked, and whom to ask for the fastest. The search
 itself is registered by `cutile.autotune`, which stands above this.
@@ -98,11 +100,17 @@ class LaunchSearch(Protocol):
     """The search of a kernel's launches."""
 
     def known(self, launch: LaunchFacts) -> Configuration | None:
-        """The fastest configuration, if an earlier search, of this process or another, has found it."""
+        """The fastest configuration, if an earlier search has found it.
+
+        Of this process or another.
+        """
         ...
 
     def run(self, launch: LaunchFacts, device: Device) -> None:
-        """Search, on `device`; waits for it. Raises TuningError where nothing could be measured; says why."""
+        """Search, on `device`; waits for it.
+
+        Raises TuningError where nothing could be measured; says why.
+        """
         ...
 
     def unknown(self, launch: LaunchFacts) -> Exception:
@@ -116,12 +124,17 @@ _makers: list[Maker] = []
 
 
 def register_search(make: Maker) -> None:
-    """Have `make(launchable, space, names)` called for launches that search; `names` are those in partitions' tiles."""
+    """Have `make(launchable, space, names)` called for launches that search.
+
+    `names` are those in partitions' tiles.
+    """
     _makers[:] = [make]
 
 
 def open_search(launchable: Launchable, space: Space, checked: Sequence[Any]) -> LaunchSearch:
-    """The search of a launch with these arguments; one for all launches of a kernel over one space.
+    """The search of a launch with these arguments.
+
+    One for all launches of a kernel over one space.
 
     Raises:
         GenericsError: a configuration does not fit the kernel; says which.
@@ -141,7 +154,9 @@ def space_of(launchable: Launchable, values: Sequence[Any]) -> Space:
 
 
 def is_search(values: object, generics: Sequence[Generic]) -> bool:
-    """Whether `.generics(values)` is a search: dictionaries, or lists alone; not values, some of which are shapes.
+    """Whether `.generics(values)` is a search.
+
+    Dictionaries, or lists alone; not values, some of which are shapes.
 
     Args:
         values: what is given.

@@ -1,4 +1,7 @@
-"""Which backend compiles a launch: the device's usual one, or one chosen for a `with` block."""
+"""Which backend compiles a launch.
+
+The device's usual one, or one chosen for a `with` block.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ _targets: dict[str | None, dict[Device, Target]] = {None: {}}
 
 
 def use_backend(name: str) -> AbstractContextManager[None]:
-    """Compile kernels called in the `with` block by this backend: "reference" walks them with NumPy on the CPU.
+    """Compile kernels called in the `with` block by this backend.
+
+    "reference" walks them with NumPy on the CPU.
 
     Args:
         name: "reference", "cpu" or "cuda"; a launch is refused where the backend cannot run on its device.
@@ -53,7 +58,9 @@ def _using(name: str) -> Generator[None]:
 
 
 def interpret() -> AbstractContextManager[None]:
-    """Run kernels called in the `with` block as plain Python, block by block: breakpoints and `print` work in them.
+    """Run kernels called in the `with` block as plain Python, block by block.
+
+    Breakpoints and `print` work in them.
 
     See `KernelOp.interpret`. `CUTILE_INTERPRET=1` does it for a whole process.
 
@@ -77,7 +84,9 @@ chosen_backend: Callable[[], str | None] = _chosen.get
 
 
 def target_of(device: Device, backend: str | None, arch: str | None = None) -> Target:
-    """What to compile for on `device`; another `arch`, such as "sm_90a", names its own backend.
+    """What to compile for on `device`.
+
+    Another `arch`, such as "sm_90a", names its own backend.
 
     Raises:
         UnsupportedTargetError: the backend cannot run on the device, or does not know the architecture.

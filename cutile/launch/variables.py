@@ -1,4 +1,7 @@
-"""Where the device's variables are: one place on each device, made at the first launch or host access there."""
+"""Where the device's variables are.
+
+One place on each device, made at the first launch or host access there.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, va
 
 
 def place_of(variable: DeviceVariable, stream: Stream) -> Storage:
-    """The memory of a variable on a stream's device; with its initial value where that is new."""
+    """The memory of a variable on a stream's device.
+
+    With its initial value where that is new.
+    """
     with _lock:
         places = _places.setdefault(variable, {})
         storage = places.get(stream.device)

@@ -1,4 +1,7 @@
-"""The language: one file per family, one class per operation, each with its types, its checks and its NumPy meaning."""
+"""The language: one file per family, one class per operation.
+
+A class has its types, its checks and its NumPy meaning.
+"""
 
 from cutile.ops import (
     arith,

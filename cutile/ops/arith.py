@@ -1,4 +1,6 @@
-"""Arithmetic and bits, element by element. Integers wrap; f16 and bf16 compute in f32 and round each time.
+"""Arithmetic and bits, element by element.
+
+Integers wrap; f16 and bf16 compute in f32 and round each time.
 
 Floats round to nearest even here; the other roundings are in `rounding.py`.
 """
@@ -78,7 +80,9 @@ def _mod(x: Any, y: Any) -> Any:
 
 
 class FloorDiv(Binary, name="floor_div", spelled=("x // y", "divi")):
-    """`x // y`, rounded down as in Python. A zero divisor gives 0 for integers, as in NumPy.
+    """`x // y`, rounded down as in Python.
+
+    A zero divisor gives 0 for integers, as in NumPy.
 
     For floats it is `(x - x % y) / y`, a whole number, which is not the floor of the rounded quotient: `1.0 // 0.1` is
     9, since 0.1 is a little more than a tenth. Infinite or NaN where `x / y` is, for a zero divisor.
@@ -94,7 +98,9 @@ class FloorDiv(Binary, name="floor_div", spelled=("x // y", "divi")):
 
 
 class Mod(Binary, name="mod", spelled=("x % y",)):
-    """`x % y`, with the sign of `y` as in Python. A zero divisor gives 0 for integers, NaN for floats, as in NumPy.
+    """`x % y`, with the sign of `y` as in Python.
+
+    A zero divisor gives 0 for integers, NaN for floats, as in NumPy.
 
     Examples:
         >>> run(lambda x, y: x % y, [7, -7], [3, 3], dtype="i32")
@@ -107,7 +113,10 @@ class Mod(Binary, name="mod", spelled=("x % y",)):
 
 
 def _truncated_divide(x: Any, y: Any) -> Any:
-    """The quotient rounded toward zero; 0 for a zero divisor; the smallest integer over -1 wraps."""
+    """The quotient rounded toward zero.
+
+    0 for a zero divisor; the smallest integer over -1 wraps.
+    """
     quotient = _floor_divide(x, y)
     inexact = (quotient * y != x) & (y != 0)
     return quotient + (inexact & (quotient < 0)).astype(x.dtype)
@@ -138,7 +147,9 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 class Rem(Binary, name="rem", spelled=("remi", "remf")):
-    """What `x / y` leaves once the quotient is truncated: the sign of `x`, as in C. Exact.
+    """What `x / y` leaves once the quotient is truncated: the sign of `x`, as in C.
+
+    Exact.
 
     For integers a zero divisor gives 0; for floats NaN, as does an infinite `x`.
     """
@@ -147,7 +158,7 @@ class Rem(Binary, name="rem", spelled=("remi", "remf")):
 
 
 def _high_product(x: Any, y: Any) -> Any:
-    """The upper half of the product, by Python's integers where 64 bits are not enough."""
+    """The upper half of the product, by Python's integers beyond 64 bits."""
     bits = x.dtype.itemsize * 8
     if bits < 64:
         wide = np.uint64 if x.dtype.kind == "u" else np.int64
@@ -157,7 +168,10 @@ def _high_product(x: Any, y: Any) -> Any:
 
 
 class MulHi(IntBinary, name="mul_hi", spelled=("mulhii",)):
-    """The upper half of the product, which has twice the bits; signed or unsigned as the dtype is."""
+    """The upper half of the product, which has twice the bits.
+
+    Signed or unsigned as the dtype is.
+    """
 
     function = staticmethod(_high_product)
 
@@ -199,7 +213,9 @@ class Extreme(Binary):
 
 
 class Min(Extreme, name="min", spelled=("min_tile", "minf", "mini", "min(x, y)")):
-    """The smaller of `x` and `y`, -0 below +0; a NaN is dropped where the other is a number, unless asked otherwise.
+    """The smaller of `x` and `y`, -0 below +0.
+
+    A NaN is dropped where the other is a number, unless asked otherwise.
 
     Examples:
         >>> run(lambda x, y: min(x, y), [1.0, 5.0], [3.0, 4.0])
@@ -214,7 +230,9 @@ class Min(Extreme, name="min", spelled=("min_tile", "minf", "mini", "min(x, y)")
 
 
 class Max(Extreme, name="max", spelled=("max_tile", "maxf", "maxi", "max(x, y)")):
-    """The larger of `x` and `y`, -0 below +0; a NaN is dropped where the other is a number, unless asked otherwise.
+    """The larger of `x` and `y`, -0 below +0.
+
+    A NaN is dropped where the other is a number, unless asked otherwise.
 
     Examples:
         >>> run(lambda x, y: max(x, y), [1.0, 5.0], [3.0, 4.0])
@@ -322,7 +340,9 @@ def _shift_left(x: Any, y: Any) -> Any:
 
 
 class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):
-    """`x << y`; a count of at least the width gives 0, as in NumPy. Negative counts are unspecified.
+    """`x << y`; a count of at least the width gives 0, as in NumPy.
+
+    Negative counts are unspecified.
 
     Examples:
         >>> run(lambda x, y: x << y, [1, 3], [4, 1], dtype="i32")
@@ -333,7 +353,9 @@ class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):
 
 
 class Shr(IntBinary, name="shr", spelled=("x >> y", "shri")):
-    """`x >> y`; signed values keep their sign; a count of at least the width gives 0 or -1, as in NumPy.
+    """`x >> y`.
+
+    Signed values keep their sign; a count of at least the width gives 0 or -1, as in NumPy.
 
     Examples:
         >>> run(lambda x, y: x >> y, [16, -8], [2, 1], dtype="i32")

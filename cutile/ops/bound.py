@@ -1,4 +1,6 @@
-"""What must hold of indices, and what the author says of values. `cutile/passes/bounds.py` consumes all of these.
+"""What must hold of indices, and what the author says of values.
+
+`cutile/passes/bounds.py` consumes all of these.
 
 A check stands before the access that it guards. The pass proves it, moves it to the launch, or leaves it in the kernel
 as an assertion. An assumption gives its operand back, and feeds those proofs; in the debug mode it is checked too.
@@ -14,7 +16,9 @@ from cutile.ir.types import Type
 
 
 class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.store"), effect=Effect.WRITE):
-    """`index` names a tile of `x`: it is not negative, and less than the tiles along `axis`, one at each `step`.
+    """`index` names a tile of `x`.
+
+    It is not negative, and less than the tiles along `axis`, one at each `step`.
 
     Examples:
         >>> @ct.entry
@@ -101,7 +105,9 @@ class AssumeWithin(
         "PartitionIndex.coords", "PartitionIndex.components",
     ),
 ):  # fmt: skip
-    """`low <= x < high`: what a minted index is known to be. With `reached`, both ends are among its values.
+    """`low <= x < high`: what a minted index is known to be.
+
+    With `reached`, both ends are among its values.
 
     Examples:
         >>> @ct.entry
@@ -120,8 +126,10 @@ class AssumeWithin(
 
 
 class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by", "assume_div_by_every_along")):
-    """Every element is a multiple of `by`. With `every` and `along`: the first of each group of `every` neighbours
-    along an axis is, and the others count up from it.
+    """Every element is a multiple of `by`.
+
+    With `every` and `along`: the first of each group of `every` neighbours along an axis is, and the others count up
+    from it.
 
     Examples:
         >>> run(lambda x: x + ct.convert_tile(ct.assume_div_by(8 * ct.get_tile_block_id()[0], 8), x.dtype), [1.0, 2.0])
@@ -151,7 +159,9 @@ class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by"
 
 
 class AssumeSame(Assumption, name="assume_same_elements", spelled=("assume_same_elements",)):
-    """Within each group of `groups[k]` neighbours along axis `k`, all elements are equal.
+    """Within each group of neighbours, all elements are equal.
+
+    `groups[k]` neighbours along axis `k`.
 
     Examples:
         >>> run(lambda x: ct.assume_same_elements(x, (2,)), [1.0, 1.0])

@@ -1,4 +1,7 @@
-"""Conversions between element types. What they mean, pair by pair, stands in `cutile.conversion`."""
+"""Conversions between element types.
+
+What they mean, pair by pair, stands in `cutile.conversion`.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,10 @@ class Convert(
 
 
 class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", "Tile.pack", "Tile.unpack")):
-    """The same bits as another dtype of the same width. Bits that mean nothing (the last 13 of a tf32, the upper
-    4 of an f4e2m1fn) are 0, and a NaN of 16 bits may become another NaN.
+    """The same bits as another dtype of the same width.
+
+    Bits that mean nothing (the last 13 of a tf32, the upper 4 of an f4e2m1fn) are 0, and a NaN of 16 bits may become
+    another NaN.
 
     `pack` and `unpack` change the width: a tile of one axis as its bytes, in the order of memory (the lowest byte
     first), and back. Of the floats of 4 bits two make a byte, the first one in its low bits; their tiles have the last

@@ -14,7 +14,10 @@ from cutile.ops.elementwise import require_same
 
 
 class Compare(Op):
-    """Two tiles of one type in, a tile of bool out. `function` is the NumPy function that it means."""
+    """Two tiles of one type in, a tile of bool out.
+
+    `function` is the NumPy function that it means.
+    """
 
     function: ClassVar[Any]
     x: Value = operand(COMPUTED_TILE)

@@ -1,4 +1,7 @@
-"""The shapes that element-wise operations come in: one, two or three tiles of one type. Not a family of its own."""
+"""The shapes that element-wise operations come in.
+
+One, two or three tiles of one type. Not a family of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def require_same(op: str, **values: Value) -> TileType:
 
 
 def rounded(function: Any, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`function(*arrays)` computed in more bits than the dtype of the arrays has, and rounded to it."""
+    """`function(*arrays)` in more bits than the arrays' dtype, and rounded to it."""
     wide = np.longdouble if arrays[0].dtype.itemsize == 8 else np.float64
     return np.asarray(function(*(each.astype(wide) for each in arrays))).astype(arrays[0].dtype)
 
@@ -66,7 +69,10 @@ class FloatUnary(Op):
 
 
 class Binary(Op):
-    """Two tiles of one type in, the same type out. `function` is the NumPy function that it means."""
+    """Two tiles of one type in, the same type out.
+
+    `function` is the NumPy function that it means.
+    """
 
     function: ClassVar[Any]
     x: Value = operand(NUMBER_TILE)

@@ -1,4 +1,6 @@
-"""Exact results of float operations, for their NumPy meanings: sums, products and quotients as rational numbers.
+"""Exact results of float operations, for their NumPy meanings.
+
+Sums, products and quotients as rational numbers.
 
 `directed` takes results rounded to nearest and moves those that lie on the wrong side of the exact value by one unit.
 Not fast, and not meant to be: what it gives is the judge of everything fast.
@@ -57,7 +59,10 @@ COMPARE: dict[str, Compare] = {
 
 
 def excess(name: str, near: Array, *operands: Array) -> Array:
-    """The sign of (exact result - `near`), element by element; 0 where an operand is no finite number."""
+    """The sign of (exact result - `near`), element by element.
+
+    0 where an operand is no finite number.
+    """
     compare = COMPARE[name]
 
     def one(result: float, *given: float) -> int:
@@ -105,7 +110,10 @@ def _unlike(name: str, operands: tuple[Array, ...]) -> Array:
 
 
 def flush(x: Array) -> Array:
-    """f32 below the smallest normal number as a zero of the same sign; other dtypes as they are."""
+    """f32 below the smallest normal number as a zero of the same sign.
+
+    Other dtypes as they are.
+    """
     if x.dtype != np.float32:
         return x
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)

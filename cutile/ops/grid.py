@@ -1,4 +1,7 @@
-"""Which tile block this is, among how many. The grid is logical: a backend may run blocks in any order."""
+"""Which tile block this is, among how many.
+
+The grid is logical: a backend may run blocks in any order.
+"""
 
 from __future__ import annotations
 

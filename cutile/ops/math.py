@@ -1,4 +1,7 @@
-"""Functions of one or two tiles of floats. f16 and bf16 compute in f32 and round once."""
+"""Functions of one or two float tiles.
+
+f16 and bf16 compute in f32 and round once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f
 
 
 class Flushing(FloatUnary):
-    """A function that can treat f32 below the smallest normal number as zeros, which is faster."""
+    """A function that can treat subnormal f32 as zeros, which is faster."""
 
     ftz: bool = attribute(default=False)
 
@@ -34,7 +37,10 @@ class Flushing(FloatUnary):
 
 
 class Exp2(Flushing, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
-    """`2 ** x`. With `ftz`, f32 operands and results below the smallest normal number are zeros."""
+    """`2 ** x`.
+
+    With `ftz`, f32 operands and results below the smallest normal number are zeros.
+    """
 
 
 class Log(FloatUnary, name="log", spelled=("log",), accuracy=Accuracy(f32=1.0, f64=1.0)):
@@ -58,7 +64,10 @@ def _rsqrt(x: Any) -> Any:
 
 
 class Rsqrt(Flushing, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
-    """`1 / sqrt(x)`. With `ftz`, f32 operands below the smallest normal number are zeros."""
+    """`1 / sqrt(x)`.
+
+    With `ftz`, f32 operands below the smallest normal number are zeros.
+    """
 
     function = staticmethod(_rsqrt)
 
@@ -122,6 +131,9 @@ class Pow(FloatFunction, name="pow", spelled=("pow", "x ** y"), accuracy=Accurac
 
 
 class Atan2(FloatFunction, name="atan2", spelled=("atan2",), accuracy=Accuracy(f32=3.0, f64=2.0)):
-    """The angle of the point (`y`, `x`) in radians, from -pi to pi: `atan2(x, y)` is the arctangent of `x / y`."""
+    """The angle of the point (`y`, `x`) in radians, from -pi to pi.
+
+    `atan2(x, y)` is the arctangent of `x / y`.
+    """
 
     function = staticmethod(np.arctan2)

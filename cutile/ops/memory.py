@@ -1,4 +1,6 @@
-"""Tiles from and to memory. Loads pad with zeros past the edge, stores drop what lies past it.
+"""Tiles from and to memory.
+
+Loads pad with zeros past the edge, stores drop what lies past it.
 
 A tile index counts in tiles: index `i` with extent `t` covers the elements `i * t` to before `(i + 1) * t`.
 """
@@ -41,7 +43,9 @@ class LoadTile(
     ),
     effect=Effect.READ,
 ):  # fmt: skip
-    """The tile of `shape` at the tile index `index` (one i32 scalar per axis); zeros past the edges, at any index.
+    """The tile of `shape` at the tile index `index` (one i32 scalar per axis).
+
+    Zeros past the edges, at any index.
 
     Two hints, which change no result: `latency`, how many turns of a loop ahead it may be begun (0: as many as there is
     room for), and `bulk`, whether a GPU's copy engine may do it.

@@ -1,4 +1,6 @@
-"""Reductions along one axis, which is dropped, and scans. The order of float operations is free.
+"""Reductions along one axis, which is dropped, and scans.
+
+The order of float operations is free.
 
 Sums and products of f16 and bf16 run in f32; a function of yours is computed in the dtypes it has.
 """
@@ -75,7 +77,9 @@ class ReduceExtreme(Reduce):
 
 
 class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max",)):
-    """The largest element along an axis; NaN is dropped where there is a number, unless asked otherwise.
+    """The largest element along an axis.
+
+    NaN is dropped where there is a number, unless asked otherwise.
 
     Examples:
         >>> run(lambda x: x - ct.reduce_max(x, 0), [1.0, 3.0])
@@ -89,7 +93,9 @@ class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max",)):
 
 
 class ReduceMin(ReduceExtreme, name="reduce_min", spelled=("reduce_min",)):
-    """The smallest element along an axis; NaN is dropped where there is a number, unless asked otherwise.
+    """The smallest element along an axis.
+
+    NaN is dropped where there is a number, unless asked otherwise.
 
     Examples:
         >>> run(lambda x: x - ct.reduce_min(x, 0), [1.0, 3.0])
@@ -104,7 +110,9 @@ Identity = bool | int | float
 
 
 class Folding(Op):
-    """Tiles of one shape, folded together along an axis by a function of scalars that associates.
+    """Tiles of one shape, folded together along an axis by an associative function.
+
+    A function of scalars.
 
     `body` takes one scalar per tile for what is folded so far, then one per tile for the next element, and yields as
     many. It has element-wise operations alone, and reads nothing from outside.
@@ -159,7 +167,9 @@ class Fold(Folding, name="reduce", spelled=("reduce",), accuracy=GROUPED):
 
 
 class Scan(Folding, name="scan", spelled=("scan", "scan_sum"), accuracy=GROUPED):
-    """Tiles of running results along an axis: element `i` is what the elements up to `i`, itself included, fold to.
+    """Tiles of running results along an axis.
+
+    Element `i` is what the elements up to `i`, itself included, fold to.
 
     With `reverse` they are the elements from `i` on. The function must associate; `identity` must change nothing.
 

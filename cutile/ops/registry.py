@@ -1,4 +1,7 @@
-"""Name to operation class: what the parser, the coverage tests and the documentation read."""
+"""Name to operation class.
+
+What the parser, the coverage tests and the documentation read.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # pyright: reportGeneralTypeIssues=false
 # (a base class declares the attributes, which are passed by name; operands come first all the same)
-"""Arithmetic with a rounding other than to nearest even, or with f32 flushed to zero.
+"""Arithmetic rounded other than to nearest even, or with f32 flushed to zero.
 
 The directed roundings are exact: the neighbour of the exact result on the side that the mode names. "approx" and "full"
 ask for speed instead: any result within the stated bound will do, and the meaning is the one rounded to nearest.

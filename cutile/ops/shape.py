@@ -13,7 +13,9 @@ from cutile.ir.types import Type
 
 
 class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", "Tile.broadcast")):
-    """A scalar, or axes of size 1, repeated to `shape`. The ranks are equal unless `x` is a scalar.
+    """A scalar, or axes of size 1, repeated to `shape`.
+
+    The ranks are equal unless `x` is a scalar.
 
     Examples:
         >>> run(lambda x: x + ct.reduce_sum(x, 0).reshape((1,)).broadcast((2,)), [1.0, 2.0])
@@ -38,7 +40,9 @@ class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", 
 
 
 class Reshape(Op, name="reshape", spelled=("reshape", "Tile.reshape", "x[:, None]")):
-    """The same elements, in row-major order, under another shape. `x[:, None]` adds axes of extent 1, as in NumPy.
+    """The same elements, in row-major order, under another shape.
+
+    `x[:, None]` adds axes of extent 1, as in NumPy.
 
     Examples:
         >>> run(lambda x: x.reshape((2, 2)).transpose().reshape((4,)), [1.0, 2.0, 3.0, 4.0])
@@ -88,7 +92,9 @@ class Permute(Op, name="permute", spelled=("permute", "transpose", "Tile.transpo
 
 
 class Cat(Op, name="cat", spelled=("cat",)):
-    """Two tiles side by side along an axis; they agree in dtype and in every other extent.
+    """Two tiles side by side along an axis.
+
+    They agree in dtype and in every other extent.
 
     Examples:
         >>> run(lambda x, y: ct.reduce_max(ct.cat(x, y, 0), 0) - x, [1.0, 2.0], [7.0, 5.0])
@@ -122,7 +128,9 @@ class Cat(Op, name="cat", spelled=("cat",)):
 
 
 class Extract(Op, name="extract", spelled=("extract",)):
-    """The part of `shape` at an index that counts in such parts, whose extents divide those of `x`.
+    """The part of `shape` at an index that counts in such parts.
+
+    Its extents divide those of `x`.
 
     An index (an i32 scalar per axis) that lies outside is brought to the nearest inside.
 

@@ -1,4 +1,6 @@
-"""Which configuration of a kernel is the fastest: tile extents, generics, compile options, anything that makes an op.
+"""Which configuration of a kernel is the fastest.
+
+Tile extents, generics, compile options, anything that makes an op.
 
     from cutile.tune import Autotuner
 

@@ -1,4 +1,7 @@
-"""Whether configurations compute the same: sums in another order may differ by roundings, and by nothing else."""
+"""Whether configurations compute the same.
+
+Sums in another order may differ by roundings, and by nothing else.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _BF16 = 5e-2
 
 
 class DisagreementWarning(UserWarning):
-    """Some configurations of a kernel compute another result than most, and are not used."""
+    """Some configurations compute another result than most, and are not used."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ def tolerance(dtype: DTypeLike) -> float | None:
 
 
 def difference(output: Output, first: Bytes, second: Bytes) -> str | None:
-    """The first element in which two results differ by more than roundings, as words; None where none does."""
+    """The first element in which two results differ by more than roundings, as words.
+
+    None where none does.
+    """
     if first.tobytes() == second.tobytes():
         return None
     one, other = output.elements(first), output.elements(second)
@@ -141,7 +147,7 @@ class Agreement:
         return max(self._groups, key=lambda group: len(group.configs)).configs if self._groups else []
 
     def differing(self) -> dict[Config, str]:
-        """Each configuration that is in no larger group, with the first element that tells."""
+        """Each configuration of a smaller group, with the first differing element."""
         if not self._groups:
             return {}
         most = max(self._groups, key=lambda group: len(group.configs))

@@ -1,4 +1,6 @@
-"""What searches of launches have found, kept by kernel, device, dtypes, layouts and key: in memory and on disk.
+"""Results of searches of launches, in memory and on disk.
+
+By kernel, device, dtypes, layouts and key.
 
     <cache folder>/tune/choices/<2 digits>/<digest>.json
         {"cutile.tune.choice": 1, "kernel": "gemm", "config": {"BK": 64}, "median_ms": 0.41, "tried": 8, "key": ...}

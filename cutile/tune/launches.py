@@ -1,4 +1,6 @@
-"""The search of a launch: `op.generics([{...}, {...}])`. Trials run on copies; the caller's memory sees the winner.
+"""The search of a launch: `op.generics([{...}, {...}])`.
+
+Trials run on copies; the caller's memory sees the winner.
 
 known       look the choice up, in memory and on disk, by kernel, device, dtypes, layouts and key
 run         compile all configurations; run each once on copies and compare what they compute;
@@ -119,7 +121,10 @@ class KernelSearch:
         return f"{', '.join(found) or 'these arguments'} on {launch.device}"
 
     def _digest(self, launch: LaunchFacts) -> str:
-        """What identifies a choice on disk. Layout classes print what they are, and nothing of this process."""
+        """What identifies a choice on disk.
+
+        Layout classes print what they are, and nothing of this process.
+        """
         target = target_of(launch.device, launch.backend)
         layouts = [
             repr(each.view.layout if isinstance(each, OpenTiledView) else each.layout)
@@ -138,7 +143,10 @@ class KernelSearch:
         return digest_of([*parts, launch.device.name, repr(target), own_digest(), made_by])
 
     def _code(self, launch: LaunchFacts) -> str:
-        """The IR of the first configuration that has one: captured values and helpers are in it."""
+        """The IR of the first configuration that has one.
+
+        Captured values and helpers are in it.
+        """
         target = target_of(launch.device, launch.backend)
         for configuration in self._configurations:
             try:
@@ -199,7 +207,7 @@ class KernelSearch:
         return tuned
 
     def _compare(self, launch: LaunchFacts, oracle: _Oracle, scratch: Scratch) -> dict[Config, Invalid]:
-        """Compile all, run each once, and refuse what fails and what computes something else than most.
+        """Compile all, run each once, refuse failures and results unlike the majority's.
 
         Raises:
             TuningError: no result is that of more configurations than any other.
@@ -240,7 +248,7 @@ class KernelSearch:
 
 
 class _Oracle(DeviceOracle):
-    """The device, for configurations that were compiled, run and compared before they are measured."""
+    """The device, for configurations compiled, run and compared before measuring."""
 
     prepared = False
 
@@ -261,7 +269,10 @@ class _Oracle(DeviceOracle):
 
 
 class _Argument:
-    """In an argument's place in a trial: the same elements, or a copy of those that are written."""
+    """In an argument's place in a trial.
+
+    The same elements, or a copy of those that are written.
+    """
 
     __slots__ = ("_view",)
 
@@ -312,7 +323,10 @@ def _extents(launch: LaunchFacts, configuration: Configuration) -> Mapping[str, 
 
 
 def _plan(launch: LaunchFacts, configuration: Configuration) -> Plan:
-    """What a configuration specializes the kernel to. Raises CutileError where it does not fit."""
+    """What a configuration specializes the kernel to.
+
+    Raises CutileError where it does not fit.
+    """
     launchable, names = launch.launchable, launch.launchable.kernel.signature.names
     checked = tiled(launchable.name, names, list(launch.checked), _extents(launch, configuration))
     options = launch.options if configuration.options is None else configuration.options
@@ -344,7 +358,10 @@ def _moved(view: View, copy: Region) -> View:
 def _variables_kept(
     launch: LaunchFacts, found: Sequence[Configuration], device: Device
 ) -> Generator[Callable[[], None]]:
-    """The device's variables that the kernel uses: put back by the function, and at the end."""
+    """The device's variables that the kernel uses.
+
+    Put back by the function, and at the end.
+    """
     target = target_of(device, launch.backend)
     stream = device.new_stream()
     places: dict[int, Storage] = {}
@@ -425,7 +442,10 @@ def _rounded_extents(launch: LaunchFacts) -> object:
 
 
 def _settled(value: Any, name: str) -> object:
-    """A key that a function made. Raises GenericsError where it cannot be compared and kept."""
+    """A key that a function made.
+
+    Raises GenericsError where it cannot be compared and kept.
+    """
     plain = value
     while isinstance(plain, tuple | list) and plain:
         plain = cast("Sequence[Any]", plain)[0]

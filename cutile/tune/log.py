@@ -1,4 +1,6 @@
-"""The log of a search: JSON lines, a header and one record for each configuration, so that a search goes on.
+"""The log of a search.
+
+JSON lines, a header and one record for each configuration, so that a search goes on.
 
     {"cutile.tune": 1, "name": "gemm", "space": "3f0c...", "parameters": ["BK", "BM"]}
     {"config": {"BK": 64, "BM": 128}, "subject": "9b1d...", "measured": {"median_ms": 0.41, ...}}

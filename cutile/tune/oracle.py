@@ -1,4 +1,7 @@
-"""Who says what a configuration is worth: its operation, built, compiled, checked and timed on a device."""
+"""Who says what a configuration is worth.
+
+Its operation, built, compiled, checked and timed on a device.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ class Oracle(Protocol):
     """What a search asks. The device is one; tests, and models, have theirs."""
 
     def look(self, config: Config) -> str:
-        """What would be timed, as `Trial.subject`. Raises InvalidError where there is nothing to time."""
+        """What would be timed, as `Trial.subject`.
+
+        Raises InvalidError where there is nothing to time.
+        """
         ...
 
     def prepare(self, configs: Sequence[Config]) -> Sequence[Invalid | None]:
@@ -50,7 +56,10 @@ class Oracle(Protocol):
         ...
 
     def measure(self, config: Config) -> Measurement:
-        """How long it takes. Raises InvalidError where it fails, or computes something else."""
+        """How long it takes.
+
+        Raises InvalidError where it fails, or computes something else.
+        """
         ...
 
     def pair(self, first: Config, second: Config) -> Paired:
@@ -101,7 +110,10 @@ class DeviceOracle:
             raise InvalidError(Invalid.of(error, stage)) from error
 
     def provenance(self, config: Config) -> Provenance:
-        """The facts of what a configuration's operation is. Raises InvalidError where it does not compile."""
+        """The facts of what a configuration's operation is.
+
+        Raises InvalidError where it does not compile.
+        """
         found = self._seen.get(config)
         if found is None:
             found = self._seen[config] = self._provenance(config)
@@ -115,7 +127,10 @@ class DeviceOracle:
             op.discard()
 
     def look(self, config: Config) -> str:
-        """The digest of its facts, of how it is timed and of whether it is checked; see `Oracle`."""
+        """The digest of its facts, of how it is timed and of whether it is checked.
+
+        See `Oracle`.
+        """
         found = self.provenance(config).subject
         caches = {None: "", True: " cold", False: " warm"}[self.bench.clear_l2]
         return f"{found}{caches}{' checked' if self.judge is not None else ''}"
@@ -148,7 +163,10 @@ class DeviceOracle:
         return self._at("run", lambda: do_bench(lambda: self._build(config), self.bench, stream=self.stream))
 
     def _try_once(self, config: Config) -> None:
-        """Run and check. When it returns nothing holds the arguments: partitions end with those who have them."""
+        """Run and check.
+
+        When it returns nothing holds the arguments: partitions end with those who have them.
+        """
         self._keep(config)
         if self.backup is not None:
             self._at("run", self.backup.restore)
@@ -159,7 +177,7 @@ class DeviceOracle:
         self._at("run", lambda: self._check(op))
 
     def _keep(self, config: Config) -> None:
-        """Keep what the operation of a configuration will write, as far as it can be seen before it runs."""
+        """Keep what a configuration's operation will write, as far as leases tell."""
         backup = self.backup
         if backup is not None:
             op = self._at("build", lambda: self._build(config))

@@ -33,7 +33,9 @@ class _View:
 
 
 class NotebookTable:
-    """A table that fills in, in the output of the cell that runs the search; at the end it makes room for the result.
+    """A table that fills in, in the output of the cell that runs the search.
+
+    At the end it makes room for the result.
 
     Args:
         name: the tuner's name.

@@ -1,4 +1,7 @@
-"""The search itself: what is asked for is looked up, compiled, measured, written down; then the two best run off."""
+"""The search itself.
+
+What is asked for is looked up, compiled, measured, written down; then the two best run off.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ class Search:
                 )
 
     def _look(self, config: Config, fresh: list[tuple[Config, str]]) -> None:
-        """Take a trial from the log, if it is of the same subject; else it is to be measured."""
+        """Take a trial from the log, if it is of the same subject.
+
+        Else it is to be measured.
+        """
         try:
             subject = self.oracle.look(config)
         except InvalidError as error:

@@ -19,7 +19,9 @@ Value = int | float | str | bool | None | tuple[Any, ...]
 
 
 class Config(Mapping[str, Value]):
-    """One configuration: parameters by name. A mapping, and its parameters are attributes.
+    """One configuration: parameters by name.
+
+    A mapping, and its parameters are attributes.
 
     Two are equal when their parameters are; `id` says them in the order of their names.
 
@@ -118,7 +120,10 @@ def space_hash(parameters: Iterable[str]) -> str:
 
 
 class Searcher(Protocol):
-    """Who says which configurations come next. `GridSearch` is one; a random or a guided search is another."""
+    """Who says which configurations come next.
+
+    `GridSearch` is one; a random or a guided search is another.
+    """
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -133,12 +138,17 @@ class Searcher(Protocol):
         ...
 
     def tell(self, trial: Trial) -> None:
-        """What became of a configuration: one that was asked for, or one that an earlier run has in the log."""
+        """What became of a configuration.
+
+        One that was asked for, or one that an earlier run has in the log.
+        """
         ...
 
 
 class GridSearch:
-    """Every configuration of a list, or every combination of values, in order. It resumes where a log ends.
+    """Every configuration of a list, or every combination of values, in order.
+
+    It resumes where a log ends.
 
     Args:
         configs: configurations, or mappings; each is visited once.

@@ -1,4 +1,7 @@
-"""A search as a table: text for a terminal, HTML for a notebook. Plain HTML; nothing is loaded."""
+"""A search as a table: text for a terminal, HTML for a notebook.
+
+Plain HTML; nothing is loaded.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ SHOWN = 12
 
 
 def ranked(trials: Sequence[Trial], best: Config | None = None) -> list[Trial]:
-    """Those that were measured, the fastest first; the winner of a run-off before the one that it beat."""
+    """Those that were measured, the fastest first.
+
+    The winner of a run-off before the one that it beat.
+    """
     measured = [each for each in trials if isinstance(each.outcome, Measured)]
     return sorted(measured, key=lambda each: (each.config != best, each.median_ms or 0.0))
 

@@ -32,7 +32,9 @@ AHEAD = 4
 
 
 class Autotuner:
-    """A search for the fastest configuration. Its methods describe it, and return it; `run` does it.
+    """A search for the fastest configuration.
+
+    Its methods describe it, and return it; `run` does it.
 
     Args:
         name: what it is called, in its log and its record.
@@ -75,7 +77,7 @@ class Autotuner:
     def configs(
         self, space: Searcher | Iterable[Mapping[str, Any]] | None = None, /, **axes: Iterable[Any]
     ) -> Autotuner:
-        """What is tried: every combination of the values given by name, a list of configurations, or a `Searcher`.
+        """What is tried: combinations of values, a list of configurations, a `Searcher`.
 
         Raises:
             ValueError: there is none.
@@ -100,7 +102,7 @@ class Autotuner:
         return self
 
     def budget(self, seconds: float) -> Autotuner:
-        """Begin no further configuration after so many seconds, and return the best so far."""
+        """Begin no configuration after so many seconds, and return the best so far."""
         self._budget_s = seconds
         return self
 
@@ -112,7 +114,9 @@ class Autotuner:
         return self
 
     def check(self, judge: Judge, *, poison: Poison | None = None) -> Autotuner:
-        """Refuse configurations whose results are wrong: each is run once and judged before it is timed.
+        """Refuse configurations whose results are wrong.
+
+        Each is run once and judged before it is timed.
 
         Args:
             judge: gets what the operation yields. False, or an AssertionError, refuses it; None and true pass.
@@ -123,7 +127,9 @@ class Autotuner:
         return self
 
     def compile(self, *, workers: int | None = None, limit_s: float | None = None) -> Autotuner:
-        """How kernels are compiled ahead: by so many processes, each kernel within so many seconds.
+        """How kernels are compiled ahead.
+
+        By so many processes, each kernel within so many seconds.
 
         By default, by one process for each core where there are enough kernels to be worth it. What takes longer than
         `limit_s`, or ends the process that compiles it, is invalid; the search goes on.
@@ -143,7 +149,10 @@ class Autotuner:
         return self
 
     def progress(self, tell: Progress | None) -> Autotuner:
-        """Have `tell(trials, total)` called after each trial. By default a notebook draws a table; None does not."""
+        """Have `tell(trials, total)` called after each trial.
+
+        By default a notebook draws a table; None does not.
+        """
         self._progress, self._shown = tell, tell is not None
         return self
 
@@ -180,11 +189,17 @@ class Autotuner:
             return found
 
     async def run_async(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
-        """`run` on a thread of its own, so that the event loop goes on. Cancelling it does not end the search."""
+        """`run` on a thread of its own, so that the event loop goes on.
+
+        Cancelling it does not end the search.
+        """
         return await asyncio.to_thread(self.run, candidate, stream=stream)
 
     def run_with(self, oracle: Oracle, *, ahead: int = 1) -> Tuned:
-        """Search by asking somebody else than a device; it prepares `ahead` configurations at once. Raises as `run`."""
+        """Search by asking somebody else than a device.
+
+        It prepares `ahead` configurations at once. Raises as `run`.
+        """
         searcher = self._searcher
         if searcher is None:
             raise TuningError(f"{self.name}: there is nothing to try; say what with .configs(block=[64, 128])")
@@ -213,7 +228,10 @@ class Autotuner:
         return found
 
     def _check_required(self, searcher: Searcher) -> int | None:
-        """How many there are to try, where that is known. Raises TuningError for what is required and not there."""
+        """How many there are to try, where that is known.
+
+        Raises TuningError for what is required and not there.
+        """
         kept = None
         if isinstance(searcher, GridSearch):
             kept = {each for each in searcher if all(keep(each) for keep in self._keeps)}

@@ -14,18 +14,17 @@ LINES = 3  # from the line that binds such a name to the last one that reads it,
 
 # Files and folders that have such names still. Entries go; none comes.
 STILL: tuple[str, ...] = (
+    "cuda_async/",
+    "cutile/backend/",
     "cutile/backend/cuda/",
     "cutile/compile/",
+    "cutile/conversion.py",
+    "cutile/dtypes.py",
+    "cutile/entry.py",
     "cutile/frontend/",
     "cutile/launch/",
     "cutile/ops/",
     "cutile/tune/",
-    "cutile/backend/interface.py",
-    "cutile/backend/registry.py",
-    "cutile/conversion.py",
-    "cutile/dtypes.py",
-    "cutile/entry.py",
-    "cuda_async/",
 )
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

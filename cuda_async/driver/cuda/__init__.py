@@ -1,4 +1,7 @@
-"""The CUDA driver. Importing it is free: the bindings are touched only once a driver was found."""
+"""The CUDA driver.
+
+Importing it is free: the bindings are touched only once a driver was found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The CUDA bindings, made typed in one place: calls that raise, and the table of errors."""
+"""The CUDA bindings, made typed in one place.
+
+Calls that raise, and the table of errors.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,9 @@ def is_pending(code: Any) -> bool:
 
 
 def check(result: tuple[Any, ...], call: Callable[..., Any]) -> Any:
-    """Return what a call of the bindings yielded beside its code; raise what the code says.
+    """Return what a call of the bindings yielded beside its code.
+
+    Raise what the code says.
 
     Raises:
         DriverError: the call failed.

@@ -1,4 +1,4 @@
-"""What is called when a run's work is over, and what of it nobody has waited for yet."""
+"""What to call when a run is over, and failures that nobody has waited for yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _numbers = count(1)
 
 
 class Unfollowed:
-    """The checks of a stream's work that nobody has waited for, nor will by himself: the next wait calls them.
+    """The checks of a stream's work that nobody has waited for, nor will by himself.
+
+    The next wait calls them.
 
     Each has the number of the launch that it was last named for: called for an earlier one, it stays.
     """
@@ -38,7 +40,9 @@ class Unfollowed:
 
 
 class RunErrors:
-    """The first exception of a host function of one run, and its checks; device errors come from the driver.
+    """The first exception of a host function of one run, and its checks.
+
+    Device errors come from the driver.
 
     Args:
         unfollowed: what the stream has of runs before that nobody followed, whose failures are this run's, too.

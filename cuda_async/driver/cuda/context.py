@@ -1,4 +1,6 @@
-"""A device's primary context: current on the calling thread for as long as a call needs it.
+"""A device's primary context.
+
+Current on the calling thread for as long as a call needs it.
 
 A thread that is not ours may have another context current (another library's device, say): it is
 pushed aside and restored. On a thread without any, that of device 0 stays current, as the CUDA runtime
@@ -39,7 +41,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Current(threading.local):
-    """What this thread has made current: the context, how often, and whether it was pushed."""
+    """What this thread has made current.
+
+    The context, how often, and whether it was pushed.
+    """
 
     def __init__(self) -> None:
         self.stack: list[tuple[PrimaryContext, bool]] = []
@@ -106,7 +111,7 @@ class PrimaryContext:
         self.usable = False
 
     def is_current(self) -> bool:
-        """Whether calls on this thread reach the context as it is, and the context can be used."""
+        """Whether this thread's calls reach the context as it is, and it can be used."""
         return self.usable and int(_current_context()[1] or 0) == self.number
 
     def enter(self) -> None:
@@ -147,7 +152,9 @@ class PrimaryContext:
             self.leave()
 
     def direct(self, function: Any, *arguments: Any) -> None:
-        """Call a function about a stream or an event, whose context the driver knows, whatever context is current.
+        """Call a function about a stream or an event, whatever context is current.
+
+        The driver knows their context.
 
         Drivers of CUDA 13 do as they are told. One that wants the context to be current refuses, and gets its way.
 
@@ -162,14 +169,19 @@ class PrimaryContext:
             self.call(function, *arguments)
 
     def refused(self, function: Any, arguments: tuple[Any, ...], result: tuple[Any, ...]) -> None:
-        """A call of `direct` failed, and so did nothing: make it again with the context current, or raise."""
+        """A call of `direct` failed, and so did nothing.
+
+        Make it again with the context current, or raise.
+        """
         if self.usable and result[0] not in _WRONG_CONTEXT:
             self.checked(function, result)
         else:
             self.call(function, *arguments)
 
     def query(self, function: Any, *arguments: Any) -> Any:
-        """Call a function about a stream or an event and return its result code; with the context current if need be.
+        """Call a function about a stream or an event and return its result code.
+
+        With the context current if need be.
 
         Raises:
             ContextError: this process is a fork of the one that opened the device.
@@ -185,7 +197,10 @@ class PrimaryContext:
             self.leave()
 
     def write_output(self, wait: Any, handle: Any) -> None:
-        """Write out what kernels have printed. `wait(handle)` is over: the driver looks at it in such calls only."""
+        """Write out what kernels have printed.
+
+        `wait(handle)` is over: the driver looks at it in such calls only.
+        """
         self.query(wait, handle)
         if _c_library is not None:
             _c_library.fflush(None)  # the driver prints through C's buffer, which nobody else empties

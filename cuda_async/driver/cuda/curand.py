@@ -1,5 +1,7 @@
-"""cuRAND's Philox generator, through its host interface: one generator for each stream, so that streams do not share
-a generator's state. The library is loaded when the first number is drawn; it comes with the extra `cuda`.
+"""cuRAND's Philox generator, through its host interface.
+
+One generator for each stream, so that streams do not share a generator's state. The library is loaded when the first
+number is drawn; it comes with the extra `cuda`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ _lock = new_lock()
 
 
 class Generator:
-    """A Philox4x32-10 generator on one stream. The stream's device is current whenever a method is called.
+    """A Philox4x32-10 generator on one stream.
+
+    The stream's device is current whenever a method is called.
 
     Raises:
         ContextError: cuRAND was not found.

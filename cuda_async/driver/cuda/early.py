@@ -1,4 +1,4 @@
-"""Launches that begin before the kernel ahead of them in the stream has ended (CUDA's programmatic dependent launch).
+"""Programmatic dependent launch: begin before the kernel ahead has ended.
 
 Between two kernels of a stream lie about a microsecond in which the device does nothing, and then the second one sets
 itself up. A kernel that waits by itself (`griddepcontrol.wait`) for what it follows may do the latter meanwhile.
@@ -20,8 +20,10 @@ MOST_CONFIGURATIONS = 64
 
 
 def early_configuration(grid: Shape, block: Shape, shared_bytes: int, stream: Any) -> Any:
-    """What `cuLaunchKernelEx` is told of such a launch: made once for each shape and stream, since making one takes
-    longer than the launch."""
+    """What `cuLaunchKernelEx` is told of such a launch.
+
+    Made once for each shape and stream, since making one takes longer than the launch.
+    """
     attribute = cu.CUlaunchAttribute()
     attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = 1

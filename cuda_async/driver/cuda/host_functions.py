@@ -1,4 +1,4 @@
-"""Python functions in the order of a CUDA stream, without a callback of the driver's.
+"""Python functions in the order of a CUDA stream, without driver callbacks.
 
 A callback would take the interpreter's lock on the driver's thread, where another thread that
 holds that lock may be inside a driver call: a deadlock. Instead the stream records an event and
@@ -46,7 +46,7 @@ class _Entry:
 
 
 class HostFunctions:
-    """The functions that streams of one device wait for, and the thread that calls them."""
+    """Functions that streams of one device wait for, and the thread that calls them."""
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
@@ -60,7 +60,10 @@ class HostFunctions:
         return self._driver.context
 
     def enqueue(self, stream: CudaStream, function: Callable[[], None]) -> None:
-        """Have `function` called when the stream gets there; the stream waits until it returned."""
+        """Have `function` called when the stream gets there.
+
+        The stream waits until it returned.
+        """
         stream.errors.used = True
         word = self._take_word()
         event = self._driver.create_event()

@@ -1,4 +1,7 @@
-"""Modules and functions of CUDA: loaded code, owned by us or borrowed, and what the driver tells about a kernel."""
+"""Modules and functions of CUDA.
+
+Loaded code, owned by us or borrowed, and what the driver tells about a kernel.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _STATIC_SHARED_BYTES = 48 << 10  # more dynamic shared memory than this has to b
 
 
 class CudaModule(DriverModule):
-    """A loaded module; unloaded at the device's next safe moment after nobody refers to it, unless borrowed."""
+    """A loaded module.
+
+    Unloaded at the device's next safe moment after nobody refers to it, unless borrowed.
+    """
 
     __slots__ = ("_driver", "_owned", "handle")
 
@@ -28,7 +34,10 @@ class CudaModule(DriverModule):
 
     @classmethod
     def load(cls, driver: CudaDriver, image: bytes) -> CudaModule:
-        """Load a cubin, a fat binary or PTX. Raises DriverError where the driver refuses it."""
+        """Load a cubin, a fat binary or PTX.
+
+        Raises DriverError where the driver refuses it.
+        """
         return cls(driver, driver.context.call(cu.cuModuleLoadData, image), owned=True)
 
     def function(self, name: str) -> DriverFunction:

@@ -1,4 +1,7 @@
-"""NVRTC, NVIDIA's compiler for CUDA C++ at run time: source text to PTX. Optional; says what to install."""
+"""NVRTC, NVIDIA's compiler for CUDA C++ at run time: source text to PTX.
+
+Optional; says what to install.
+"""
 
 from __future__ import annotations
 

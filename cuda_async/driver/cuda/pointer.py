@@ -1,4 +1,4 @@
-"""Which device an address is on, for memory that another library allocated and does not tell."""
+"""The device of an address, for memory of a library that does not tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Is there a CUDA driver, and how many devices does it see? Asked once, and safely.
+"""Is there a CUDA driver, and how many devices does it see?
+
+Asked once, and safely.
 
 The driver library is loaded with `ctypes` and asked directly, before any CUDA binding is touched:
 on a machine without a driver the bindings' objects raise, hang or abort when used.
@@ -87,7 +89,9 @@ def why_none() -> str | None:
 
 
 def open_device(ordinal: int, context: int | None = None, owner: object = None) -> Driver:
-    """Open CUDA device `ordinal`; in the context of this handle, which `owner` keeps, if one is given.
+    """Open CUDA device `ordinal`.
+
+    In the context of this handle, which `owner` keeps, if one is given.
 
     Raises:
         NoDeviceError: there is none, or fewer; the message says what was looked for and what helps.

@@ -1,4 +1,4 @@
-"""Tensor maps: descriptors with which kernels have the copy engine move tiles of a tensor."""
+"""Tensor maps: descriptors with which TMA copies tiles of a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The simulated driver: real host memory and real functions, in virtual time and seeded order.
+"""The simulated driver.
+
+Real host memory and real functions, in virtual time and seeded order.
 
 Nothing runs by itself. Whoever waits or asks makes the simulation take steps; at each step a seeded
 number picks, among the queues whose head is ready, the one that goes on. The same seed and the same

@@ -1,4 +1,7 @@
-"""Streams, events and graphs of the simulated driver, and what runs them: in virtual time, in a seeded order."""
+"""Streams, events and graphs of the simulated driver, and what runs them.
+
+In virtual time, in a seeded order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Text to machine code: Numba reads the generated function and makes LLVM IR, `toolchain.py` the rest."""
+"""Text to machine code.
+
+Numba reads the generated function and makes LLVM IR, `toolchain.py` the rest.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def parameter_type(parameter: Parameter) -> Any:
 
 
 def _as_kernel(function: Any, source: Source) -> None:
-    """Turn Numba's C function into an entry point: no result, its launch bounds, what is known of its parameters."""
+    """Turn Numba's C function into an entry point.
+
+    No result, its launch bounds, what is known of its parameters.
+    """
     facts = source.facts
     pointers = [i for i, each in enumerate(source.parameters) if each.kind == "pointer"] if facts["noalias"] else []
     maps = [i for i, each in enumerate(source.parameters) if each.kind == "tensor_map"]
@@ -71,7 +77,9 @@ def _as_kernel(function: Any, source: Source) -> None:
 
 
 def _keep_loads_rolled(function: Any) -> None:
-    """Have no loop unrolled in which TMA loads: the producer has few registers, and an unrolled loop would spill them.
+    """Have no loop unrolled in which TMA loads.
+
+    The producer has few registers, and an unrolled loop would spill them.
 
     Numba keeps blocks in the order of the bytecode, so a loop leads back to a block that stands before.
     """
@@ -99,7 +107,7 @@ def _annotate(function: Any, name: str, value: Any) -> None:
 
 
 def _define(source: Source) -> Any:
-    """Run the generated file and return its kernel, a Python function that Numba will read."""
+    """Run the generated file and return its kernel, a Python function for Numba."""
     scope: dict[str, Any] = {"__name__": f"cutile.generated.{source.entry}"}
     exec(compile(source.text, f"<cutile {source.entry}>", "exec"), scope)
     return scope[source.entry]

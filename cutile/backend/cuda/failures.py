@@ -1,4 +1,6 @@
-"""What a failed assertion tells: which one it was, in which tile block, and the numbers that it is about.
+"""What a failed assertion tells.
+
+Which one it was, in which tile block, and the numbers that it is about.
 
 A kernel writes them to its launch's report, memory that the host reads once the launch is over (`REPORT_WORDS`). Which
 assertion a number stands for is in the fact `failures`.
@@ -34,7 +36,9 @@ _COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
 
 
 def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """The integers that a condition compares, each with its name: what a check of an index is about comes first.
+    """The integers that a condition compares, each with its name.
+
+    What a check of an index is about comes first.
 
     Of `0 <= k and k < n` these are k and n. Numbers that stand in the kernel's text are left out.
     """
@@ -53,7 +57,7 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
 
 
 def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
-    """The name of a value, or of what was made as wide as the other side for the comparison."""
+    """The name of a value, or of one that was widened for the comparison."""
     op = definitions.get(value)
     return op.x.name if isinstance(op, Convert) and not value.name else value.name
 

@@ -1,4 +1,6 @@
-"""Register layouts as data: which thread holds which element of a tile, and in which of its registers.
+"""Register layouts as data.
+
+Which thread holds which element of a tile, and in which of its registers.
 
 A layout is a core times a repetition. The core is a linear map over F2 from the bits of (register, lane, warp) to the
 bits of the tile's index: each bit has a basis, a vector of one number per axis, and a thread's coordinate is the XOR of
@@ -132,11 +134,17 @@ class Layout:
         return reduce(xor, chosen, (0,) * self.rank)
 
     def coordinate(self, register: int, lane: int, warp: int) -> Coordinate:
-        """The tile index that a register of a thread holds; it may lie beyond the tile's edge."""
+        """The tile index that a register of a thread holds.
+
+        It may lie beyond the tile's edge.
+        """
         return xor(self.thread_coordinate(lane, warp), self.offsets[register])
 
     def owner(self, lane: int, warp: int) -> bool:
-        """Whether the thread stores: of threads with the same elements, the one whose free bits are 0."""
+        """Whether the thread stores.
+
+        Of threads with the same elements, the one whose free bits are 0.
+        """
         return not (lane & self.free_lanes or warp & self.free_warps)
 
     def elements(self) -> Iterator[tuple[Coordinate, int, int, int]]:
@@ -160,16 +168,22 @@ class Layout:
 
     @cached_property
     def reach(self) -> Coordinate:
-        """Per axis, the most that lane and warp add to a register's offset (an upper bound)."""
+        """Per axis, the most that lane and warp add to a register's offset.
+
+        An upper bound.
+        """
         return tuple(reduce(int.__or__, (b[axis] for b in (*self.lane, *self.warp)), 0) for axis in range(self.rank))
 
     def edge_axes(self, register: int) -> tuple[int, ...]:
-        """The axes along which some thread's element in this register lies beyond the tile's edge."""
+        """Axes along which this register lies beyond the tile's edge in some thread."""
         offset = self.offsets[register]
         return tuple(a for a in range(self.rank) if (offset[a] | self.reach[a]) >= self.shape[a])
 
     def vector(self, axis: int) -> int:
-        """How many consecutive registers hold consecutive elements along `axis`, starting at a multiple of that."""
+        """Consecutive registers with consecutive elements along `axis`, at multiples.
+
+        How many; they start at a multiple of that number.
+        """
         width = 1
         for basis in self.register:
             if basis != unit(self.rank, axis, width):
@@ -236,7 +250,9 @@ class Layout:
 
 
 def register_map(source: Layout, target: Layout) -> tuple[int, ...] | None:
-    """For each register of `target` the register of `source` with the same element, where each thread has them all.
+    """For each register of `target` the one of `source` with the same element.
+
+    Where each thread has them all.
 
     None where an element has to move between threads. Registers beyond the tile's edge are filled with any.
 
@@ -263,7 +279,10 @@ def round_up(extent: int) -> int:
 
 
 def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to hand out up to `bits` bits over axes that take up to `limits` each; the first axis most first."""
+    """Every way to hand out up to `bits` bits over axes that take up to `limits` each.
+
+    The first axis most first.
+    """
     if not limits:
         yield ()
         return
@@ -278,7 +297,9 @@ def _repeats(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) ->
 
 
 def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[int] | None = None) -> Layout:
-    """The layout for memory: neighbouring lanes hold neighbouring vectors, so that a warp's access is one stretch.
+    """The layout for memory.
+
+    Neighbouring lanes hold neighbouring vectors, so that a warp's access is one stretch.
 
     Of the ways to spread the threads over the axes, the one with the fewest registers is taken, and among these the
     one with the longest stretch along the first axis of `order`.
@@ -324,7 +345,9 @@ def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[i
 def split_warps(
     shape: tuple[int, int], core: tuple[int, int], warps: int, reads: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """How many warps along rows and columns: the fewest cores per warp, then the fewest operands to read.
+    """How many warps along rows and columns.
+
+    The fewest cores per warp, then the fewest operands to read.
 
     Args:
         reads: what a warp reads of the left and the right operand for each core along rows and columns; the core's
@@ -352,7 +375,10 @@ def _with_warps(
     warps: int,
     reads: tuple[int, int] | None = None,
 ) -> Layout:
-    """A core of one warp, spread over the warps and repeated. `reads`: as for `split_warps`."""
+    """A core of one warp, spread over the warps and repeated.
+
+    `reads`: as for `split_warps`.
+    """
     one = Layout((1, 1), tuple(register), tuple(lane), ())
     rows, columns = split_warps(shape, (one.core[0], one.core[1]), warps, reads)
     bases: list[Basis] = []
@@ -367,7 +393,9 @@ def _with_warps(
 
 
 def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """Where `mma.sync.m16n8k*` leaves its result: per core 4 elements in each lane, two neighbours in two rows.
+    """Where `mma.sync.m16n8k*` leaves its result.
+
+    Per core 4 elements in each lane, two neighbours in two rows.
 
     Example:
         >>> print(mma_accumulator((96, 80), warps=4))
@@ -379,7 +407,9 @@ def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
 
 
 def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
-    """Where `wgmma.m64nNk*` leaves its result: each of a group's four warps holds 16 rows, each group 64 in turn.
+    """Where `wgmma.m64nNk*` leaves its result.
+
+    Each of a group's four warps holds 16 rows, each group 64 in turn.
 
     Three groups hold what the first three of four would: the fourth's rows lie past the tile's edge.
 
@@ -396,7 +426,9 @@ def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
 
 
 def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
-    """Where `wgmma.m64nNk*` leaves a result of 64 rows whose columns are shared: each group has some in a row.
+    """Where `wgmma.m64nNk*` leaves a result of 64 rows whose columns are shared.
+
+    Each group has some in a row.
 
     The number of groups, and of columns for each, are powers of two.
 
@@ -412,7 +444,7 @@ def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
 
 
 def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
-    """Where `mma.sync.m16n8k16` (or k8) wants its left operand, a tile of M x K of 16-bit elements.
+    """Layout of the left operand of `mma.sync.m16n8k16` (or k8): M x K of 16 bits.
 
     `rows` are the warp bases of the accumulator; a warp that differs in columns alone holds the same rows.
     """
@@ -425,7 +457,7 @@ def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) ->
 
 
 def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16) -> Layout:
-    """Where `mma.sync.m16n8k16` (or k8) wants its right operand, a tile of K x N of 16-bit elements."""
+    """Layout of the right operand of `mma.sync.m16n8k16` (or k8): K x N of 16 bits."""
     register = ((1, 0), (8, 0)) if k == 16 else ((1, 0),)
     lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))
     core = [k, 8]
@@ -435,7 +467,9 @@ def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16)
 
 
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """The accumulator of outer products by FMA: in each lane 4 neighbours in each of 4 rows, a warp covers 16 x 32.
+    """The accumulator of outer products by FMA.
+
+    In each lane 4 neighbours in each of 4 rows, a warp covers 16 x 32.
 
     The rows of a lane are 4 apart, so that lanes read neighbouring rows of the left operand, which lie in different
     banks. Lanes that differ in their lowest bit share columns, and those that differ in the others share rows: shared
@@ -450,6 +484,9 @@ def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
 
 
 def batched(accumulator: Layout, count: int) -> Layout:
-    """`count` tiles of one layout along a new first axis; each thread holds the same elements of all of them."""
+    """`count` tiles of one layout along a new first axis.
+
+    Each thread holds the same elements of all of them.
+    """
     one = accumulator.insert(0)
     return Layout((count, *one.shape[1:]), one.register, one.lane, one.warp, (*one.repeat, (0, count)))

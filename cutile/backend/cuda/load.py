@@ -1,4 +1,6 @@
-"""An `Executable` to something launchable: arguments packed into one block of memory, handed to the driver as it is.
+"""An `Executable` to something launchable.
+
+Arguments packed into one block of memory, handed to the driver as it is.
 
 No Numba here, and no CUDA binding: the stream loads and launches.
 """
@@ -63,7 +65,10 @@ Pointed = dict[int, tuple[Place, Encoded]]
 
 
 class CudaLoaded(Loaded):
-    """A kernel on any number of devices; the image is loaded on each at its first launch there."""
+    """A kernel on any number of devices.
+
+    The image is loaded on each at its first launch there.
+    """
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
@@ -106,7 +111,10 @@ class CudaLoaded(Loaded):
             report.expect()
 
     def packed(self, stream: LaunchStream) -> Packed | None:
-        """How launches go on the stream's device; None with tensor maps, a workspace, a report, or values as bits."""
+        """How launches go on the stream's device.
+
+        None with tensor maps, a workspace, a report, or values as bits.
+        """
         if self._maps or self._encoded or self._reports or not self._residency.plain:
             return None
         launch = stream.launcher(self._function(stream), self._block, self._shared)
@@ -136,7 +144,10 @@ class CudaLoaded(Loaded):
     def _shape(
         self, function: Any, blocks: int, arguments: Sequence[Argument], stream: LaunchStream
     ) -> tuple[int, Sequence[Argument], Workspace | None]:
-        """How many blocks, and the arguments with the address of the workspace, which the caller is to hold."""
+        """The number of blocks, and the arguments with the workspace's address.
+
+        The caller is to hold the workspace.
+        """
         residency = self._residency
         limit = self._limits.get(function)
         if limit is None:
@@ -200,8 +211,9 @@ class CudaLoaded(Loaded):
         return found
 
     def _memory(self) -> tuple[Any, Any, int, Pointed]:
-        """This thread's block of packed values, the addresses of the values in it, where those are, and the tensor
-        maps among them. The driver copies at launch.
+        """This thread's packed values, their addresses, and the tensor maps among them.
+
+        The driver copies them at launch.
         """
         found = getattr(self._local, "memory", None)
         if found is None:
@@ -216,7 +228,7 @@ class CudaLoaded(Loaded):
 
 
 class CudaPreparedLaunch:
-    """A launch with a block of packed values of its own, which the driver copies at each launch: hold it meanwhile."""
+    """A launch with packed values of its own, which the driver copies: hold it."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""Facts of operations that plans ask for: what they read, what is in them, whether they only compute with numbers."""
+"""Facts of operations that plans ask for.
+
+What they read, what is in them, whether they only compute with numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ def inside(op: Op) -> list[Op]:
 
 
 def reads(op: Op) -> list[Value]:
-    """The values that an operation, or one in its regions, reads; also those made in its regions."""
+    """The values that an operation, or one in its regions, reads.
+
+    Also those made in its regions.
+    """
     return [value for nested in (op, *inside(op)) for value in nested.operands]
 
 
@@ -51,7 +57,10 @@ def is_scalar_work(op: Op) -> bool:
 
 
 def only_asserts(op: Op) -> bool:
-    """Whether an operation is an assertion, or a condition under which there is nothing but assertions of numbers."""
+    """Whether an operation is an assertion, or a branch around nothing else.
+
+    Assertions of numbers.
+    """
     if isinstance(op, If) and not op.results:
         nested = [*op.then.operations, *op.orelse.operations]
         return any(map(only_asserts, nested)) and all(

@@ -1,4 +1,6 @@
-"""What becomes of each operation of tile IR: its layouts, conversions, accesses and places in shared memory.
+"""What becomes of each operation of tile IR.
+
+Its layouts, conversions, accesses and places in shared memory.
 
     %y_tile = load_mut(%y) : f32<1024>
     %t = add(%y_tile, %x_tile) : f32<1024>
@@ -244,7 +246,10 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
 
 
 def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:
-    """A tile of which every element is one number; or the one element of a tile, which every thread needs."""
+    """A tile of which every element is one number.
+
+    Or the one element of a tile, which every thread needs.
+    """
     value = context.lowered[op.x]
     names: dict[str, Any] = {"how": "splat" if is_tile(op.result) else "keep"}
     if is_tile(op.result):

@@ -1,4 +1,6 @@
-"""Accesses by address on a GPU: who waits for whom, and what passes through shared memory. Facts about operations.
+"""Accesses by address on a GPU.
+
+Who waits for whom, and what passes through shared memory. Facts about operations.
 
 A tile block is one thread of the program, and many of the machine. What the one does in order the many do only where
 they wait for one another: before an access that comes after others, before a release, after an acquire.
@@ -27,12 +29,15 @@ def waits_after(op: Access) -> bool:
 
 
 def accesses_by_one_lane(op: Access) -> bool:
-    """Whether an element that several threads hold is accessed by one of them: it may change from one to the next."""
+    """Whether an element that several threads hold is accessed by one of them.
+
+    It may change from one to the next.
+    """
     return not (isinstance(op, LoadPointer) and op.order == "weak")
 
 
 def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
-    """Whether what one thread found must be handed to others that hold the element too."""
+    """Whether one thread's result must be handed to others that hold the element."""
     if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not accesses_by_one_lane(op):
         return False
     return layout is None or bool(layout.free_lanes or layout.free_warps)

@@ -68,7 +68,7 @@ def architecture(name: str) -> Architecture:
 
 
 def for_capability(major: int, minor: int) -> str:
-    """The name of the architecture to compile for on a device of this compute capability.
+    """The architecture to compile for on a device of this compute capability.
 
     Example:
         >>> for_capability(9, 0), for_capability(8, 6)

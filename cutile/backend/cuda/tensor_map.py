@@ -1,4 +1,6 @@
-"""Descriptors of tensors for bulk copies (`CUtensorMap`): what the driver is asked for, and those made already.
+"""Descriptors of tensors for bulk copies (`CUtensorMap`).
+
+What the driver is asked for, and those made already.
 
 A kernel that copies tiles in bulk takes a descriptor of 128 bytes by value in place of a tensor's address. Making one
 takes about 5 us, as much as a launch, so each is made once for a place in memory and kept.
@@ -27,7 +29,9 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 def element_of(dtype: DTypeLike, *, rounded: bool = False) -> str:
-    """What a descriptor calls an element type. Of integers, and of floats of 8 bits, only the size matters.
+    """What a descriptor calls an element type.
+
+    Of integers, and of floats of 8 bits, only the size matters.
 
     Example:
         >>> from cutile.dtypes import bf16, i8
@@ -40,7 +44,7 @@ def element_of(dtype: DTypeLike, *, rounded: bool = False) -> str:
 
 
 class Descriptor(NamedTuple):
-    """What a tensor's descriptor is made from, as `LaunchStream.encode_tensor_map` takes it."""
+    """What a tensor's descriptor is made from, for `LaunchStream.encode_tensor_map`."""
 
     element: str
     address: int
@@ -123,7 +127,9 @@ class Encoded:
 
 
 class TensorMaps:
-    """The descriptors of one parameter, by the places they were made for. They hold for every device.
+    """The descriptors of one parameter, by the places they were made for.
+
+    They hold for every device.
 
     Args:
         parameter: of the kind "tensor_map".
@@ -134,7 +140,9 @@ class TensorMaps:
         self._made: dict[Place, Encoded] = {}
 
     def get(self, place: Place, stream: LaunchStream) -> Encoded:
-        """The descriptor of the tensor at a place; the caller holds it for as long as a launch may read it.
+        """The descriptor of the tensor at a place.
+
+        The caller holds it for as long as a launch may read it.
 
         Raises:
             LaunchError: the copy engine takes no such tensor.

@@ -1,4 +1,6 @@
-"""NVVM and nvJitLink: LLVM IR to LTO-IR to a cubin, with what they have to say. No device, no driver.
+"""NVVM and nvJitLink: LLVM IR to LTO-IR to a cubin, with what they have to say.
+
+No device, no driver.
 
 LTO-IR, never PTX: fed PTX, nvJitLink silently drops instructions that need the whole program. The linker's log is read,
 since some of its remarks (C75xx: an instruction serialised or ignored) mean slow code, and a spill or a stack frame
@@ -30,7 +32,9 @@ LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xpt
 
 
 def import_numba_cuda() -> None:
-    """Import numba-cuda, with what a first compilation would, also beside a NumPy that it does not know.
+    """Import numba-cuda as a first compilation would, also with a NumPy it rejects.
+
+    One that it does not know.
 
     numba-cuda 0.30.4 registers `np.row_stack`, which NumPy 2.5 has no more, for kernels that call it; ours call nothing
     of NumPy's. So the name is there while that file is imported, as the function that it was another name of, and gone
@@ -54,7 +58,9 @@ def import_numba_cuda() -> None:
 
 
 def _import_array_functions() -> None:
-    """Import Numba's functions of arrays without SciPy, which it imports to find out whether there is a BLAS.
+    """Import Numba's functions of arrays without SciPy.
+
+    Numba imports it to find out whether there is a BLAS.
 
     That takes 0.1 s before the first kernel. What it decides is how `np.convolve` multiplies on a GPU, where no BLAS
     can be called: by a loop, as if there were none.
@@ -107,7 +113,10 @@ def read_log(log: str) -> Report:
 
 
 def linker_version() -> tuple[int, int]:
-    """The version of the nvJitLink that is found, major and minor: the installed one, or a CUDA toolkit's."""
+    """The version of the nvJitLink that is found, major and minor.
+
+    The installed one, or a CUDA toolkit's.
+    """
     major, minor = _linker.version()
     return int(major), int(minor)
 
@@ -120,7 +129,9 @@ def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
 
 
 def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[bytes] = ()) -> bytes:
-    """LLVM IR as LTO-IR for an architecture. From `libraries`, bitcode, only what is called is taken.
+    """LLVM IR as LTO-IR for an architecture.
+
+    From `libraries`, bitcode, only what is called is taken.
 
     Raises:
         CompilationError: NVVM refused it; the message is its log.

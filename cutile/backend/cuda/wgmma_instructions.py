@@ -1,4 +1,4 @@
-"""The products that warp groups have instructions for (PTX ISA, `wgmma.mma_async`), as data."""
+"""The instructions of warpgroups' products (PTX ISA, `wgmma.mma_async`), as data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ MMA_ATOMS: dict[DTypeLike, MmaAtom] = {
 
 
 def atom_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> MmaAtom | None:
-    """The form of a product; None where there is no instruction. Operands of 8 bits may differ in their dtype."""
+    """The form of a product; None where there is no instruction.
+
+    Operands of 8 bits may differ in their dtype.
+    """
     form, other = MMA_ATOMS.get(left), MMA_ATOMS.get(right)
     if form is None or other is None or sums is not form.sums or sums is not other.sums:
         return None
@@ -54,7 +57,10 @@ def atom_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> MmaAtom | Non
 
 
 def columns_fit(form: MmaAtom, columns: int) -> bool:
-    """Whether one instruction takes so many columns: integers beyond 32 in steps of 16."""
+    """Whether one instruction takes so many columns.
+
+    Integers beyond 32 in steps of 16.
+    """
     step = 2 * COLUMN_STEP if form.sums is i32 and columns > 32 else COLUMN_STEP
     return columns % step == 0 and 0 < columns <= 256
 

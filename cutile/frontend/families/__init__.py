@@ -1,1 +1,4 @@
-"""What calls mean, one file per family of operations: handlers that check arguments and emit operations."""
+"""What calls mean, one file per family of operations.
+
+Handlers that check arguments and emit operations.
+"""

@@ -1,4 +1,7 @@
-"""Calls of arithmetic that become one of several operations. Handlers of all others are derived from declarations."""
+"""Calls of arithmetic that become one of several operations.
+
+Handlers of all others are derived from declarations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls of atomic updates: by raw pointer, of elements of a tensor, and of a partition's whole tile."""
+"""Calls of atomic updates.
+
+By raw pointer, of elements of a tensor, and of a partition's whole tile.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def update_lanes(
 
 
 def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
-    """The handler of `atomic_<name>` on elements, by the kind that each kind of dtype takes."""
+    """The handler of `atomic_<name>` on elements, by the kinds that dtypes take."""
     what = f"atomic_{name}"
 
     def handler(

@@ -1,4 +1,7 @@
-"""Calls on elements at any indices of a tensor: by address, with the tensor's bounds in the mask."""
+"""Calls on elements at any indices of a tensor.
+
+By address, with the tensor's bounds in the mask.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,9 @@ def tensor_of(frame: Frame, x: Any, what: str) -> Value:
 def elements_of(
     frame: Frame, tensor: Value, index: tuple[Value, ...], mask: Any, what: str, *, every: bool | None = None
 ) -> Elements:
-    """The elements at i64 indices, one per axis, that broadcast; those outside of the tensor are masked off.
+    """The elements at i64 indices, one per axis, that broadcast.
+
+    Those outside of the tensor are masked off.
 
     `every`: whether one index outside is likely a mistake (True), or only that all are, since padding may be meant;
     None for a tile, whose index was checked.
@@ -115,7 +120,10 @@ def indices_of(frame: Frame, tensor: Value, index: Any, what: str) -> tuple[Valu
 
 
 def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
-    """The places (i64) of a tile's elements along an axis: `size` of them from the element `index * step` on."""
+    """The places (i64) of a tile's elements along an axis.
+
+    `size` of them from the element `index * step` on.
+    """
     if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
         index = index_between(frame, index, -1, MOST_EXTENT // step + 1)
     begin = frame.emit(arith.Mul(x=wide(frame, index, "an index"), y=materialize(frame, step, i64)))
@@ -124,7 +132,10 @@ def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
 
 
 def is_constant(tensor: Value) -> bool:
-    """Whether nothing writes the tensor while the kernel runs: a read-only parameter, which a launch sees to."""
+    """Whether nothing writes the tensor while the kernel runs.
+
+    A read-only parameter, which a launch sees to.
+    """
     return isinstance(tensor.type, TensorType) and tensor.type.stable
 
 

@@ -1,4 +1,6 @@
-"""Mapped partitions: a stream of tiles for each tile block, and the indices that it mints.
+"""Mapped partitions.
+
+A stream of tiles for each tile block, and the indices that it mints.
 
 Block `b` of `n` takes the positions `b, b + n, b + 2 * n, ...` of an order of all tiles. Leading axes are in row-major
 order; the trailing two, of `nM x nN` tiles, go by the map's groups. With a map of `(GM, GN)` and the position `t`:
@@ -80,7 +82,10 @@ def _scalar(frame: Frame, value: Any) -> Value:
 
 @dataclass(frozen=True, eq=False)
 class _Stream:
-    """The tiles that a loop goes over: `counts[k]` of them from `starts[k]` on, along each axis."""
+    """The tiles that a loop goes over.
+
+    `counts[k]` of them from `starts[k]` on, along each axis.
+    """
 
     owners: tuple[Value, ...]
     map: tuple[int, ...]
@@ -148,8 +153,10 @@ class _Stream:
 
 
 def _within_stream(frame: Frame, kind: type[ast.AST], x: Any, y: Any) -> Any:
-    """What an operator makes of numbers of tiles, which is such a number again: at least 0, and no more than 32 bits
-    hold, because a map takes no more tiles."""
+    """What an operator makes of numbers of tiles, which is such a number again.
+
+    At least 0, and no more than 32 bits hold, because a map takes no more tiles.
+    """
     if not is_tile(x) and not is_tile(y):
         return binary(frame, kind, x, y)
     known = BINARY[kind](interval_of(frame, x), interval_of(frame, y)).meet(TILES)

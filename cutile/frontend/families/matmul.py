@@ -32,7 +32,10 @@ def mmaf(frame: Frame, a: Any, b: Any, acc: Any, use_fast_acc: Any = False) -> A
 
 
 def _read_as(frame: Frame, tile: Value, sign: Any) -> Value:
-    """A tile of bytes, its bits read as signed or unsigned; None leaves that to its dtype."""
+    """A tile of bytes, its bits read as signed or unsigned.
+
+    None leaves that to its dtype.
+    """
     if tile.tile.dtype not in (i8, u8):
         frame.type_error(f"mmai: expected tiles of i8 or u8, got {tile.type}", remedy="Use ct.mma for other types.")
     if sign is None:

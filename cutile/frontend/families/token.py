@@ -1,4 +1,6 @@
-"""Calls on tokens. A token is known when the kernel is compiled, and there is only one.
+"""Calls on tokens.
+
+A token is known when the kernel is compiled, and there is only one.
 
 The order that it stands for holds anyway, since every access of a tile block stays in program order; what a token adds
 is that the threads of a GPU's block wait for one another, and that is asked for by the accesses that are given one.

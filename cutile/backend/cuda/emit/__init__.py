@@ -1,4 +1,7 @@
-"""Lowered IR to the text of a Python file that Numba compiles: readable, and the same bytes for the same input."""
+"""Lowered IR to the text of a Python file that Numba compiles.
+
+Readable, and the same bytes for the same input.
+"""
 
 from cutile.backend.cuda.emit.kernel import emit
 

@@ -1,4 +1,6 @@
-"""What is done to each element for itself: arithmetic, comparisons, conversions, and tiles from nothing.
+"""What is done to each element for itself.
+
+Arithmetic, comparisons, conversions, and tiles from nothing.
 
 Functions of floats are in `math.py`. Constants are written by `kernel.py`, which decides whether they need a name.
 """

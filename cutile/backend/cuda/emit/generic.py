@@ -1,4 +1,4 @@
-"""The one emitter of all operations that declare their intrinsic, and what the emitters of the others share."""
+"""The emitter of all operations that declare their intrinsic; parts for others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def emitter(intrinsic: Intrinsic) -> Callable[[Op, Kernel], Call]:
 
 
 def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
-    """A fact as an argument of the factory; several where an operation has several sources."""
+    """A fact as an argument of the factory.
+
+    Several where an operation has several sources.
+    """
     attributes = op.attributes
     match fact:
         case "name":
@@ -62,7 +65,10 @@ def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
 
 
 def _dtype(op: Op) -> DTypeLike:
-    """The dtype that an operation works on: its attribute's, or that of its first operand's elements."""
+    """The dtype that an operation works on.
+
+    Its attribute's, or that of its first operand's elements.
+    """
     if "dtype" in op.attributes:
         dtype: DTypeLike = op.attributes["dtype"]
         return dtype

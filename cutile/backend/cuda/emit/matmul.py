@@ -1,4 +1,7 @@
-"""Matrix products, of one group of threads and of warpgroups, and the stages that loops copy their operands to."""
+"""Matrix products, by one group of threads or warpgroups, and their stages.
+
+Loops copy operands to these stages.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,10 @@ def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
 
 
 def dot_wait(op: DotWait, kernel: Kernel) -> Call:
-    """`finished(acc)`: this product is; `finished_but_1(acc)`: one that was begun later may be under way."""
+    """`finished(acc)`: this product is.
+
+    `finished_but_1(acc)`: one that was begun later may be under way.
+    """
     name = f"finished_but_{op.pending}" if op.pending else "finished"
     kept = [f"words={value.tile.size // int(kernel.facts['computing'])}" for value in op.left]
     count = str(kernel.count(op))
@@ -185,7 +191,10 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
 
 
 def _fed(op: Wgmma | SimtMma, kernel: Kernel) -> Call:
-    """Where a product's operands are, in the file: the right one behind the left one, in the stages of one pipeline."""
+    """Where a product's operands are, in the file.
+
+    The right one behind the left one, in the stages of one pipeline.
+    """
     panels = (kernel.panels(Panels(*buffer.panels)) for buffer in buffer_types((op.left, op.right)))
     return kernel.fed(*panels, *numbers(op, "depth"), *places(op.left, kernel))
 

@@ -1,4 +1,4 @@
-"""Barriers of pipelines, and the tiles that the tensor memory accelerator (TMA) loads and stores."""
+"""Barriers of pipelines, and tiles that TMA loads and stores."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _tuple(items: Iterable[str]) -> str:
 
 
 def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
-    """The function's steps, each a scalar intrinsic and the slots that it reads, and the slots of its results."""
+    """The function's steps: scalar intrinsics, the slots they read; result slots."""
     from cutile.backend.cuda.emit.table import EMITTERS
 
     slots = {value: str(slot) for slot, value in enumerate(op.body.arguments)}

@@ -1,4 +1,7 @@
-"""Shapes and layouts: what only renames registers, what repeats them, and what moves elements between threads."""
+"""Shapes and layouts.
+
+What only renames registers, what repeats them, and what moves elements between threads.
+"""
 
 from __future__ import annotations
 

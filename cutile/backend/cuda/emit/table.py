@@ -1,4 +1,7 @@
-"""Operation to emitter: what `kernel.py` looks up, and what a test compares with the language's operations."""
+"""Operation to emitter.
+
+What `kernel.py` looks up, and what a test compares with the language's operations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How generated code looks: expressions as data, black's width, each user line quoted once, a map of lines."""
+"""How generated code looks.
+
+Expressions as data, black's width, each user line quoted once, a map of lines.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def quoted(value: object) -> str:
 
 
 def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[str]:
-    """The lines of `prefix expression suffix`: on one line, or the arguments below, or one argument per line."""
+    """The lines of `prefix expression suffix`.
+
+    On one line, or the arguments below, or one argument per line.
+    """
     line = f"{indent}{prefix}{expression}{suffix}"
     if len(line) <= WIDTH or isinstance(expression, str) or not expression.arguments:
         return [line]
@@ -50,7 +56,10 @@ def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[
 
 
 class Names:
-    """Hands out identifiers, each once. Names that users gave are reserved for their values."""
+    """Hands out identifiers, each once.
+
+    Names that users gave are reserved for their values.
+    """
 
     def __init__(self, reserved: Iterable[str]) -> None:
         self._taken: set[str] = set()

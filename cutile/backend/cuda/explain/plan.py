@@ -1,4 +1,7 @@
-"""What a lowered kernel says of its plan: rows of a heading and a text, read from its operations and facts."""
+"""What a lowered kernel says of its plan.
+
+Rows of a heading and a text, read from its operations and facts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ STORES = (Store, StoreSubtile, StoreView, StorePointer)
 
 
 def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
-    """The rows of a lowered kernel, but for what the toolchain alone knows (`resources.explain`)."""
+    """Rows of a lowered kernel, except what the toolchain knows (`resources.explain`)."""
     ops = list(function.walk())
     loads, stores = _accesses(ops, LOADS), _accesses(ops, STORES)
     rows: list[Row] = [("products", line) for line in products(function, arch)]
@@ -137,7 +140,7 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
 
 
 def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
-    """Tensors that the copy engine loads, where nothing stands of them among the pipelines."""
+    """Tensors that TMA loads and that the rows of pipelines do not mention."""
     if not any(isinstance(op, Pipeline) for op in ops):
         names = dict.fromkeys(op.x.name for op in ops if isinstance(op, TmaLoad))
         if names:

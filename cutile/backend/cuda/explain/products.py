@@ -107,7 +107,7 @@ def products(function: Function, arch: Architecture) -> list[str]:
 
 
 def is_f32_by_fma(function: Function) -> bool:
-    """Whether a product of f32 goes by fused multiply-adds, where tf32 would take the tensor cores."""
+    """Whether an f32 product goes by FMA where tf32 would take the tensor cores."""
     return any(
         isinstance(op, SimtMma)
         or (isinstance(op, StagedMma) and op.dtype is f32 and not op.rounds)

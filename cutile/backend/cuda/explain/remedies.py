@@ -45,7 +45,9 @@ def in_words(plan: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """What helps against a refusal; empty where the reason itself says so, or nothing does.
+    """What helps against a refusal.
+
+    Empty where the reason itself says so, or nothing does.
 
     Example:
         >>> remedy("a tile of 16 rows is no whole number of 64")

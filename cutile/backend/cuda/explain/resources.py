@@ -1,4 +1,7 @@
-"""A kernel's plan with what the toolchain found: registers, spills, and how many thread blocks fit."""
+"""A kernel's plan with what the toolchain found.
+
+Registers, spills, and how many thread blocks fit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from cutile.backend.interface import Row, Target
 
 
 def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
-    """The rows of a kernel, from the facts of a `Source` or, with what the toolchain found, of an `Executable`."""
+    """The rows of a kernel, from the facts of a `Source` or an `Executable`.
+
+    The latter has the toolchain's facts, too.
+    """
     arch = architecture(target.arch)
     shared, threads = int(facts["shared_bytes"]), int(facts["threads"])
     rows = [(str(heading), str(text)) for heading, text in facts["plan"]]

@@ -1,4 +1,7 @@
-"""Arithmetic and bits on fragments. f16 and bf16 are computed in f32 and rounded after every operation."""
+"""Arithmetic and bits on fragments.
+
+f16 and bf16 are computed in f32 and rounded after every operation.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
 
 
 def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:
-    """`min` or `max` of floats by an instruction that propagates NaN, or flushes to zero; f64 has no such one."""
+    """`min` or `max` of floats by an instruction that propagates NaN or flushes.
+
+    f64 has none.
+    """
     if dtype is f64:
         picked = call(b, f"llvm.{which}num.f64", x.type, [x, y])
         return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), picked)
@@ -77,7 +83,10 @@ def _max(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Floored quotient, remainder, and whether the divisor is 0. LLVM leaves division by 0 and overflow undefined."""
+    """Floored quotient, remainder, and whether the divisor is 0.
+
+    LLVM leaves division by 0 and overflow undefined.
+    """
     zero, one = number(dtype, 0), number(dtype, 1)
     none = b.icmp_unsigned("==", y, zero)
     if dtype.kind == "uint":

@@ -1,4 +1,7 @@
-"""Where a thread's elements lie in the tile, as LLVM values: the layout's map, all constant but for the thread."""
+"""Where a thread's elements lie in the tile, as LLVM values.
+
+The layout's map, all constant but for the thread.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ class Coordinates:
         self._thread = [self._thread_part(axis) for axis in range(layout.rank)]
 
     def _thread_part(self, axis: int) -> Any:
-        """What lane and warp contribute along an axis. Runs of bits that stay in order move as one."""
+        """What lane and warp contribute along an axis.
+
+        Runs of bits that stay in order move as one.
+        """
         b, layout = self._b, self._layout
         bases = [basis[axis] for basis in (*layout.lane, *layout.warp)]
         total: Any = None

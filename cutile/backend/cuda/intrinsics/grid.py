@@ -1,4 +1,7 @@
-"""Where a tile block is. The launch is one row of blocks; the logical grid `(x, y, z)` is decoded from the number."""
+"""Where a tile block is.
+
+The launch is one row of blocks; the logical grid `(x, y, z)` is decoded from the number.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions of floats, from libdevice: as accurate as the operations state; the hardware's own where f32 may flush."""
+"""Functions of floats, from libdevice.
+
+As accurate as the operations state; the hardware's own where f32 may flush.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ TWO = ("pow", "atan2")
 
 @cache
 def function(name: str, dtype: DTypeLike, n: int) -> Any:
-    """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`; with `_ftz` behind it, flushing f32."""
+    """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`.
+
+    With `_ftz` behind it, flushing f32.
+    """
 
     def one(b: Any, *elements: Any) -> Any:
         if name in HARDWARE:

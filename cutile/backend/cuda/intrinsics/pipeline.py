@@ -51,7 +51,9 @@ LONGEST = 2 * 10**9
 
 
 def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
-    """Wait until the phase of this parity is complete. Convergent, so that LLVM does not unroll the loops around it.
+    """Wait until the phase of this parity is complete.
+
+    Convergent, so that LLVM does not unroll the loops around it.
 
     `scope`, ".acquire.cluster", is how far away those are who write what is then read; the block otherwise.
     """
@@ -62,7 +64,9 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
 
 
 def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, scope: str = "") -> None:
-    """As `wait_parity`; where it takes too long, say `what` is wrong, for which stage counter, and end the kernel.
+    """As `wait_parity`.
+
+    Where it takes too long, say `what` is wrong, for which stage counter, and end the kernel.
 
     One thread of a warp group does so. The others wait on: were they to end the kernel, nothing would be said.
     """
@@ -89,7 +93,9 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
 
 @cache
 def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0) -> Any:
-    """`f()`: set up barriers; all threads of the block see them afterwards, or, in a cluster, behind `join`.
+    """`f()`: set up barriers.
+
+    All threads of the block see them afterwards, or, in a cluster, behind `join`.
 
     Those of a cluster that load need not know of the other blocks then, but wait with the rest: racecheck of
     compute-sanitizer lets nobody past this barrier before all have come to wait.
@@ -125,7 +131,10 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
 
 @cache
 def cluster_wait() -> Any:
-    """`f()`: wait until all blocks of the cluster have set up their barriers, and see them."""
+    """`f()`: wait until all blocks of the cluster have set up their barriers.
+
+    And see them.
+    """
 
     def generate(b: Any, _: list[Any]) -> None:
         # The other half of `start`'s arrival (PTX ISA, "barrier.cluster"): work was done between the two.
@@ -136,7 +145,10 @@ def cluster_wait() -> Any:
 
 @cache
 def cluster_sync() -> Any:
-    """`f()`: wait until no block of the cluster writes to this one's shared memory any more."""
+    """`f()`: wait until no block of the cluster writes to this one's memory any more.
+
+    Its shared memory.
+    """
 
     def generate(b: Any, _: list[Any]) -> None:
         # A block that ends takes its shared memory with it, while others may still arrive on barriers or write there.
@@ -160,7 +172,7 @@ def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) ->
 
 @cache
 def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any:
-    """`f(counter)`: wait until the counter's stage is empty, then announce the bytes that will arrive."""
+    """`f(counter)`: wait until the counter's stage is empty; announce its bytes."""
 
     def generate(b: Any, values: list[Any]) -> None:
         full = wait_empty(b, values[0], stages, offset, limited)
@@ -230,7 +242,9 @@ def group_of(b: Any) -> Any:
 
 @cache
 def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
-    """`f(counter, condition)`: each warp group arrives on the counter's `empty`, in every block of the cluster.
+    """`f(counter, condition)`: each warpgroup arrives on the counter's `empty`.
+
+    In every block of the cluster.
 
     With `warps` each warp does: they have read what is there themselves, one maybe later than another. The arrival
     needs no release to the cluster: what follows it there is a copy, which no ordinary write precedes.

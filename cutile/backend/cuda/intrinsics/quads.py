@@ -1,4 +1,7 @@
-"""Tiles in the layout of sums from tiles in a layout that is loaded in wide accesses: by shuffles (see `quads.py`)."""
+"""Tiles loaded in wide accesses, brought to the accumulators' layout by shuffles.
+
+See `quads.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ WORD_BITS = 32
 
 @cache
 def exchange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
-    """`f(x)`: a tile of `source` in the layout of `target`, where bits of a lane's number have changed places with bits
-    of a register's: each pair of words by one shuffle. Elements of 16 bits stay two to a word."""
+    """`f(x)`: a tile of `source` in `target`, by one shuffle for each pair of words.
+
+    Bits of a lane's number have changed places with bits of a register's. Elements of 16 bits stay two to a word.
+    """
     together = WORD_BITS // dtype.bits
     swaps = swapped_bits(source, target)
 

@@ -1,4 +1,7 @@
-"""Arithmetic with another rounding, and flushing to zero: one PTX instruction each."""
+"""Arithmetic with another rounding, and flushing to zero.
+
+One PTX instruction each.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ OPERANDS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1}
 
 @cache
 def rounded(name: str, mode: str, ftz: bool, dtype: DTypeLike, n: int) -> Any:
-    """`f(x, ...)`: the operation `name` rounded by `mode`, f32 below the smallest normal number flushed on demand."""
+    """`f(x, ...)`: the operation `name` rounded by `mode`.
+
+    f32 below the smallest normal number is flushed on demand.
+    """
     count = OPERANDS[name]
     kind, letter = ("f64", "d") if dtype is f64 else ("f32", "f")
     instruction = f"{name}.{MODES[mode]}{'.ftz' * ftz}.{kind}"

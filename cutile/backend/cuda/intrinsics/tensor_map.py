@@ -1,4 +1,6 @@
-"""Tensor maps as kernel parameters: descriptors that lie by value in the constant bank, and their addresses.
+"""Tensor maps as kernel parameters.
+
+Descriptors that lie by value in the constant bank, and their addresses.
 
 A parameter of this type is a pointer in LLVM IR, marked `byval` and `grid_constant` when the function becomes a kernel
 (`build.py`), so that its address is taken without a copy to local memory.
@@ -39,13 +41,19 @@ TENSOR_MAP: Any = _TensorMap()
 
 
 def address(b: Any, map: Any) -> Any:
-    """The generic address (i64) of a tensor map, as `cp.async.bulk.tensor` and `prefetch.tensormap` take it."""
+    """The generic address (i64) of a tensor map.
+
+    As `cp.async.bulk.tensor` and `prefetch.tensormap` take it.
+    """
     return b.ptrtoint(map, I64)
 
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: bring a descriptor into the cache of descriptors, ahead of the first copy."""
+    """`f(map)`: prefetch a tensor map ahead of the first copy.
+
+    Into the cache of descriptors.
+    """
 
     def generate(b: Any, values: list[Any]) -> None:
         # The descriptor's cache is read through its generic address (PTX ISA, "prefetch").

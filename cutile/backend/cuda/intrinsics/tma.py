@@ -1,4 +1,4 @@
-"""Tiles between global and shared memory by the tensor memory accelerator (TMA, `cp.async.bulk.tensor`).
+"""Tiles between global and shared memory by TMA (`cp.async.bulk.tensor`).
 
 One thread begins a copy for all. A load says on an mbarrier that its bytes have arrived; stores are waited for in
 groups (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
@@ -63,7 +63,9 @@ def load(
     cluster: int,
     steps: tuple[int, ...] = (),
 ) -> Any:
-    """`f(map, *tile index, counter)`: begin to load a tile into the stage of a counter; its bytes arrive on `full`.
+    """`f(map, *tile index, counter)`: begin to load a tile into a counter's stage.
+
+    Its bytes arrive on `full`.
 
     Of a tile that all blocks of a cluster need, each loads its part for all of them.
 
@@ -117,7 +119,7 @@ def load(
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: one thread of the block brings the descriptor into the cache of descriptors."""
+    """`f(map)`: one thread of the block prefetches the tensor map."""
 
     def generate(b: Any, values: list[Any]) -> None:
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
@@ -137,7 +139,7 @@ def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
 
 @cache
 def pack_pairs(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile)`: 16-bit elements as `n` words of two, made here and not where they are used."""
+    """`f(tile)`: 16-bit elements as `n` words of two, made here and not at their use."""
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = _pairs(b, dtype, unpack(b, values[0], 2 * n))
@@ -147,13 +149,19 @@ def pack_pairs(dtype: DTypeLike, n: int) -> Any:
 
 
 def _wait_until_read(b: Any, pending: int) -> None:
-    """Wait until TMA has read the shared memory of all but the last `pending` stores of this thread."""
+    """Wait until TMA has read the shared memory of all but the last `pending` stores.
+
+    Of this thread.
+    """
     # `.read`: not until the results are in global memory (PTX ISA, "cp.async.bulk.wait_group").
     asm(b, VOID, [], f"cp.async.bulk.wait_group.read {pending};", "~{memory}", effect=True)
 
 
 def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any]) -> None:
-    """Have a box stored that lies at `source`; it is a group of its own, which `_wait_until_read` counts."""
+    """Have a box stored that lies at `source`.
+
+    It is a group of its own, which `_wait_until_read` counts.
+    """
     places = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
     # What lies past the tensor's edges is dropped (PTX ISA, "cp.async.bulk.tensor", "cp.async.bulk.commit_group").
     text = (
@@ -165,7 +173,10 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any]) -> 
 
 
 def _write_matrices(b: Any, place: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
-    """Write 8 x 8 matrices of 16 bits, a register of each thread for each; `place` is the lane's row of one of them."""
+    """Write 8 x 8 matrices of 16 bits, a register of each thread for each.
+
+    `place` is the lane's row of one of them.
+    """
     count = len(words)
     names = ", ".join(f"${1 + i}" for i in range(count))
     # Lanes 8 i to 8 i + 7 give the rows of matrix i. All lanes take part (PTX ISA, "stmatrix").
@@ -189,7 +200,7 @@ def store(
     apart: tuple[int, int] | None = None,
     shape: tuple[int, ...] = (),
 ) -> Any:
-    """`f(tile, map, *tile index)`: write a tile of 16-bit elements through shared memory.
+    """`f(tile, map, *tile index)`: write a 16-bit tile through shared memory.
 
     Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has TMA store them, and so on in turn
     over `buffers` places; a place is written again when TMA has read what was there.
@@ -254,7 +265,10 @@ def store(
 
 
 def _lane_row(b: Any, panels: Panels, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
-    """The address of the row that a lane gives `stmatrix`, its piece of 16 bytes there, and what the swizzle flips."""
+    """The row address that a lane gives `stmatrix`, its 16 bytes, the swizzle's flips.
+
+    Which bits the swizzle flips.
+    """
     # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
     row = b.and_(lane, i32c(2 * MATRIX - 1))
     unit = b.lshr(lane, i32c(4))
@@ -329,7 +343,7 @@ def store_transposed(
 
 
 def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
-    """The number of one of the rows that axes of these extents have, as an index of these."""
+    """The number of a row among axes of these extents, as an index of them."""
     rows = math.prod(extents)
     index: list[Any] = []
     for extent in reversed(extents):

@@ -1,1 +1,1 @@
-"""What lowered kernels of specialised warps do to shared memory and barriers, as data, and models that check it."""
+"""Models of warp-specialised kernels: shared memory and barriers, as data."""

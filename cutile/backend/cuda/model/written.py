@@ -1,4 +1,6 @@
-"""A model of operands that consumers write to shared memory, each warpgroup a part, for products that read all of it.
+"""A model of operands that consumers write, each warpgroup a part.
+
+Products read all of it.
 
 Barriers of all consumers are what orders them: between a write and the products that read it, and between these, once
 they are waited for, and the next write. All warpgroups do the same, so that what is to be shown of one group's events
@@ -15,7 +17,7 @@ from cutile.ir.core import Function, Value
 
 
 def check_written(function: Function) -> None:
-    """Check that what is written was read by all, and that what is read was written by all.
+    """Check that what is written was read by all, and what is read, written by all.
 
     Raises:
         ProtocolError: a barrier, or a wait for a product, is missing.

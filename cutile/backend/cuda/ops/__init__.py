@@ -1,4 +1,6 @@
-"""Operations that only this backend's lowered IR has. Every decision about them stands in their attributes.
+"""Operations that only this backend's lowered IR has.
+
+Every decision about them stands in their attributes.
 
 Lowered operations of the language keep their classes and carry further attributes: `layout`, the name of the result's
 layout, `source`, that of the operand's (for `mma` the two operands'), `vector`, the axis and width of wide accesses,

@@ -1,4 +1,7 @@
-"""The function of the generated file that an operation becomes: a declaration, which `emit/generic.py` carries out."""
+"""The function of the generated file that an operation becomes.
+
+A declaration, which `emit/generic.py` carries out.
+"""
 
 from __future__ import annotations
 

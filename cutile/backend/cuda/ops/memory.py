@@ -1,4 +1,7 @@
-"""What all threads of a block do: stores of tiles, conversions between layouts, barriers, assertions."""
+"""What all threads of a block do.
+
+Stores of tiles, conversions between layouts, barriers, assertions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ class Store(Op, name="cuda.store", effect=Effect.WRITE):
 
 
 class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
-    """Add a tile to what lies at a tile index, each element at once; what lies past the edges is dropped.
+    """Add a tile to what lies at a tile index, each element at once.
+
+    What lies past the edges is dropped.
 
     Other thread blocks may do the same there, and nobody else looks at it.
     """
@@ -36,7 +41,9 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
 
 
 class StoreSubtile(Op, name="cuda.store_subtile", effect=Effect.WRITE):
-    """Write the columns that are part `part` of `parts` of this block's own tile. Becomes a store of its own.
+    """Write the columns that are part `part` of `parts` of this block's own tile.
+
+    Becomes a store of its own.
 
     `number`, where it is given, says which part it is, in place of `part`.
     """
@@ -61,8 +68,11 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 
 
 class ConvertLayout(Op, name="cuda.convert_layout"):
-    """The same tile in another layout: by renaming registers (`how` is "take"), by shuffles among four lanes
-    ("exchange"), or through shared memory ("move")."""
+    """The same tile in another layout.
+
+    By renaming registers (`how` is "take"), by shuffles among four lanes ("exchange"), or through shared memory
+    ("move").
+    """
 
     x: Value = operand(ANY_TILE)
 
@@ -71,8 +81,9 @@ class ConvertLayout(Op, name="cuda.convert_layout"):
 
 
 class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
-    """Unless the condition holds, `thread` writes to the launch's report that assertion number `site` of the kernel
-    failed, in which tile block, and some numbers.
+    """Report the failure of assertion `site` to the host, unless the condition holds.
+
+    `thread` writes the report: which assertion of the kernel, in which tile block, and some numbers.
 
     `rest`: the tile block's index along three axes, then the numbers that the condition is about. `leaves`: the
     thread block then ends, with all its threads; else a flag in shared memory, the last operand, says so, and all of
@@ -102,7 +113,10 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
 
 
 class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
-    """Whether an assertion of this thread block has failed, before the arrivals that were waited for; by `flag`."""
+    """Whether an assertion of this block has failed before the awaited arrivals.
+
+    By `flag`.
+    """
 
     intrinsic = Intrinsic("debug.has_failed", facts=("flag",))
     flag: Value = operand(SCRATCH)

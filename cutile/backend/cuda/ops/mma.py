@@ -1,4 +1,4 @@
-"""Products by warpgroups (`wgmma`) or by fused multiply-adds, and the registers of their accumulators."""
+"""Products by warpgroups (`wgmma`) or FMA, and registers of their accumulators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutile.ir.types import TileType, Type
 
 
 class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
-    """Begin to add the product of a stage's operands to `acc`, by warpgroups (`wgmma`).
+    """Begin to add a stage's product to `acc`, by warpgroups (`wgmma`).
 
     The result may be read after a `WgmmaWait` alone, and the stage be released likewise. With `promoted`, so many
     columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
@@ -37,7 +37,9 @@ class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
 
 
 class WgmmaWait(Op, name="cuda.wgmma_wait", effect=Effect.WRITE):
-    """Wait until at most `pending` products are under way; with 0, the result may be read.
+    """Wait until at most `pending` products are under way.
+
+    With 0, the result may be read.
 
     `groups`: what a product is begun in.
     """
@@ -73,7 +75,10 @@ class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
 
 
 class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WRITE):
-    """The same tile, whose elements the compiler does not know: an accumulator that is not to be made anew."""
+    """The same tile, whose elements the compiler does not know.
+
+    An accumulator that is not to be made anew.
+    """
 
     intrinsic = Intrinsic("wgmma.optimization_barrier", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
@@ -83,7 +88,10 @@ class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WR
 
 
 class Subtile(Op, name="cuda.subtile"):
-    """The columns of a product's sums that are part `part` of `parts`: a choice among each thread's registers."""
+    """The columns of a product's sums that are part `part` of `parts`.
+
+    A choice among each thread's registers.
+    """
 
     intrinsic = Intrinsic(
         "wgmma.subtile", facts=("dtype", "source", "layout", "part"), stem="subtile_{part}", omit=("parts",)
@@ -154,7 +162,9 @@ class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
 
 
 class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
-    """Wait until at most `pending` products that were begun later are under way; what comes out may be read.
+    """Wait until at most `pending` products that were begun later are under way.
+
+    What comes out may be read.
 
     `left` are the registers that the product reads: until here they stay what they are.
     """

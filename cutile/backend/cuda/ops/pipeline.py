@@ -139,7 +139,9 @@ RESOURCES = (Buffer, Pipeline, Barriers, Scratch)
 
 
 class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
-    """Set up the barriers of pipelines, and others; clear a word of scratch memory, a flag. All threads see them then.
+    """Set up the barriers of pipelines, and others.
+
+    Clear a word of scratch memory, a flag. All threads see them then.
 
     Where the block is one of a `cluster`, all of the cluster do, behind a `ClusterStart`.
     """
@@ -166,7 +168,10 @@ class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
 
 
 class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
-    """Wait for the cluster's other blocks, which may still write to this one's shared memory."""
+    """Wait for the cluster's other blocks, which may still write to this one's memory.
+
+    Its shared memory.
+    """
 
     intrinsic = Intrinsic("pipeline.cluster_sync")
 
@@ -203,7 +208,9 @@ class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
 
 
 class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
-    """Where `condition` holds, say that this warpgroup has read a stage, to all blocks of the pipeline's cluster.
+    """Where `condition` holds, release a stage for this warpgroup.
+
+    To all blocks of the pipeline's cluster.
 
     `warps`: each of its warps says so for itself.
     """
@@ -219,7 +226,9 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
 
 
 class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
-    """Wait until the warpgroup before has begun all products of its tile block, where groups have their own.
+    """Wait until the warpgroup before has begun all products of its tile block.
+
+    Where groups have tile blocks of their own.
 
     Only then may this one wait for operands: which phase of a stage is the next is not to be known any earlier.
     `number` is the tile block's, `step` that from one of the group's to the next.
@@ -236,7 +245,9 @@ class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
 
 
 class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRITE):
-    """All products of this warpgroup's tile block have begun: the next group may begin (see `OrderBarrierWait`).
+    """All products of this warpgroup's tile block have begun.
+
+    The next group may begin (see `OrderBarrierWait`).
 
     Each of its warps says so: one that has not taken over yet would else miss the other group's next handing over.
     """
@@ -249,7 +260,9 @@ class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRI
 
 
 class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
-    """The tile in a stage of a buffer, in registers. `axis` is the one that is contiguous there.
+    """The tile in a stage of a buffer, in registers.
+
+    `axis` is the one that is contiguous there.
 
     Each thread reads what it has of the tile, so that each warp releases the stage for itself.
     """

@@ -22,7 +22,9 @@ class Roles(Op, name="cuda.roles"):
 
 
 class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRITE):
-    """Wait until the kernels ahead in the stream have ended, and let the one behind set itself up from here on.
+    """Wait for the kernels ahead in the stream, and let the next one start.
+
+    From here on it may set itself up.
 
     What stands before it may run while another kernel still writes to what this one reads.
     """
@@ -64,7 +66,7 @@ class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
 
 
 class FirstTile(Op, name="cuda.first_tile"):
-    """The number of the first tile block that this thread block, or its cluster, works on.
+    """The number of the first tile block of this thread block or cluster.
 
     Where the `alone` groups of a block have tile blocks of their own, that of the thread's group.
     """
@@ -78,7 +80,9 @@ class FirstTile(Op, name="cuda.first_tile"):
 
 
 class TileStep(Op, name="cuda.tile_step"):
-    """From one tile block of a thread block to its next: how many thread blocks, or clusters, there are.
+    """From one tile block of a thread block to its next.
+
+    How many thread blocks, or clusters, there are.
 
     Times `alone`, the groups of a block that have tile blocks of their own.
     """
@@ -92,7 +96,9 @@ class TileStep(Op, name="cuda.tile_step"):
 
 
 class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
-    """Take the next tile block: how many have been taken before, but for those that thread blocks begin with.
+    """Take the next tile block.
+
+    How many have been taken before, but for those that thread blocks begin with.
 
     Thread blocks begin with one of their own number each, and count the others in the workspace. When all have found
     that there is none left of `total`, the count is 0 again.
@@ -106,7 +112,10 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
 
 
 class Uniform(Op, name="cuda.uniform"):
-    """The producer's number, in a register that the warp shares: what TMA is told must be in one."""
+    """The producer's number, in a register that the warp shares.
+
+    What TMA is told must be in one.
+    """
 
     intrinsic = Intrinsic("roles.uniform")
     x: Value = operand(SCALAR_INT)
@@ -116,7 +125,9 @@ class Uniform(Op, name="cuda.uniform"):
 
 
 class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
-    """Wait until a stage is empty, and pass the number of a tile block on to the consumers, in its word of `through`.
+    """Wait until a stage is empty, and pass a tile block's number to the consumers.
+
+    In its word of `through`.
 
     `limited`: a wait of over two seconds ends the kernel.
     """
@@ -133,7 +144,7 @@ class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
 
 
 class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
-    """The number of a tile block that the producer sent, in a stage that has been waited for."""
+    """The number of a tile block that the producer sent, in a full stage."""
 
     intrinsic = Intrinsic("roles.receive_tile", pipeline=("stages",))
     pipeline: Value = operand(A_PIPELINE)
@@ -145,7 +156,9 @@ class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
 
 
 class TileIndex(Op, name="cuda.tile_index"):
-    """The index along `axis` of the grid of tile block `number`, in an order that keeps neighbours together.
+    """Tile block `number`'s index along `axis`, in an order that keeps neighbours.
+
+    It keeps neighbours together.
 
     Of the axes `(rows, columns)`, `group` rows at a time are gone through column by column, so that the tile blocks at
     work at one time share what they load; the third axis is the slowest. The blocks of a cluster of `cluster` work on
@@ -168,7 +181,10 @@ class TileIndex(Op, name="cuda.tile_index"):
 
 
 class TripCount(Op, name="cuda.trip_count"):
-    """How many turns the loop of products has: none where `stop` is not beyond `start`."""
+    """How many turns the loop of products has.
+
+    None where `stop` is not beyond `start`.
+    """
 
     intrinsic = Intrinsic("roles.trip_count")
     start: Value = operand(SCALAR_INT)
@@ -180,7 +196,10 @@ class TripCount(Op, name="cuda.trip_count"):
 
 
 class FirstIteration(Op, name="cuda.first_iteration"):
-    """The first turn of the thread's group, where groups have tile blocks of `turns` turns each of their own."""
+    """The first iteration of the thread's group, in ping-pong.
+
+    Groups have tile blocks of `turns` iterations each of their own.
+    """
 
     intrinsic = Intrinsic("roles.first_iteration")
     turns: Value = operand(SCALAR_INT)

@@ -1,4 +1,6 @@
-"""Split-K: the K iterations of a tile, divided among thread blocks whose partial sums are added.
+"""Split-K: the K iterations of a tile divided among thread blocks.
+
+Their partial sums are added.
 
     %splits = cuda.k_splits(%tiles, %start, %stop, %step) {...}             how many thread blocks share a tile
     %tile, %split, %first, %last = cuda.work_unit(%unit, ..., %splits)      what one of them does of it
@@ -18,7 +20,9 @@ from cutile.ir.types import TileType, Type
 
 
 class KSplits(Op, name="cuda.k_splits"):
-    """Into how many pieces the turns of each of `tiles` tile blocks are divided: 1 where these fill the GPU.
+    """Into how many pieces the turns of each of `tiles` tile blocks are divided.
+
+    1 where these fill the GPU.
 
     With `whole`, into `most` or not at all: where the launch has a thread block for each.
     """
@@ -37,7 +41,9 @@ class KSplits(Op, name="cuda.k_splits"):
 
 
 class WorkUnit(Op, name="cuda.work_unit"):
-    """Of unit number `unit` of the work: its tile block, which piece of it, and where the piece's turns begin and end.
+    """Of unit number `unit` of the work.
+
+    Its tile block, which piece of it, and where the piece's turns begin and end.
 
     The pieces of a tile block follow each other, and so do their turns.
     """
@@ -54,7 +60,7 @@ class WorkUnit(Op, name="cuda.work_unit"):
 
 
 class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
-    """The sums of all pieces of a tile block, and whether this thread block is the one that has them.
+    """The sums of all splits of a tile block, and whether this thread block has them.
 
     Of one piece, they are its own. Else each is written to the workspace, and who comes last adds them, in their order.
     """
@@ -70,8 +76,9 @@ class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
 
 
 class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
-    """Send the sums of a piece to the thread blocks of its cluster, each the parts that it adds up, and wait for what
-    this one is sent.
+    """Send a split's sums to the cluster's thread blocks, and wait for one's own.
+
+    Each is sent the parts that it adds up.
 
     Of `parts` parts of the columns, thread block `i` of `blocks` adds up number `i`, `i + blocks` and so on. They
     arrive in `place`, and are counted by a barrier of their own.
@@ -92,8 +99,10 @@ class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
 
 
 class ReducePartials(Op, name="cuda.reduce_partials", effect=Effect.READ):
-    """The columns of `x` that are part `part` of `parts`, added up over the `blocks` thread blocks of a cluster, in the
-    order of the pieces: of what they have dealt out to this one."""
+    """The columns of `x` that are part `part` of `parts`, added up over the cluster.
+
+    Over its `blocks` thread blocks, in the order of the splits: what they have sent to this one.
+    """
 
     intrinsic = Intrinsic(
         "split_k_cluster.reduce", facts=("dtype", "source", "parts=", "blocks="), stem="reduce_partials", call=("part",)

@@ -1,4 +1,4 @@
-"""Tiles that one group of threads copies to shared memory ahead of their use (`cp.async`), and what reads them there.
+"""Tiles that one group of threads copies ahead (`cp.async`), and their readers.
 
 Copies go to stage `turn % stages` of a place. Where a place is, `stage` says: its first byte from the begin of what the
 loop reserves (the attribute `offset`), its stages, and the bytes from stage to stage.
@@ -70,7 +70,10 @@ class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
 
 
 class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
-    """The tile in a stage, in registers. `own`: each thread reads what it copied itself. `of`: the tensor's name."""
+    """The tile in a stage, in registers.
+
+    `own`: each thread reads what it copied itself. `of`: the tensor's name.
+    """
 
     turn: Value = operand(SCALAR_INT)
     dtype: DTypeLike = attribute()
@@ -85,7 +88,10 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
 
 
 class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
-    """Write an operand of a `staged_mma` from registers to a stage. `right`: which one; the rest is that product's."""
+    """Write an operand of a `staged_mma` from registers to a stage.
+
+    `right`: which one; the rest is that product's.
+    """
 
     value: Value = operand(ANY_TILE)
     turn: Value = operand(SCALAR_INT)

@@ -10,7 +10,7 @@ from cutile.ir.types import TileType, Type
 
 
 class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
-    """Bring the descriptor of a tensor into the copy engine's cache, ahead of the first copy."""
+    """Prefetch a tensor's descriptor for TMA, ahead of the first copy."""
 
     intrinsic = Intrinsic("tma.prefetch", call=("map",))
     x: Value = operand(ANY_TENSOR)
@@ -21,7 +21,9 @@ class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
 
 
 class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
-    """Begin to load the tile at a tile index into a stage of a buffer; zeros past the edges. It arrives on `full`.
+    """Begin to load the tile at a tile index into a stage of a buffer.
+
+    Zeros past the edges. It arrives on `full`.
 
     The tile lies there as panels one after the other, each as wide as the swizzle along the contiguous `axis`, and
     one copy loads one panel. Where `cluster` blocks share the tile, each loads its part for all of them: some of the
@@ -46,7 +48,9 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
 
 
 class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
-    """Write a tile at a tile index through shared memory; what lies past the edges is dropped.
+    """Write a tile at a tile index through shared memory.
+
+    What lies past the edges is dropped.
 
     Each warp writes its own rows, `span` columns at a time, into `buffers` places of `through` in turn, and has the
     copy engine store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is
@@ -73,7 +77,10 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
 
 
 class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
-    """Wait until the copy engine has read all that is to be stored: shared memory outlives that."""
+    """Wait until the copy engine has read all that is to be stored.
+
+    Shared memory outlives that.
+    """
 
     intrinsic = Intrinsic("tma.store_wait")
 
@@ -82,8 +89,10 @@ class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
 
 
 class PackPairs(Op, name="cuda.pack_pairs", effect=Effect.WRITE):
-    """A tile of 16-bit elements, two to a word, in registers of their own: a result that is put off
-    (`pipeline/delayed_epilogue.py`)."""
+    """A tile of 16-bit elements, two to a word, in registers of their own.
+
+    A result that is put off (`pipeline/delayed_epilogue.py`).
+    """
 
     intrinsic = Intrinsic("tma.pack_pairs", facts=("dtype", "count"), stem="pack")
     x: Value = operand(ANY_TILE)

@@ -1,1 +1,4 @@
-"""Loops with any number of products, by specialised warps: a list of passes over buffers and pipelines as values."""
+"""Loops with any number of products, by specialised warps.
+
+A list of passes over buffers and pipelines as values.
+"""

@@ -1,4 +1,4 @@
-"""Operands that lie across K, for products that want both along it (tf32 and 8 bits, sm_90a).
+"""MN-major operands of products that want both along K (tf32, 8 bits, sm_90a).
 
 `wgmma` reads 16-bit operands from shared memory whichever axis is contiguous there; of other types only those that are
 contiguous along K. Its left operand may come from registers instead, though, and threads can read that from panels

@@ -1,4 +1,6 @@
-"""Assertions in a kernel of specialised warps: the producer makes them, and results are dropped where one fails.
+"""Assertions in a kernel of specialised warps.
+
+The producer makes them, and results are dropped where one fails.
 
     assert(e < count)     the producer tells the launch's report, sets a flag, and goes on, since others wait for it
     z.store(t)            the producer arrives at the verdict; consumers wait for it and read the flag
@@ -23,13 +25,15 @@ from cutile.ops.debug import Assert
 
 
 def guards_of(operations: Iterable[Op]) -> tuple[frozenset[Op], list[Value]]:
-    """The assertions of a kernel and the branches around nothing else, and the numbers that are asserted."""
+    """A kernel's assertions, the branches around nothing else, and their numbers."""
     guards = frozenset(op for op in operations if only_asserts(op))
     return guards, [value for op in guards if isinstance(op, Assert) for value in op.operands]
 
 
 class Verdict:
-    """What tells consumers whether an assertion has failed: a flag in shared memory, set where one fails.
+    """What tells consumers whether an assertion has failed.
+
+    A flag in shared memory, set where one fails.
 
     Attributes:
         failed: whether that was so at the store that is being lowered; None elsewhere.
@@ -67,12 +71,18 @@ class Verdict:
             self.failed = self._context.builder.value(Failed(self._pipelines.flag), "failed")
 
     def forget(self) -> None:
-        """What follows is no store, or another one: only behind a main loop does an answer last."""
+        """What follows is no store, or another one.
+
+        Only behind a main loop does an answer last.
+        """
         if self._plan.verdict is not None:
             self.failed = None
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of what is stored; one before any tensor's begin where an assertion failed."""
+        """The index of what is stored.
+
+        One before any tensor's begin where an assertion failed.
+        """
         if self.failed is None:
             return index
         first, *others = index

@@ -1,4 +1,6 @@
-"""A kernel that is being planned: what is known of its values, and what all plans of specialised warps require of it.
+"""A kernel that is being planned.
+
+What is known of its values, and what all plans of specialised warps require of it.
 
 A requirement that does not hold is the reason why a kernel has no plan; it stands in the lowered IR.
 """
@@ -36,7 +38,10 @@ def require(holds: bool, reason: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel before it is lowered. What rules ask about its operations is found once."""
+    """A kernel before it is lowered.
+
+    What rules ask about its operations is found once.
+    """
 
     function: Function
 

@@ -1,4 +1,6 @@
-"""The shared memory of a lowered kernel: buffers, pipelines, what results are stored through, further barriers.
+"""The shared memory of a lowered kernel.
+
+Buffers, pipelines, what results are stored through, further barriers.
 
 Buffers and pipelines are values of the lowered IR. How far each pipeline is, the counter of its stages says.
 """
@@ -63,7 +65,10 @@ class Pipelines:
         return self._more_barriers
 
     def reserve(self) -> None:
-        """Add everything, and start the barriers: these lie behind what wants to be aligned."""
+        """Add everything, and start the barriers.
+
+        These lie behind what wants to be aligned.
+        """
         plan, context = self._plan, self._context
         for number in range(len(plan.operands)):
             self.buffers.append(self._reserve_buffers(number))

@@ -1,4 +1,6 @@
-"""Products whose tile blocks are too few to fill a GPU: the turns of each are divided among several thread blocks.
+"""Products whose tile blocks are too few to fill a GPU.
+
+The turns of each are divided among several thread blocks.
 
     for unit in first..tiles * pieces by step:
         tile, piece = unit // pieces, unit % pieces
@@ -85,7 +87,9 @@ def why_undivided(initial: Op | None, moving_bounds: bool, cluster: int, groups:
 
 
 def why_no_registers(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> str:
-    """Why a thread has no registers to add up the sums of other pieces; empty where it has.
+    """Why a thread has no registers to add up the sums of other pieces.
+
+    Empty where it has.
 
     Args:
         kernel: whose sums they are.
@@ -101,7 +105,9 @@ def why_no_registers(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -
 
 
 def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
-    """Into how many parts a cluster of so many pieces cuts the columns of a tile; 0 where pieces are no cluster.
+    """Into how many parts a cluster of so many pieces cuts the columns of a tile.
+
+    0 where pieces are no cluster.
 
     Args:
         kernel, loop: the kernel and its main loop.
@@ -119,7 +125,7 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
 
 
 def parts_loop(function: Function, loop: For, parts: int) -> For | None:
-    """A loop over the parts of what follows the loop of products, where that can be cut so, and is."""
+    """A loop over the subtiles of the epilogue, if it can be and is cut so."""
     return epilogue_of_part(function, loop, parts) if parts > 1 else None
 
 

@@ -1,4 +1,6 @@
-"""Warpgroups that do not share a tile evenly: two with tile blocks of their own (ping-pong), or three with 192 rows.
+"""Warpgroups that do not share a tile evenly.
+
+Two with tile blocks of their own (ping-pong), or three with 192 rows.
 
     loads:        iterations of tile 0 | of tile 1  | of tile 2  | ...      one pipeline, whose stages one of them reads
     warpgroup 0:  multiply 0           | write 0    | multiply 2 | ...
@@ -65,7 +67,9 @@ _KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
 def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
-    """Where the sums of a tile are that one warpgroup has: whichever of them, its threads hold the same places.
+    """Where the sums of a tile are that one warpgroup has.
+
+    Whichever of them, its threads hold the same places.
 
     Example:
         >>> print(pingpong_accumulator((128, 192)))
@@ -76,7 +80,7 @@ def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
 
 
 def goes_narrow(function: Function, loop: For) -> bool:
-    """Whether more than a conversion follows the main loop, and can be done for a few columns at a time."""
+    """Whether an epilogue does more than convert, and can be done in subtiles."""
     return cut_epilogue(function, loop, NARROW_COLUMNS) is not function
 
 
@@ -109,7 +113,10 @@ def _why_no_room(whose: str, room: Room, sums: int, more: bool, *, apart: bool =
 
 
 def _why(kernel: Kernel, loop: For, accumulator: Layout, why: str, holds: Callable[[Layout], bool]) -> str:
-    """The reason that is there already; or that what follows the main loop needs other threads' elements."""
+    """The reason that is there already.
+
+    Or that what follows the main loop needs other threads' elements.
+    """
     after = kernel.behind(loop)
     layouts = LayoutAssignment(kernel.function, accumulator.warps, ((kernel.products[0], accumulator),))
     for op in after:

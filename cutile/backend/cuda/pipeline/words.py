@@ -1,4 +1,6 @@
-"""Left operands as they are kept until their product: 32-bit words of two elements.
+"""Left operands as they are kept until their product.
+
+32-bit words of two elements.
 
 An element of 16 bits in a variable of a loop would have a register of its own.
 """
@@ -17,7 +19,9 @@ from cutile.ir.types import TileType
 
 
 def in_words(function: Function, plan: Plan) -> dict[Value, int]:
-    """The values that are kept in words: left operands that only products and loops take.
+    """The values that are kept in words.
+
+    Left operands that only products and loops take.
 
     Those that a loop makes one variable of have the same number: their words are in the same registers.
     """
