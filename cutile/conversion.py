@@ -63,7 +63,7 @@ def exact(x: Any, source: DTypeLike) -> Array:
     array = np.asarray(x)
     if source in MEANING:
         array = bits(array, source).view(source.numpy)
-    wide = np.longdouble if source.kind in ("int", "uint") and source.bits == 64 else np.float64
+    wide = np.longdouble if source.is_integer and source.bits == 64 else np.float64
     with np.errstate(invalid="ignore"):  # a NaN with another payload
         return array.astype(wide)
 
@@ -132,7 +132,7 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
     if source is target:
         return array
     with np.errstate(all="ignore"):
-        if target.kind == "bool":
+        if target.is_bool:
             return exact(array, source) != 0
         if is_float(target):
             return round_to(exact(array, source), target, rounding or NEAREST_EVEN)
@@ -155,11 +155,11 @@ def holds(target: DTypeLike, source: DTypeLike) -> bool:
         return fine and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
     if of is not None or f4e2m1fnx2 in (source, target):
         return source is target
-    digits = source.bits - (source.kind == "int") if source.kind != "bool" else 1
+    digits = source.bits - (source.is_signed) if not source.is_bool else 1
     if to is not None:
         return digits <= to.mantissa + 1 and not to.saturates
-    room = target.bits - (target.kind == "int") if target.kind != "bool" else 1
-    return digits <= room and not (source.kind == "int" and target.kind == "uint")
+    room = target.bits - (target.is_signed) if not target.is_bool else 1
+    return digits <= room and not (source.is_signed and target.kind == "uint")
 
 
 def element(value: Any, dtype: DTypeLike) -> Array:
@@ -183,7 +183,7 @@ def fits(value: float, dtype: DTypeLike) -> bool:
         exact = float(value)
     except OverflowError:  # of an integer of more than 1024 bits
         return False
-    if dtype.kind == "storage" or not math.isfinite(exact) or abs(exact) <= dtype.max:
+    if not dtype.computes or not math.isfinite(exact) or abs(exact) <= dtype.max:
         return True
     with np.errstate(over="ignore"):  # it may still be rounded to the largest number
         return bool(np.isfinite(np.float64(exact).astype(dtype.numpy)))

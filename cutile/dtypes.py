@@ -64,6 +64,46 @@ class DTypeMeta(type):
     def __repr__(cls) -> str:
         return cls.__name__.rstrip("_")
 
+    @property
+    def is_bool(cls) -> bool:
+        """Whether elements are true or false."""
+        return cls._kind == "bool"
+
+    @property
+    def is_integer(cls) -> bool:
+        """Whether elements are integers, signed or unsigned."""
+        return cls._kind in ("int", "uint")
+
+    @property
+    def is_signed(cls) -> bool:
+        """Whether elements are integers with a sign."""
+        return cls._kind == "int"
+
+    @property
+    def is_float(cls) -> bool:
+        """Whether elements are floats that are computed with."""
+        return cls._kind == "float"
+
+    @property
+    def is_half(cls) -> bool:
+        """Whether elements are floats of 16 bits, which are computed in f32."""
+        return cls.is_float and getattr(cls, "bits", 0) == 16
+
+    @property
+    def is_float8(cls) -> bool:
+        """Whether elements are floats of 8 bits with a sign: `f8e4m3fn` or `f8e5m2`."""
+        format: FloatFormat | None = getattr(cls, "format", None)
+        return format is not None and not format.positive and format.exponent + format.mantissa == 7
+
+    @property
+    def computes(cls) -> bool:
+        """Whether elements are computed with; others are only stored, converted and multiplied."""
+        return cls._kind != "storage"
+
+    @property
+    def _kind(cls) -> str:
+        return getattr(cls, "kind", "")
+
     def _integers(cls) -> tuple[int, int] | None:
         kind: str = getattr(cls, "kind", "")
         bits: int = getattr(cls, "bits", 0)

@@ -89,7 +89,7 @@ class Affine:
 
     def fits(self, dtype: DTypeLike) -> bool:
         """Whether it certainly is a value of an integer dtype."""
-        signed = dtype.kind == "int"
+        signed = dtype.is_signed
         least = -(2 ** (dtype.bits - 1)) if signed else 0
         most = 2 ** (dtype.bits - signed) - 1
         return self.low is not None and self.high is not None and least <= self.low and self.high <= most
@@ -129,7 +129,7 @@ def extent_atom(name: str, axis: int) -> Atom:
 
 def scalar_atom(name: str, dtype: DTypeLike) -> Atom:
     """An integer parameter."""
-    signed = dtype.kind == "int"
+    signed = dtype.is_signed
     return Atom(name, -(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
 
 

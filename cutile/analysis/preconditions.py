@@ -138,6 +138,6 @@ class _Reader:
         return Affine(extent) if extent is not None else self._facts.symbol(extent_atom(name, axis))
 
     def _scalar(self, value: Value, text: str) -> Affine:
-        if not isinstance(value.type, TileType) or value.type.dtype.kind not in ("int", "uint"):
+        if not isinstance(value.type, TileType) or not value.type.dtype.is_integer:
             raise self._refused(value.name, text)
         return self._facts.symbol(scalar_atom(value.name, value.type.dtype))

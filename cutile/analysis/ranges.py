@@ -115,7 +115,7 @@ class Ranges:
         return ceil_div(self.extent(tensor, axis), step)
 
     def _find(self, value: Value) -> Range:
-        if not isinstance(value.type, TileType) or not value.type.is_scalar or value.type.dtype.kind == "float":
+        if not isinstance(value.type, TileType) or not value.type.is_scalar or value.type.dtype.is_float:
             return UNKNOWN
         if value in self.parameters:
             return known(self.facts.symbol(scalar_atom(value.name, value.type.dtype)))
@@ -163,7 +163,7 @@ class Ranges:
         dtype = value.tile.dtype
         match op:
             case Constant():
-                return known(Affine(int(op.value))) if dtype.kind != "bool" else UNKNOWN
+                return known(Affine(int(op.value))) if not dtype.is_bool else UNKNOWN
             case TileBlockId():
                 return Range(Affine(), self._grid[op.axis] - 1, frozenset({f"block {op.axis}"}), True)
             case NumTileBlocks():

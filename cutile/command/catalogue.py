@@ -164,7 +164,7 @@ Rule = Callable[[DTypeLike], bool]
 
 
 def _integer(dtype: DTypeLike) -> bool:
-    return dtype.kind in ("int", "uint")
+    return dtype.is_integer
 
 
 def _float(dtype: DTypeLike) -> bool:
@@ -184,7 +184,7 @@ def _converted(dtype: DTypeLike) -> bool:
 
 
 def _bits(dtype: DTypeLike) -> bool:
-    return dtype.kind != "bool"
+    return not dtype.is_bool
 
 
 def _apart(dtype: DTypeLike) -> bool:
@@ -202,16 +202,16 @@ RULES: dict[str, Rule] = {
     "convert_tile": _converted,
     "cuda_tile_assert": _computed,  # not 0, as a condition
     "cuda_tile_print": _computed,
-    "exti": lambda dtype: dtype.kind == "bool" or (_integer(dtype) and dtype.bits < 64),
+    "exti": lambda dtype: dtype.is_bool or (_integer(dtype) and dtype.bits < 64),
     "ftof": _float,
     "ftoi": _float,
     "iota": _integer,
-    "itof": lambda dtype: dtype.kind == "bool" or _integer(dtype),
+    "itof": lambda dtype: dtype.is_bool or _integer(dtype),
     "mmaf": lambda dtype: _float(dtype) and dtype in Mma.dtypes(),
     "mmai": lambda dtype: _integer(dtype) and dtype in Mma.dtypes(),
     "pack": _apart,
     "print_tko": _computed,
-    "scan_sum": lambda dtype: dtype in DTYPES and dtype.kind != "bool",
+    "scan_sum": lambda dtype: dtype in DTYPES and not dtype.is_bool,
     "select": _any,  # of what is chosen; the condition is bool
     "trunci": lambda dtype: _integer(dtype) and dtype.bits > 8,
     "unpack": _bytes,

@@ -79,7 +79,7 @@ def _call_method(handler: Handler, method: Method, frame: Frame, *args: Any, **k
 
 def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
     """`f32(x)`: a scalar or tile of that dtype."""
-    if isinstance(x, float) and dtype.kind in ("int", "uint"):
+    if isinstance(x, float) and dtype.is_integer:
         name = dtype.__name__
         rounded = f"ct.{name}(int({x!r})) towards zero, or ct.{name}(round({x!r}))"
         frame.type_error(
@@ -87,7 +87,7 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
             remedy=f"Write ct.{name}({int(x)})." if x.is_integer() else f"Say how it is rounded: {rounded}.",
         )
     if is_number(x):
-        return materialize(frame, bool(x) if dtype.kind == "bool" else x, dtype)
+        return materialize(frame, bool(x) if dtype.is_bool else x, dtype)
     if not is_tile(x):
         remedy = f"Write {dtype.name}(x) of a number, a scalar or a tile x."
         frame.type_error(f"{dtype.name}: expected a tile or a number, got {describe(x)}", remedy=remedy)

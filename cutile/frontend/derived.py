@@ -29,7 +29,7 @@ def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
     """A tile of one of the kinds of dtype."""
     if tile.tile.dtype.kind in kinds.names:
         return tile
-    if kinds is FLOATS and is_tile(tile) and tile.tile.dtype.kind != "bool":
+    if kinds is FLOATS and is_tile(tile) and not tile.tile.dtype.is_bool:
         remedy = "Convert first: ct.convert_tile(x, ct.f32)."
     else:
         remedy = f"The operators take any numbers; {what} takes {kinds.words}."

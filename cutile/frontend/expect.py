@@ -71,7 +71,7 @@ def index_scalar(frame: Frame, value: Any, what: str) -> Value:
     if isinstance(value, int) and not isinstance(value, bool):
         nearest = min(max(value, I64.low), I64.high)
         return materialize(frame, nearest, i32 if I32.low <= nearest <= I32.high else i64)
-    if is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint"):
+    if is_tile(value) and value.tile.is_scalar and value.tile.dtype.is_integer:
         wanted = i32 if Interval.of(value.tile.dtype).fits(i32) else i64
         return value if value.tile.dtype is wanted else frame.emit(Convert(x=value, dtype=wanted))
     frame.type_error(

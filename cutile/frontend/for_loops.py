@@ -68,7 +68,7 @@ def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
 
 
 def _integers(values: list[Any]) -> bool:
-    return all(each.tile.dtype.kind in ("int", "uint") if is_tile(each) else True for each in values)
+    return all(each.tile.dtype.is_integer if is_tile(each) else True for each in values)
 
 
 class _RangeLoop:
@@ -97,7 +97,7 @@ class _RangeLoop:
         wanted = dtype_of_weak(given) if constant else None
         self.start, self.stop, self.step = unify(frame, widened(frame, given), "range", wanted)
         type = self.start.tile
-        if not type.is_scalar or type.dtype.kind not in ("int", "uint"):
+        if not type.is_scalar or not type.dtype.is_integer:
             remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
             frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter, remedy)
         # A range whose step is 0 is an error in Python; here it is empty. That of a stream is never 0.

@@ -27,7 +27,7 @@ class Interval:
     @staticmethod
     def of(dtype: DTypeLike) -> Interval:
         """What an integer dtype holds."""
-        signed = dtype.kind == "int"
+        signed = dtype.is_signed
         return Interval(-(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
 
     def within(self, other: Interval) -> bool:

@@ -118,7 +118,7 @@ def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
         plain = is_weak(frame, first)
         if second.tile.dtype is not first.tile.dtype and not (plain and is_weak(frame, second)):
             _mixed(frame, first, second, node)
-    elif not is_number(second) or (isinstance(second, float) and first.tile.dtype.kind in ("int", "uint")):
+    elif not is_number(second) or (isinstance(second, float) and first.tile.dtype.is_integer):
         _mixed(frame, first, second, node)
     return second
 
@@ -128,7 +128,7 @@ def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: An
     if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
         _mixed(frame, condition, second, node)
     dtype = second.tile.dtype if is_tile(second) else default_dtype(second)
-    if is_tile(second) and second.tile.dtype.kind == "storage":
+    if is_tile(second) and not second.tile.dtype.computes:
         _mixed(frame, condition, second, node)
     with frame.builder.within(block):
         frame.builder.yield_(materialize(frame, second, dtype))

@@ -224,7 +224,7 @@ class Loop:
                     continue
                 new = adapted(self.frame, new, leaf.type.dtype) if whole else new
                 if is_number(new):
-                    if isinstance(new, float) and leaf.type.dtype.kind in ("int", "uint") and not leaf.fixed:
+                    if isinstance(new, float) and leaf.type.dtype.is_integer and not leaf.fixed:
                         leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
                         retyped = True
                         continue

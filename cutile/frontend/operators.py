@@ -110,7 +110,7 @@ _ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 def require_computed(frame: Frame, what: str, *values: Any) -> None:
     """Refuse tiles of a type that is stored, converted and multiplied, but not computed with."""
     for value in values:
-        if is_tile(value) and value.tile.dtype.kind == "storage":
+        if is_tile(value) and not value.tile.dtype.computes:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
 
 
@@ -288,7 +288,7 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
     """Products for a small constant exponent, else `pow`."""
     if not (isinstance(exponent, int) and 1 <= exponent <= MAX_UNROLLED_POWER and not isinstance(exponent, bool)):
         x, y = unify(frame, [base, exponent], "**")
-        if x.tile.dtype.kind != "float":
+        if not x.tile.dtype.is_float:
             frame.type_error(
                 f"**: the exponent of integers must be a constant from 1 to {MAX_UNROLLED_POWER}, "
                 f"got {describe(exponent)}",
@@ -332,17 +332,17 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     given = [left, right] if kind in _MODULO else widened(frame, [left, right])
     x, y = unify(frame, given, spelling, f32 if numbers else None)
     dtype = x.tile.dtype
-    if kind is ast.Div and dtype.kind != "float":
+    if kind is ast.Div and not dtype.is_float:
         frame.type_error(
             f"/: the tiles are {dtype}, and / divides floats",
             remedy="Use // to divide integers, or convert with ct.convert_tile.",
         )
-    if kind in (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift) and dtype.kind == "float":
+    if kind in (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift) and dtype.is_float:
         frame.type_error(
             f"{spelling}: bit operations take integers or bools, got {dtype}",
             remedy="Convert first: ct.convert_tile(x, ct.i32).",
         )
-    if dtype.kind == "bool" and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
+    if dtype.is_bool and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
         frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
     result = frame.emit(TILE_BINARY[kind](x=x, y=y))
     return of_weak(frame, narrowed(frame, result, left, right), left, right)
@@ -413,7 +413,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
         if not value.tile.is_scalar:
             frame.type_error("`not` of a tile", remedy="Use ~ for each element.")
         return frame.emit(arith.Not(x=truth(frame, value)))
-    if value.tile.dtype.kind == "float":
+    if value.tile.dtype.is_float:
         frame.type_error(
             f"~: bit operations take integers or bools, got {value.tile.dtype}",
             remedy="Convert first: ct.convert_tile(x, ct.i32).",

@@ -34,7 +34,7 @@ _BECOMES: dict[DTypeLike, tuple[str, ...]] = {
 def weak(frame: Frame, value: Value, interval: Interval | None = None) -> Value:
     """Note that a scalar is a plain number, and between which numbers it lies."""
     dtype = value.tile.dtype
-    if dtype.kind == "int":
+    if dtype.is_signed:
         interval = Interval.of(dtype) if interval is None else interval.meet(Interval.of(dtype))
     frame.compilation.weak[value] = interval
     return value

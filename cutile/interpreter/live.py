@@ -107,7 +107,7 @@ class LiveTile(Tile):
         yield from self._session.iterate(self._meaning)
 
     def __index__(self) -> int:
-        if self._meaning.tile.dtype.kind not in ("int", "uint"):
+        if not self._meaning.tile.dtype.is_integer:
             raise ArgumentTypeError(f"a scalar {self._meaning.tile.dtype} is no index")
         return int(self._scalar("an index"))
 
@@ -115,7 +115,7 @@ class LiveTile(Tile):
         if not spec or self._meaning.tile.is_scalar:
             return format(self._scalar("a format") if spec else str(self), spec)
         dtype = self._meaning.tile.dtype
-        if spec[-1] in "eEfgG" and dtype.kind in ("int", "uint"):
+        if spec[-1] in "eEfgG" and dtype.is_integer:
             return text_of(self.array.astype(np.float64), percent_format(spec, f64))
         return text_of(self.array, percent_format(spec, dtype))  # as compiled kernels print it
 

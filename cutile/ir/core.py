@@ -120,29 +120,25 @@ class Constraint:
 
 
 ANY_TILE = Constraint("a tile", lambda t: isinstance(t, TileType))
-SCALAR_INT = Constraint(
-    "an integer scalar", lambda t: isinstance(t, TileType) and t.is_scalar and t.dtype.kind in ("int", "uint")
-)
-FLOAT_TILE = Constraint("a tile of floats", lambda t: isinstance(t, TileType) and t.dtype.kind == "float")
-INT_TILE = Constraint("a tile of integers", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint"))
+SCALAR_INT = Constraint("an integer scalar", lambda t: isinstance(t, TileType) and t.is_scalar and t.dtype.is_integer)
+FLOAT_TILE = Constraint("a tile of floats", lambda t: isinstance(t, TileType) and t.dtype.is_float)
+INT_TILE = Constraint("a tile of integers", lambda t: isinstance(t, TileType) and t.dtype.is_integer)
 BITS_TILE = Constraint(
     "a tile of integers or bools", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint", "bool")
 )
 NUMBER_TILE = Constraint(
     "a tile of numbers", lambda t: isinstance(t, TileType) and t.dtype.kind in ("int", "uint", "float")
 )
-COMPUTED_TILE = Constraint(
-    "a tile that is computed with", lambda t: isinstance(t, TileType) and t.dtype.kind != "storage"
-)
-PRODUCT_TILE = Constraint("a tile of numbers", lambda t: isinstance(t, TileType) and t.dtype.kind != "bool")
-BOOL_TILE = Constraint("a tile of bools", lambda t: isinstance(t, TileType) and t.dtype.kind == "bool")
+COMPUTED_TILE = Constraint("a tile that is computed with", lambda t: isinstance(t, TileType) and t.dtype.computes)
+PRODUCT_TILE = Constraint("a tile of numbers", lambda t: isinstance(t, TileType) and not t.dtype.is_bool)
+BOOL_TILE = Constraint("a tile of bools", lambda t: isinstance(t, TileType) and t.dtype.is_bool)
 ANY_TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType | MutType))
 ANY_MUT = Constraint("a Mut tensor", lambda t: isinstance(t, MutType))
 
 
 def remedy(type: Type) -> str:
     """What to do with an operand of a type that is only stored; of another, nothing."""
-    if not isinstance(type, TileType) or type.dtype.kind != "storage":
+    if not isinstance(type, TileType) or type.dtype.computes:
         return ""
     if type.dtype.format is None:
         return f"{type.dtype} holds pairs: take them apart with ct.unpack(x), then convert."

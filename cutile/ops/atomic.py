@@ -53,9 +53,9 @@ _MEANING: dict[str, Callable[[Any, Any], Any]] = {
 def takes(kind: str, dtype: DTypeLike) -> bool:
     """Whether an update of this kind is atomic on this dtype."""
     if kind == "addf":
-        return dtype.kind == "float"
+        return dtype.is_float
     if kind in INT_KINDS:
-        return dtype.kind in ("int", "uint") and dtype.bits in (32, 64)
+        return dtype.is_integer and dtype.bits in (32, 64)
     return kind == "xchg" and dtype.bits in (32, 64)
 
 

@@ -24,7 +24,7 @@ class Iota(Op, name="iota", spelled=("iota",)):
     dtype: DTypeLike = attribute(i32)
 
     def infer(self) -> tuple[Type, ...]:
-        if self.dtype.kind not in ("int", "uint"):
+        if not self.dtype.is_integer:
             raise KernelTypeError(
                 f"iota: the dtype must be an integer's, got {self.dtype}",
                 remedy="Convert what it makes: ct.convert_tile(ct.iota(shape), dtype).",

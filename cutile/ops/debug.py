@@ -42,7 +42,7 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
     if found is None or (found["kind"] and found["kind"] not in kinds) or (spec and not kinds):
         known = f"[<][+][0][width][.digits] and one of {', '.join(kinds)}" if kinds else "none"
         raise KernelTypeError(f"print: no format {spec!r} for {dtype}", remedy=f"Known for {dtype}: {known}.")
-    if found["digits"] and dtype.kind != "float":
+    if found["digits"] and not dtype.is_float:
         raise KernelTypeError(f"print: the format {spec!r} has digits after the point, but {dtype} has none")
     left = "-" if found["align"] == "<" else ""
     kind = found["kind"] or (kinds[0] if kinds else "s")

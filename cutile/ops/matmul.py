@@ -27,7 +27,6 @@ from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Accuracy, Op, Value, attri
 from cutile.ir.types import TileType, Type
 
 BYTES = (i8, u8)
-EIGHTS = (f8e4m3fn, f8e5m2)
 ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
     f16: (f32, f16),
     bf16: (f32,),
@@ -40,7 +39,7 @@ ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
     f8e5m2: (f32, f16),
 }
 """By the dtype of the operands. Those of 8 bits may differ: signed and unsigned, or the two floats."""
-SCALED = (f4e2m1fn, *EIGHTS)
+SCALED = (f4e2m1fn, f8e4m3fn, f8e5m2)
 SCALES = (f8e8m0fnu, f8e4m3fn)
 BLOCKS = (16, 32)
 
@@ -62,7 +61,7 @@ def _shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
 
 def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
     """Operands in the dtype that products add up in; the numbers of every type that is multiplied fit exactly."""
-    if dtype.kind == "storage":
+    if not dtype.computes:
         x = exact(x, dtype)
     return np.asarray(x).astype(f32.numpy if acc.bits < 32 else acc.numpy)
 
@@ -109,7 +108,7 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     def infer(self) -> tuple[Type, ...]:
         a, b, acc = self.a.tile, self.b.tile, self.acc.tile
         _shapes("mma", a, b, acc)
-        mixed = any({a.dtype, b.dtype} <= set(pair) for pair in (BYTES, EIGHTS))
+        mixed = {a.dtype, b.dtype} <= {*BYTES} or (a.dtype.is_float8 and b.dtype.is_float8)
         if a.dtype is not b.dtype and not mixed:
             raise KernelTypeError(
                 f"mma: a and b must have one dtype, got {a.dtype} and {b.dtype}",
@@ -127,7 +126,7 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
                 f"mma: {a.dtype} accumulates in {wanted}, got {acc.dtype}",
                 remedy=f"Start from ct.constant(0, acc.shape, ct.{allowed[0]}), and convert the result.",
             )
-        if self.use_fast_acc and (a.dtype not in EIGHTS or acc.dtype is not f32):
+        if self.use_fast_acc and (not a.dtype.is_float8 or acc.dtype is not f32):
             raise KernelTypeError(
                 f"mma: use_fast_acc is for floats of 8 bits that add up in f32, got {a.dtype} and {acc.dtype}",
                 remedy="Leave it out: sums of other products are as fast as they get.",

@@ -86,7 +86,7 @@ class LoadView(
         dtype = self.x.tensor.dtype
         if self.padding not in PADDINGS:
             raise KernelTypeError(f"load_view: no padding {self.padding!r}; there are {', '.join(PADDINGS)}")
-        if self.padding in _FLOATS_ONLY and dtype.kind != "float":
+        if self.padding in _FLOATS_ONLY and not dtype.is_float:
             raise KernelTypeError(
                 f"load: the padding {self.padding!r} is a float's, and the tensor's dtype is {dtype}",
                 remedy="Tensors of integers and bools are padded with zeros: ct.padding.ZERO.",

@@ -65,7 +65,7 @@ def fold(function: Function) -> Function:
                 constants[made] = _definition(rewriter)
                 return made
         neutral = _NEUTRAL.get(type(op))
-        if neutral is not None and op.result.tile.dtype.kind in ("int", "uint"):
+        if neutral is not None and op.result.tile.dtype.is_integer:
             left, right = numbers
             if right is not None and right.value == neutral:
                 return op.operands[0]

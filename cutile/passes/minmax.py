@@ -29,7 +29,7 @@ def minmax(function: Function) -> Function:
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Compare):
             comparisons[op.result] = op
-        if not isinstance(op, Select) or op.x.tile.dtype.kind not in ("int", "uint"):
+        if not isinstance(op, Select) or not op.x.tile.dtype.is_integer:
             return KEEP
         comparison = comparisons.get(op.condition)
         if comparison is None or type(comparison) not in _FIRST:

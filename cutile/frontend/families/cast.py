@@ -58,7 +58,7 @@ def _between(frame: Frame, name: str, x: Any, dtype: Any, source: Test, target: 
         frame.type_error(
             f"{name}: expected a tile of {_SAY[source]}, got {tile.type}", remedy="ct.convert_tile takes every type."
         )
-    if not target(wanted) or wanted.kind == "bool":
+    if not target(wanted) or wanted.is_bool:
         frame.type_error(
             f"{name}: expected a type of {_SAY[target]}, got {wanted}", remedy="ct.convert_tile gives every type."
         )
@@ -111,7 +111,7 @@ def itof(frame: Frame, x: Any, dtype: Any, rounding: Any = _NEAREST) -> Any:
 @operation
 def exti(frame: Frame, x: Any, dtype: Any) -> Any:
     tile, wanted = _between(frame, "exti", x, dtype, _is_whole, _is_whole)
-    if tile.tile.dtype.kind != "bool" and wanted.bits <= tile.tile.dtype.bits:
+    if not tile.tile.dtype.is_bool and wanted.bits <= tile.tile.dtype.bits:
         frame.type_error(
             f"exti: {wanted} is not wider than {tile.tile.dtype}", remedy="trunci narrows; bitcast keeps the width."
         )
@@ -191,8 +191,8 @@ def pack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     source = tile.tile.dtype
     fours = source is f4e2m1fn
     wanted = dtype_of(frame, dtype, "pack") if dtype is not None else f4e2m1fnx2 if fours else u8
-    if source.kind == "bool" or source is f4e2m1fnx2:
-        remedy = "Convert it: ct.convert_tile(x, ct.u8)." if source.kind == "bool" else "Pairs are bytes already."
+    if source.is_bool or source is f4e2m1fnx2:
+        remedy = "Convert it: ct.convert_tile(x, ct.u8)." if source.is_bool else "Pairs are bytes already."
         frame.type_error(f"pack: {source} has no bytes to take apart", remedy=remedy)
     if wanted not in ((u8, i8, f4e2m1fnx2) if fours else (u8, i8)):
         frame.type_error(
@@ -226,7 +226,7 @@ def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
             f"unpack: expected bytes (u8, i8, or f4e2m1fnx2 for f4e2m1fn), got {tile.type}",
             remedy="ct.pack gives bytes; ct.bitcast keeps the width.",
         )
-    if wanted.kind == "bool" or wanted is f4e2m1fnx2:
+    if wanted.is_bool or wanted is f4e2m1fnx2:
         frame.type_error(f"unpack: bytes are not taken for {wanted}", remedy="Use ct.bitcast, or compare with 0.")
     if wanted is f4e2m1fn:
         if not tile.tile.shape:

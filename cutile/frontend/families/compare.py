@@ -30,7 +30,7 @@ OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 def _ordered(frame: Frame, predicate: str, x: Value, y: Value) -> Value:
     """A comparison that is false where either is NaN. IEEE has it so but for `!=`."""
-    if predicate == "ne" and x.tile.dtype.kind == "float":
+    if predicate == "ne" and x.tile.dtype.is_float:
         less, greater = frame.emit(compare.Lt(x=x, y=y)), frame.emit(compare.Gt(x=x, y=y))
         return frame.emit(arith.Or(x=less, y=greater))
     return frame.emit(PREDICATES[predicate](x=x, y=y))

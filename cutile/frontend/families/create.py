@@ -33,7 +33,7 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
             "constant: f4e2m1fnx2 holds pairs, and one number is none, but for 0",
             remedy="Pack a constant of ct.f4e2m1fn: ct.constant(value, shape, ct.f4e2m1fn).pack().",
         )
-    if wanted.kind == "bool":
+    if wanted.is_bool:
         return frame.emit(Constant(value=bool(value), dtype=wanted, shape=extents))
     return materialize(frame, value, wanted, extents)
 

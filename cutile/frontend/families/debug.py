@@ -50,7 +50,7 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
     if isinstance(value, Text) and not spec:
         return value
     if is_tile(value):
-        if spec[-1:] in ("e", "E", "f", "g", "G") and value.tile.dtype.kind in ("int", "uint"):
+        if spec[-1:] in ("e", "E", "f", "g", "G") and value.tile.dtype.is_integer:
             value = frame.emit(Convert(x=value, dtype=f64))  # as Python formats integers
         try:
             return Text(("", ""), (value,), (percent_format(spec, value.tile.dtype),))

@@ -97,7 +97,7 @@ def wide(frame: Frame, value: Any, what: str) -> Value:
         value = value.value
     if is_number(value) and isinstance(value, int) and not isinstance(value, bool):
         return materialize(frame, value, i64)
-    if is_tile(value) and value.tile.dtype.kind in ("int", "uint"):
+    if is_tile(value) and value.tile.dtype.is_integer:
         return value if value.tile.dtype is i64 else frame.emit(Convert(x=value, dtype=i64))
     frame.type_error(
         f"{what}: expected integers, got {describe(value)}", remedy="Convert them: ct.convert_tile(tile, ct.i32)."
@@ -200,7 +200,7 @@ def ptr_to_ptr(frame: Frame, pointers: Any, dtype: Any) -> Any:
 def _pad_of(frame: Frame, pad: Any, dtype: DTypeLike, shape: Shape, what: str) -> Value:
     if isinstance(pad, markers.padding):
         pad = _PADDING[pad.value]
-    if dtype.kind != "float" and pad in (None, 0):
+    if not dtype.is_float and pad in (None, 0):
         pad = False if dtype is bool_ else 0
     return lanes_of(frame, 0 if pad is None else pad, dtype, shape, f"{what}: the padding")
 

@@ -33,7 +33,7 @@ def _register() -> None:
             tile = tile_of(frame, x, op.name)
             propagates = marker_of(frame, nan, markers.nan, op.name) is markers.nan.ENABLED
             where = axis_of(frame, axis, len(tile.tile.shape), op.name)
-            return frame.emit(op(x=tile, axis=where, nan=propagates and tile.tile.dtype.kind == "float"))
+            return frame.emit(op(x=tile, axis=where, nan=propagates and tile.tile.dtype.is_float))
 
         OPERATIONS[op.name] = extreme
 
@@ -88,7 +88,7 @@ def _folded(frame: Frame, op: type[Folding], x: Any, axis: Any, identity: Any, f
 
 def _check_identity(frame: Frame, name: str, number: Any, tile: Value) -> None:
     dtype = tile.tile.dtype
-    if isinstance(number, float) and dtype.kind != "float":
+    if isinstance(number, float) and not dtype.is_float:
         frame.type_error(f"{name}: the identity {number!r} is no number of {dtype}", remedy=f"The tile is {tile.type}.")
 
 

@@ -42,6 +42,6 @@ def _atomic_add(
     frame: Frame, self: DeviceVariable, value: Any, ordering: Any = markers.ordering.RELAXED, scope: Any = None
 ) -> Any:
     what = "Global.atomic_add"
-    kind = "addf" if self.dtype.kind == "float" else "add"
+    kind = "addf" if self.dtype.is_float else "add"
     how = how_of(frame, ordering, scope, True, what)
     return update_lanes(frame, _pointer(frame, self), value, None, kind, what, how), TOKEN

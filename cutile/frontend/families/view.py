@@ -34,7 +34,7 @@ def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int
         if isinstance(item, int) and not isinstance(item, bool):
             known.append(item)
             continue
-        if not is_tile(item) or not item.tile.is_scalar or item.tile.dtype.kind not in ("int", "uint"):
+        if not is_tile(item) or not item.tile.is_scalar or not item.tile.dtype.is_integer:
             frame.type_error(f"{what} must be integers, got {describe(item)}")
         known.append(None)
         open_.append(item if item.tile.dtype is dtype else frame.emit(Convert(x=item, dtype=dtype)))

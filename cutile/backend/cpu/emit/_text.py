@@ -94,24 +94,19 @@ def call(printer: Printer, function: str, *arguments: Text | str) -> Text:
     return Text(f"{printer.use(function)}({', '.join(texts)})")
 
 
-def is_small_float(dtype: DTypeLike) -> bool:
-    """Whether values of the dtype are held as f32."""
-    return dtype.kind == "float" and dtype.bits == 16
-
-
 def held(dtype: DTypeLike) -> str:
     """The machine type of a value.
 
     Small floats are f32, and floats that are only stored are their bits.
     """
-    if dtype.kind == "storage":
+    if not dtype.computes:
         return f"u{dtype.bits}"
-    return "f32" if is_small_float(dtype) else "u8" if dtype.kind == "bool" else dtype.name
+    return "f32" if dtype.is_half else "u8" if dtype.is_bool else dtype.name
 
 
 def in_memory(dtype: DTypeLike) -> str:
     """The machine type of an element of a tensor."""
-    return f"u{dtype.bits}" if is_small_float(dtype) else held(dtype)
+    return f"u{dtype.bits}" if dtype.is_half else held(dtype)
 
 
 def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
@@ -119,9 +114,9 @@ def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
 
     16-bit floats are rounded, small integers wrap.
     """
-    if is_small_float(dtype):
+    if dtype.is_half:
         return call(printer, f"{dtype.name}_round", text)
-    if dtype.kind in ("int", "uint") and dtype.bits < 64:
+    if dtype.is_integer and dtype.bits < 64:
         return call(printer, dtype.name, text)
     return text
 

@@ -20,7 +20,6 @@ from cutile.backend.cpu.emit._text import (
     Text,
     call,
     infix,
-    is_small_float,
     rounded,
 )
 from cutile.backend.cpu.stage import Larger, Smaller
@@ -77,7 +76,7 @@ def _call(function: str, by_sign: bool = False, floats: str = "") -> Expression:
     def emit(printer: Printer, op: Op) -> Text:
         dtype = op.result.tile.dtype
         operands = map(printer.operand, op.operands)
-        if dtype.kind == "float" and floats:
+        if dtype.is_float and floats:
             return rounded(printer, call(printer, floats, *operands), dtype)
         return call(printer, function + ("_unsigned" if by_sign and dtype.kind == "uint" else ""), *operands)
 
@@ -86,7 +85,7 @@ def _call(function: str, by_sign: bool = False, floats: str = "") -> Expression:
 
 def _negative(printer: Printer, op: Neg) -> Text:
     x, dtype = printer.operand(op.x), op.x.tile.dtype
-    if dtype.kind == "float":
+    if dtype.is_float:
         return Text(f"-{x.within(UNARY)}", UNARY)
     return call(printer, dtype.name, infix(Text("0"), "-", x, SUM))
 
@@ -98,7 +97,7 @@ def _absolute(printer: Printer, op: Abs) -> Text:
 
 def _not(printer: Printer, op: Not) -> Text:
     x, dtype = printer.operand(op.x), op.x.tile.dtype
-    if dtype.kind == "bool":
+    if dtype.is_bool:
         return Text(f"not {x.within(NOT)}", NOT)
     return call(printer, dtype.name, Text(f"~{x.within(UNARY)}", UNARY))
 
@@ -108,7 +107,7 @@ def _extreme(name: str) -> Expression:
         x, y = map(printer.operand, op.operands)
         if op.ftz:
             x, y = call(printer, "flush", x), call(printer, "flush", y)
-        if op.nan and op.x.tile.dtype.kind == "float":
+        if op.nan and op.x.tile.dtype.is_float:
             return call(printer, f"{name}_or_nan", x, y)
         return call(printer, name + ("_unsigned" if op.x.tile.dtype.kind == "uint" else ""), x, y)
 
@@ -127,7 +126,7 @@ def _truncating(signed: str, unsigned: str) -> Expression:
 
 def _fma(printer: Printer, op: Fma) -> Text:
     x, y, z = map(printer.operand, op.operands)
-    if not is_small_float(op.x.tile.dtype):
+    if not op.x.tile.dtype.is_half:
         return call(printer, "fma", x, y, z)
     return rounded(printer, call(printer, "fma_odd", x, y, z), op.x.tile.dtype)
 

@@ -18,7 +18,6 @@ from cutile.backend.cpu.emit._text import (
     call,
     held,
     infix,
-    is_small_float,
 )
 from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64
@@ -32,7 +31,7 @@ EXACT_IN_F32 = 16
 
 def _float(printer: Printer, x: Text, source: DTypeLike) -> Text:
     """A float as the f32 or f64 of the same value."""
-    return call(printer, f"{source.name}_value", x) if source.kind == "storage" else x
+    return call(printer, f"{source.name}_value", x) if not source.computes else x
 
 
 def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
@@ -46,7 +45,7 @@ def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
         if source.bits <= EXACT_IN_F32:
             return call(printer, "f32", x)
         if source.bits == 64:
-            x = call(printer, "whole_to_odd" if source.kind == "int" else "whole_to_odd_unsigned", x)
+            x = call(printer, "whole_to_odd" if source.is_signed else "whole_to_odd_unsigned", x)
         else:
             x = call(printer, "f64", x)
     return call(printer, "to_odd", x)
@@ -54,7 +53,7 @@ def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, rounding: str) -> Text:
     end = DIRECTIONS[rounding]
-    if target.kind == "storage":
+    if not target.computes:
         return call(printer, f"{target.name}_bits{end}", _single(printer, x, source))
     if target in (f16, bf16):
         return call(printer, f"{target.name}_round{end}", _single(printer, x, source))
@@ -76,7 +75,7 @@ def _convert(printer: Printer, op: Convert) -> Text:
     x, source, dtype = printer.operand(op.x), op.x.tile.dtype, op.dtype
     if source is dtype:
         return x
-    if dtype.kind == "bool":
+    if dtype.is_bool:
         return Text(f"{_float(printer, x, source).within(OR)} != 0", COMPARE)
     if dtype.format is not None:
         return _to_float(printer, x, source, dtype, op.rounding or NEAREST_EVEN)
@@ -91,9 +90,9 @@ def _bitcast(printer: Printer, op: Bitcast) -> Text:
     machine = held(source)
     if source in MEANING:  # whatever the others are, they mean nothing
         x = call(printer, machine, infix(x, "&", Text(hex(MEANING[source])), AND))
-    elif is_small_float(source):
+    elif source.is_half:
         x, machine = call(printer, f"{source.name}_bits", x), "u16"
-    if is_small_float(dtype):
+    if dtype.is_half:
         return call(printer, f"{dtype.name}_value", x if machine == "u16" else call(printer, "as_u16", x))
     return x if machine == held(dtype) else call(printer, f"as_{held(dtype)}", x)
 

@@ -21,7 +21,6 @@ from cutile.backend.cpu.emit._text import (
     call,
     held,
     in_memory,
-    is_small_float,
 )
 from cutile.backend.cpu.stage import Read, ReadInside, Size, Stride, TensorAt, Write
 from cutile.conversion import bits_of
@@ -41,9 +40,9 @@ def is_scratch(tensor: Value) -> bool:
 
 def _element(printer: Printer, tensor: Value, at: Value) -> Text:
     place, dtype = f"{printer.name(tensor)}[{printer.operand(at).text}]", tensor.tensor.dtype
-    if dtype.kind == "bool":
+    if dtype.is_bool:
         return Text(f"{place} != 0", COMPARE)
-    if is_small_float(dtype) and not is_scratch(tensor):
+    if dtype.is_half and not is_scratch(tensor):
         return call(printer, f"{dtype.name}_value", place)
     return Text(place)
 
@@ -59,9 +58,9 @@ def _read_inside(printer: Printer, op: ReadInside) -> Text:
 
 def _write(printer: Printer, op: Write) -> None:
     value, dtype = printer.operand(op.value), op.x.tensor.dtype
-    if dtype.kind == "bool":
+    if dtype.is_bool:
         value = call(printer, "u8", value)
-    elif is_small_float(dtype) and not is_scratch(op.x):
+    elif dtype.is_half and not is_scratch(op.x):
         value = call(printer, f"{dtype.name}_bits", value)
     printer.line(f"{printer.name(op.x)}[{printer.operand(op.at).text}] = {value.text}", op)
 
@@ -76,11 +75,11 @@ def _size(printer: Printer, op: Size) -> Text:
 
 def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
     """A literal of a dtype."""
-    if dtype.kind == "storage":
+    if not dtype.computes:
         return call(printer, held(dtype), repr(bits_of(value, dtype)))
-    if dtype.kind == "bool":
+    if dtype.is_bool:
         return Text(repr(bool(value)))
-    if dtype.kind != "float":
+    if not dtype.is_float:
         wrapped = int(np.asarray(value).astype(dtype.numpy))
         text = Text(repr(wrapped), UNARY if wrapped < 0 else 0)
         return text if dtype.name == "i64" else call(printer, dtype.name, text)
@@ -107,16 +106,16 @@ def _tensor_at(printer: Printer, op: TensorAt) -> Text:
 
 def _as_stored(printer: Printer, value: Text, dtype: DTypeLike) -> Text:
     """A value as it is in memory: 16-bit floats and bools are _as_value otherwise."""
-    if is_small_float(dtype):
+    if dtype.is_half:
         return call(printer, f"{dtype.name}_bits", value)
-    return call(printer, "u8", value) if dtype.kind == "bool" else value
+    return call(printer, "u8", value) if dtype.is_bool else value
 
 
 def _as_value(printer: Printer, element: Text, dtype: DTypeLike) -> Text:
     """An element of memory as a value."""
-    if is_small_float(dtype):
+    if dtype.is_half:
         return call(printer, f"{dtype.name}_value", element)
-    return Text(f"{element.text} != 0", COMPARE) if dtype.kind == "bool" else element
+    return Text(f"{element.text} != 0", COMPARE) if dtype.is_bool else element
 
 
 def _load(printer: Printer, op: LoadPointer) -> Text:
@@ -138,7 +137,7 @@ def _address(printer: Printer, op: TensorAddress) -> Text:
 
 def _update(printer: Printer, op: AtomicRmw) -> Text:
     dtype = op.value.tile.dtype
-    name = f"atomic_{op.kind}" + (f"_{dtype.name}" if is_small_float(dtype) else "")
+    name = f"atomic_{op.kind}" + (f"_{dtype.name}" if dtype.is_half else "")
     return call(printer, name, *map(printer.operand, (op.pointers, op.mask, op.value)))
 
 

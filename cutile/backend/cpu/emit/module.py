@@ -229,7 +229,7 @@ def _stem(value: Value) -> str:
         return "tile"
     if value.type == INDEX:
         return "at"
-    return "flag" if value.type.dtype.kind == "bool" else "value"
+    return "flag" if value.type.dtype.is_bool else "value"
 
 
 def _walk(block: Block) -> Iterator[Op]:
@@ -302,7 +302,7 @@ def emit_module(function: Function, target: Target) -> Source:
     flags: set[Value] = set()
     for value in own:
         printer.alias(value, printer.known(value.name))
-        if isinstance(value.type, TileType) and value.type.dtype.kind == "bool":
+        if isinstance(value.type, TileType) and value.type.dtype.is_bool:
             flags.add(value)
     printer.bind_flags(frozenset(flags))
     scratch = [op for op in function.body.operations if isinstance(op, Scratch)]

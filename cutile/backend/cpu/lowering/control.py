@@ -216,7 +216,7 @@ def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     from_zero = isinstance(start, Constant) and start.value == 0 and isinstance(step, Constant) and step.value > 0
     dtype = op.induction.tile.dtype
-    return dtype.bits < 64 or (from_zero and dtype.kind == "int")
+    return dtype.bits < 64 or (from_zero and dtype.is_signed)
 
 
 def _lower_for(lowering: Lowering, op: For) -> None:

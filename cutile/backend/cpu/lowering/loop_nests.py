@@ -31,17 +31,17 @@ NAMES = {1: ("element",), 2: ("row", "column"), 3: ("layer", "row", "column")}
 
 def accumulator(dtype: DTypeLike) -> DTypeLike:
     """The dtype that a reduction of `dtype` runs in."""
-    return f32 if dtype.kind == "float" and dtype.bits < 32 else dtype
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def start(kind: str, dtype: DTypeLike) -> float:
     """What a reduction starts from: for the extremes of floats NaN, which they drop."""
     if kind in ("reduce_sum", "reduce_prod"):
-        return int(kind == "reduce_prod") if dtype.kind != "float" else float(kind == "reduce_prod")
-    if dtype.kind == "float":
+        return int(kind == "reduce_prod") if not dtype.is_float else float(kind == "reduce_prod")
+    if dtype.is_float:
         opposite = float("-inf") if kind.startswith("reduce_max") else float("inf")
         return opposite if kind.endswith("_or_nan") else float("nan")
-    signed = dtype.kind == "int"
+    signed = dtype.is_signed
     top = 2 ** (dtype.bits - signed) - 1
     return top if kind == "reduce_min" else -top - 1 if signed else 0
 

@@ -32,7 +32,7 @@ PANEL = 192  # depth of a panel that is converted at once: two panels and the ac
 
 def wide_dtype(dtype: DTypeLike) -> DTypeLike:
     """The dtype in which products of an accumulator's dtype are computed."""
-    return f32 if dtype.kind == "float" and dtype.bits < 32 else dtype
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def lower_mma(lowering: Lowering, op: Mma) -> None:
@@ -91,7 +91,7 @@ def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins:
     rows, cols = (extent.stop(scope) for extent in c.extents[-2:])
     depth = a.extents[-1].stop(scope)
     steps = [scope.index(_step(product, -2)) for product in (a, b, c)]
-    if c.dtype.kind == "float":
+    if c.dtype.is_float:
         scope.builder.add(
             Gemm(
                 rows, cols, depth,
@@ -134,7 +134,7 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
     made_by = {value: each for each in op.body.operations for value in each.results}
     if len(op.carried) != 1 or mma.acc is not op.body.arguments[1] or op.body.terminator.operands[0] is not mma.result:
         return "the loop carries more than the product"
-    if mma.acc.tile.dtype is not wide_dtype(mma.acc.tile.dtype) or mma.acc.tile.dtype.kind != "float":
+    if mma.acc.tile.dtype is not wide_dtype(mma.acc.tile.dtype) or not mma.acc.tile.dtype.is_float:
         return f"BLAS has no accumulator of {mma.acc.tile.dtype}"
     loads: list[LoadTile] = []
     for operand in (mma.a, mma.b):

@@ -29,7 +29,6 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
 """An element type's name in PTX, and how many of K one instruction takes."""
 Shifts = tuple[Any, Any]
 """Of the left and the right operand, bytes from where its first stage is to where it is now."""
-FP8 = (f8e4m3fn, f8e5m2)
 FP8_WITHOUT = 9
 """The major capability between whose neighbours' products of 8-bit floats it has none of single warps: the assembler
 makes each of products of f16 in sums of their own, and adds these to the others."""
@@ -186,7 +185,7 @@ def _product(
     capability: Capability,
 ) -> list[Any]:
     """One step of K of one core of the result."""
-    if types[0] not in FP8 or (capability >= FP8_SINCE and capability[0] != FP8_WITHOUT):
+    if not types[0].is_float8 or (capability >= FP8_SINCE and capability[0] != FP8_WITHOUT):
         return _instruction(b, *types, left, right, acc)
     # Before sm_89, and on sm_90, in f16, which holds both types. The order of K is free as long as both operands have
     # the same: the first two of each four make one product, the last two another.

@@ -38,8 +38,6 @@ ALL_LANES = -1
 ARRAY_ALIGNMENT = 1024
 """Bytes: the widest swizzle repeats after so many, so that a buffer's panels begin at a multiple."""
 
-HALVES = (f16, bf16)
-
 
 def register_type(dtype: DTypeLike) -> Any:
     """The LLVM type of an element in a register."""
@@ -67,7 +65,7 @@ def i32c(value: int) -> Any:
 
 def number(dtype: DTypeLike, value: Any) -> Any:
     """The constant `value` as an element in a register."""
-    if dtype in HALVES or dtype.kind == "storage":
+    if dtype.is_half or not dtype.computes:
         return const(register_type(dtype), bits_of(value, dtype))
     if dtype in (f32, f64):
         return const(register_type(dtype), float(dtype.numpy.type(value)))
