@@ -1,7 +1,8 @@
-"""Every place that an operation of the language needs, at once: which are there, and what to write in the others.
+"""Every place that an operation or an element type needs: which are there, and what to write in the others.
 
     python -m tests.new_op erf
     python -m tests.new_op erf --family math        where neither a class nor a function says which family it is
+    python -m tests.new_op f8e5m2 --dtype           an element type
 
 Compiles nothing, and imports neither Numba nor a GPU's libraries. The tests find the same gaps, one at a time.
 """
@@ -18,21 +19,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cutile as ct
-from cutile import language
+from cutile import dtypes, language
 from cutile.backend.cpu.emit.module import EXPRESSIONS, STATEMENTS
 from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.command.ops import sections
+from cutile.dtypes import BY_NAME, f32, f64
 from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.frontend.registry import OPERATIONS
+from cutile.host.dlpack import _CODES, _FLOATS  # pyright: ignore[reportPrivateUsage]
 from cutile.ir.core import Op
 from cutile.language.declare import DECLARED
 from cutile.ops import OPS
-from cutile.ops.registry import family
+from cutile.ops.matmul import ACCUMULATORS, SCALED, SCALES
+from cutile.ops.registry import family as family_of_op
 from tests.ops.test_definitions import COMPILE_TIME
 from tests.ops.test_samples import ROWS, TESTED_ELSEWHERE
 from tests.samples.values import CASES
 
 ROOT = Path(__file__).parents[1]
+NOT_EXCHANGED = ("tf32", "f4e2m1fn")
+"""Element types that DLPack has no code for, or packs."""
+NOT_MULTIPLIED = ("bool", "i16", "i32", "i64", "u16", "u32", "u64", "f4e2m1fnx2")
+"""Element types without products: integers whose sums would not fit, and pairs, which are taken apart."""
 VALUES = ("arith", "math", "compare")
 """Families whose values are tested on special numbers: tests/samples/values.py."""
 
@@ -53,12 +61,14 @@ class Place:
 
 
 def keys(file: str, name: str) -> set[str]:
-    """The string keys of a dict at the top of a file, which is not imported."""
+    """The keys of a dict at the top of a file, which is not imported: strings, or names."""
     for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(target, ast.Name) and target.id == name and isinstance(node, ast.AnnAssign):
             assert isinstance(node.value, ast.Dict)
-            return {str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)}
+            return {
+                str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key) for key in node.value.keys if key
+            }
     raise LookupError(f"{file} has no table {name}")
 
 
@@ -66,7 +76,7 @@ def family_of(name: str) -> str | None:
     """The family that a class or a function of the name is in; None where there is neither."""
     ops = classes(name)
     if ops:
-        return family(ops[0])
+        return family_of_op(ops[0])
     return DECLARED[name].function.__module__.rpartition(".")[2] if name in DECLARED else None
 
 
@@ -137,17 +147,41 @@ def lacking(name: str, kind: str) -> list[str]:
     return headings + [each for each in DECLARED[name].signature.parameters if each not in said]
 
 
+def places_of_dtype(name: str) -> Iterator[Place]:
+    """Everything that an element type needs, in the order of writing it; last what products of it need."""
+    dtype = BY_NAME.get(name)
+    leaf, codes, products = "cutile/dtypes.py", "cutile/host/dlpack.py", "cutile/ops/matmul.py"
+    yield Place(leaf, "a class, with bits, kind, NumPy's type and the format of a float", hasattr(dtypes, name))
+    yield Place(leaf, "its place in `DTYPES` or `STORAGE_DTYPES`", dtype is not None)
+    yield Place("cutile/__init__.py", "the import, and the name in `__all__`", name in ct.__all__)
+    exchanged = dtype is not None and (dtype.kind in _CODES or name in _FLOATS or name in NOT_EXCHANGED)
+    yield Place(codes, "a row in `_FLOATS`, if DLPack has a code for it", exchanged)
+    page = (ROOT / "docs/element_types.md").read_text(encoding="utf-8")
+    yield Place("docs/element_types.md", "a row in the table", f"`{name}`" in page)
+    multiplies = dtype is not None and dtype in (*ACCUMULATORS, *SCALED, *SCALES)
+    multiplies = multiplies or (dtype is not None and name in NOT_MULTIPLIED)
+    yield Place(products, "a row in `ACCUMULATORS`, if products take it", multiplies)
+    if dtype in ACCUMULATORS:
+        atoms, fragments = "cutile/backend/cuda/wgmma_instructions.py", "cutile/backend/cuda/intrinsics/fragments.py"
+        by_fma = dtype in (f32, f64)  # no warpgroup multiplies them
+        yield Place(atoms, "a row in `MMA_ATOMS`", by_fma or name in keys(atoms, "MMA_ATOMS"))
+        yield Place(fragments, "a row in `NAMES`", by_fma or name in keys(fragments, "NAMES"))
+
+
 def main(words: list[str] | None = None) -> int:
     """Print the list; 1 where something is missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.new_op", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("name", help="of the function, as kernels write it: erf")
+    parser.add_argument("name", help="of the function, as kernels write it: erf; or of the element type")
+    parser.add_argument("--dtype", action="store_true", help="it is an element type")
     parser.add_argument("--family", default=None, help="the file it belongs to; math where nothing says so")
     options = parser.parse_args(words)
-    found = list(places(options.name, options.family or family_of(options.name) or "math"))
+    name: str = options.name
+    family = options.family or family_of(name) or "math"
+    found = list(places_of_dtype(name) if options.dtype else places(name, family))
     missing = [place for place in found if not place.there]
     for place in found:
         print(f"{'  ok     ' if place.there else '  MISSING'} {place.file}: {place.what}")
-    print(f"ct.{options.name}: {len(missing)} of {len(found)} places missing" if missing else "nothing is missing")
+    print(f"ct.{name}: {len(missing)} of {len(found)} places missing" if missing else "nothing is missing")
     return bool(missing)
 
 

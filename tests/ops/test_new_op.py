@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cutile.dtypes import BY_NAME
 from cutile.language.declare import DECLARED
-from tests.new_op import Place, family_of, main, places
+from tests.new_op import Place, family_of, main, places, places_of_dtype
 
 
 def missing(name: str) -> list[Place]:
@@ -14,6 +15,12 @@ def missing(name: str) -> list[Place]:
 
 def test_nothing_is_missing_of_what_there_is() -> None:
     assert {name: gaps for name in DECLARED if (gaps := missing(name))} == {}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_nothing_is_missing_of_an_element_type(name: str) -> None:
+    if name != "bool":  # Python's name, so that the class has another
+        assert [place for place in places_of_dtype(name) if not place.there] == []
 
 
 def test_all_is_missing_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +38,8 @@ def test_all_is_missing_of_what_there_is_not(capsys: pytest.CaptureFixture[str])
         "tests/samples/values.py",
         "docs/reference/language.md",
     ]
+
+
+def test_all_is_missing_of_an_element_type_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["f6e3m2fn", "--dtype"]) == 1
+    assert capsys.readouterr().out.count("MISSING") == 6
