@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, str] = {
     "fdiv": "x / y",
     "floor_divide": "x // y",
     "full": _SHAPED,
-    "gelu": "0.5 * x * (1.0 + ct.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))",
+    "gelu": "0.5 * x * (1.0 + ct.erf(x * 0.7071067811865476))",
     "greater": "x > y",
     "histogram": "ct.atomic_add(counts, values, 1), as docs/reaching_memory.md does",
     "inline_asm_elementwise": "it with the language's operations: there is no inline assembly",
