@@ -17,10 +17,44 @@ from tests.support.programs import mut, tensor
 
 COUNT = 1 << 16
 FLOATS = (np.float32, np.float64)
+_where: Any = np.where
 
 
 def rsqrt(x: Any) -> Any:
     return 1 / np.sqrt(x)
+
+
+def gaussian(z: Any) -> Any:
+    """`exp(-z * z)` in long double: z in two parts, of which the first one's square is exact."""
+    high = z.astype(np.float32).astype(np.longdouble)
+    return np.exp(-high * high) * np.exp(-(z - high) * (z + high))
+
+
+def erf(x: Any) -> Any:
+    """The error function in long double, by a series of positive terms."""
+    magnitude = np.abs(x.astype(np.longdouble))
+    z = _where(magnitude < 6, magnitude, 6)
+    term = total = z
+    for n in range(1, 160):
+        term = term * (2 * z * z) / (2 * n + 1)
+        total = total + term
+    value = total * gaussian(z) * 2 / np.sqrt(np.longdouble(np.pi) + PI_LOW)
+    return np.copysign(_where(magnitude > 6, 1, _where(np.isnan(magnitude), magnitude, value)), x)
+
+
+def erfc(x: Any) -> Any:
+    """`1 - erf(x)` in long double, from 1.5 on by a continued fraction."""
+    magnitude = np.abs(x.astype(np.longdouble))
+    z = np.clip(magnitude, 1.5, 30)
+    fraction = z
+    for k in range(160, 0, -1):
+        fraction = z + k / (2 * fraction)
+    tail = gaussian(z) / fraction / np.sqrt(np.longdouble(np.pi) + PI_LOW)
+    return _where((x < 1.5) | np.isnan(magnitude), 1 - erf(x), _where(magnitude > 30, 0, tail))
+
+
+PI_LOW = np.longdouble(1.2246467991473532e-16)
+"""What pi is above the nearest f64."""
 
 
 def spread(dtype: Any, rng: np.random.Generator) -> Array:
@@ -42,7 +76,12 @@ def between(low: float, high: float) -> Callable[[Any, np.random.Generator], Arr
     return lambda dtype, rng: rng.uniform(low, high, COUNT).astype(dtype)
 
 
-LIBRARY = {"sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0}
+def few(low: float, high: float) -> Callable[[Any, np.random.Generator], Array]:
+    """Where the exact function takes long."""
+    return lambda dtype, rng: rng.uniform(low, high, COUNT // 8).astype(dtype)
+
+
+LIBRARY = {"sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0}
 """The functions that are the C library's in f64, and what it is taken to keep."""
 
 # name, the exact function, the largest error in units of the last place, and where it is looked for
@@ -59,6 +98,8 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("tan", np.tan, 0.6, (between(-10, 10), between(-1e4, 1e4), between(-1e-3, 1e-3), near_quarters)),
     ("sinh", np.sinh, 0.51, (between(-95, 95), between(-1, 1), between(-2e-3, 2e-3), between(-1e-6, 1e-6))),
     ("cosh", np.cosh, 0.51, (between(-95, 95), between(-1, 1), between(-1e-3, 1e-3))),
+    ("erf", erf, 0.51, (few(-6, 6), few(-1.1, 1.1), few(-1e-6, 1e-6))),
+    ("erfc", erfc, 0.51, (few(-6, 10.5), few(-1.1, 1.1), few(1, 27))),
 )
 
 
@@ -117,6 +158,8 @@ def test_powers_of_two_are_exact() -> None:
         "tan",
         "sinh",
         "cosh",
+        "erf",
+        "erfc",
         "power",
         "f16_round",
         "bf16_round",
