@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
+from cutile.frontend.bare import Bare
 from cutile.frontend.captures import MISSING, Captures
 from cutile.frontend.flow import Flow
 from cutile.frontend.interval import Interval
@@ -23,6 +24,7 @@ from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TileType
 from cutile.language.variable import DeviceVariable
+from cutile.ops.cast import Convert
 
 RETURNED = "return"
 """The name that holds what a function has returned; no variable can have it."""
@@ -48,6 +50,7 @@ class Compilation:
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
         passed_on: variables that loops pass on although they have no value before: (loop, name).
+        bare: floats that nothing gave a dtype; see `bare.py`.
         weak: scalars that Python would have as plain numbers, and where whole ones lie; see `weak.py`.
     """
 
@@ -60,6 +63,7 @@ class Compilation:
     report: Report = field(default_factory=Report)
     passed_on: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     variables: dict[DeviceVariable, Value] = field(default_factory=dict[DeviceVariable, Value])
+    bare: Bare = field(default_factory=Bare)
     weak: dict[Value, Interval | None] = field(default_factory=dict[Value, "Interval | None"])
 
 
@@ -203,7 +207,14 @@ class Frame:
 
     def emit(self, op: Op, name: str = "") -> Value:
         """Append an operation and return its only result."""
-        return self.builder.value(op, name)
+        bare = self.compilation.bare
+        if isinstance(op, Convert) and bare.becomes(op.x, op.dtype):
+            exact = bare.exact(op.x, self.builder.value)
+            assert exact is not None, "it is a bare float"
+            return exact
+        value = self.builder.value(op, name)
+        bare.follow(op, value)
+        return value
 
     def type_error(self, message: str, node: ast.AST | None = None, remedy: str = "") -> NoReturn:
         """Raise a KernelTypeError at `node` (or at the expression being compiled)."""

@@ -147,8 +147,12 @@ def default_dtype(value: float) -> DTypeLike:
     return f32
 
 
-def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape: tuple[int, ...] = ()) -> Value:
+def materialize(
+    frame: Frame, value: Any, dtype: DTypeLike | None = None, shape: tuple[int, ...] = (), *, bare: bool = False
+) -> Value:
     """A tile for `value`: itself, or a constant of `dtype` for a compile-time number.
+
+    `bare`: nothing that the author wrote says that it is of `dtype`.
 
     Raises:
         KernelTypeError: a number that `dtype` cannot mean, or nothing that could be a tile.
@@ -187,7 +191,11 @@ def materialize(frame: Frame, value: Any, dtype: DTypeLike | None = None, shape:
         )
     if kind in ("float", "storage"):
         value = float(value)
-    return frame.emit(Constant(value=value, dtype=wanted, shape=shape))
+    made = Constant(value=value, dtype=wanted, shape=shape)
+    number = frame.emit(made)
+    if (bare or dtype is None) and wanted is f32:
+        frame.compilation.bare.note(made, number)
+    return number
 
 
 def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> tuple[int, ...]:
@@ -245,8 +253,8 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
                 f"{what}: expected a tile or a number, got {describe(value)}",
                 remedy=to_tile(value),
             )
+    strong = [tile for tile in tiles if not is_weak(frame, tile)]
     if dtype is None and tiles:
-        strong = [tile for tile in tiles if not is_weak(frame, tile)]
         dtype = strong[0].tile.dtype if strong else dtype_of_weak(values)
     if dtype is not None:
         values = [adapted(frame, value, dtype) for value in values]
@@ -263,7 +271,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
         if is_tile(value):
             made.append(broadcast_to(frame, value, shape))
         else:
-            made.append(materialize(frame, value, dtype, shape))
+            made.append(materialize(frame, value, dtype, shape, bare=not strong))
     return made
 
 

@@ -63,8 +63,14 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
     """A plain number as `dtype`, where it may become that; anything else as it is."""
     if not is_tile(value) or value not in frame.compilation.weak or value.tile.dtype is dtype:
         return value
-    fits = dtype.name in _BECOMES.get(value.tile.dtype, ())
-    return frame.emit(Convert(x=value, dtype=dtype)) if fits else value
+    fits = dtype.name in _BECOMES.get(value.tile.dtype, ()) or frame.compilation.bare.becomes(value, dtype)
+    if not fits:
+        return value
+    conversion = Convert(x=value, dtype=dtype)
+    result = frame.emit(conversion)
+    if dtype is f32:
+        frame.compilation.bare.note(conversion, result)
+    return result
 
 
 def dtype_of_weak(values: list[Any]) -> DTypeLike:

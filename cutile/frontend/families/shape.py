@@ -8,7 +8,7 @@ from cutile.dtypes import i32
 from cutile.frontend.expect import axis_of, constant_int, index_between, index_scalar, shape_of, tile_of
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import broadcast_shape, broadcast_to, default_dtype, is_number, materialize
+from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
 from cutile.frontend.registry import METHODS, operation
 from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of
 from cutile.frontend.weak import of_weak
@@ -20,7 +20,7 @@ from cutile.ops.shape import Cat, Extract, Permute, Reshape
 def broadcast(frame: Frame, x: Any, shape: Any) -> Any:
     extents = shape_of(frame, shape, "broadcast")
     if is_number(x):
-        return materialize(frame, x, default_dtype(x), extents)
+        return materialize(frame, x, None, extents)
     tile = tile_of(frame, x, "broadcast")
     broadcast_shape(frame, [tile.tile.shape, extents], "broadcast")
     return of_weak(frame, broadcast_to(frame, tile, extents), x)
