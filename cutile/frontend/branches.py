@@ -23,6 +23,7 @@ from cutile.frontend.frame import RETURNED, Frame
 from cutile.frontend.interval import Interval
 from cutile.frontend.operators import is_number, materialize, truth
 from cutile.frontend.structure import leaves, refill, same_constant, same_structure
+from cutile.frontend.tensor_parts import Form, joined_form, like, parts_of, tensor_of
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.ir.constant import Constant
@@ -135,6 +136,10 @@ class _Merge:
             if same_constant(x, y):
                 made.append(x)
                 continue
+            form = joined_form(x, y)
+            if form is not None:
+                made.append(self._tensor(name, form, x, y))
+                continue
             wanted = self._common(x, y)
             if wanted is None:
                 self._forget(mark)
@@ -208,6 +213,15 @@ class _Merge:
         self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name, (x, y)))
         return _Phi(len(self.phis) - 1)
 
+    def _tensor(self, name: str, form: Form, x: Any, y: Any) -> _TensorPhi:
+        """Two tensors as one: a result of the `if` for each of their parts."""
+        parts: list[list[Value]] = []
+        for tensor, side in zip((x, y), self.sides, strict=True):
+            with self.frame.builder.within(side.block):
+                parts.append(parts_of(self.frame, tensor.value, form))
+        phis = [self._phi(_VALUE, type, one, other) for type, one, other in zip(form.types(), *parts, strict=True)]
+        return _TensorPhi(tuple(phis), form, x, "" if name in (_VALUE, RETURNED) else name)
+
     def flow(self, guarding: dict[Exit, Flag]) -> Flow:
         """Where control goes afterwards. `guarding`: flags that are false wherever the first side runs."""
         left, right = (side.flow for side in self.sides)
@@ -247,7 +261,21 @@ class _Merge:
                 value.name = name
                 self._note(value, [each for each in sides if each is not None])
         flow.taken = {exit: results[flag.at] if isinstance(flag, _Phi) else flag for exit, flag in flow.taken.items()}
-        return {name: _resolved(value, results) for name, value in merged.items()}
+        return {name: self._resolved(value, results) for name, value in merged.items()}
+
+    def _resolved(self, value: Any, results: Sequence[Value]) -> Any:
+        """A merged value with the results of the `if` where phis stood for them."""
+        if isinstance(value, Undefined):
+            if value.hidden is None:
+                return value
+            return dataclasses.replace(value, hidden=self._resolved(value.hidden, results))
+        return refill(value, iter([self._leaf(leaf, results) for leaf in leaves(value)]))
+
+    def _leaf(self, leaf: Any, results: Sequence[Value]) -> Any:
+        if isinstance(leaf, _TensorPhi):
+            tensor = tensor_of(self.frame, leaf.form, [results[phi.at] for phi in leaf.phis], leaf.name)
+            return like(leaf.template, tensor)
+        return results[leaf.at] if isinstance(leaf, _Phi) else leaf
 
     def _common(self, x: Any, y: Any) -> TileType | None:
         """The type that two leaves take: plain whole numbers have the wider one, and beside a scalar that is strong
@@ -280,14 +308,17 @@ class _Phi:
     at: int
 
 
+@dataclass(frozen=True)
+class _TensorPhi:
+    """Stands for a tensor, or a partition as `template` is one, whose parts are results of the `if`."""
+
+    phis: tuple[_Phi, ...]
+    form: Form
+    template: Any
+    name: str
+
+
 _ABSENT = Undefined("it is assigned nowhere before")
-
-
-def _resolved(value: Any, results: Sequence[Value]) -> Any:
-    """A merged value with the results of the `if` where phis stood for them."""
-    if isinstance(value, Undefined):
-        return value if value.hidden is None else dataclasses.replace(value, hidden=_resolved(value.hidden, results))
-    return refill(value, iter([results[leaf.at] if isinstance(leaf, _Phi) else leaf for leaf in leaves(value)]))
 
 
 def _word(node: ast.AST) -> str:

@@ -41,8 +41,10 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
 )
+from cutile.frontend.weak import weak
 from cutile.ir.core import Value
 from cutile.language.variable import DeviceVariable
+from cutile.ops.pointer import TensorStride
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:
@@ -148,6 +150,11 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         )
     if name == "shape":
         return shape
+    if name == "strides" and isinstance(owner, TensorRef):
+        return tuple(
+            1 if known == 1 else weak(frame, frame.emit(TensorStride(x=owner.value, axis=axis)))
+            for axis, known in enumerate(owner.value.tensor.strides)
+        )
     if name == "dtype":
         return dtype
     if name == "ndim":
@@ -155,6 +162,7 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if any((each, name) in METHODS for each in type(owner).__mro__):
         return Method(owner, name)
     known = {"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))}
+    known |= {"strides"} if isinstance(owner, TensorRef) else set()
     if isinstance(owner, TensorRef) and name in ("store", "load"):
         remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
         remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."

@@ -23,8 +23,9 @@ from cutile.frontend.frame import RETURNED, Frame, LoopState
 from cutile.frontend.liveness import is_only_overwritten
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.scan import assigned, leaves_loop
-from cutile.frontend.structure import leaves, refill, same_constant, same_constants, same_structure
-from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.frontend.structure import leaves, mapped, refill, same_constant, same_constants, same_structure
+from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in
+from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Value
@@ -81,6 +82,7 @@ class Loop:
         self.constants: dict[str, list[Any]] = {}
         self.dropped: set[str] = set()
         self.ends: dict[str, Any] = {}
+        self.forms: dict[str, dict[int, Form]] = {}
         self._guessed = False
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
         for name in self.assigned:
@@ -90,8 +92,8 @@ class Loop:
                 self._carry(name, value)
 
     def _carry(self, name: str, value: Any) -> None:
-        self.templates[name] = value
-        for leaf in leaves(value):
+        template = self.templates[name] = taken_apart(value, self.forms.get(name, {}))
+        for leaf in leaves(template):
             if is_tile(leaf):
                 self.leaves.append(_Leaf(name, leaf, leaf.tile, True, is_whole(self.frame, leaf)))
             elif is_number(leaf):
@@ -99,8 +101,10 @@ class Loop:
 
     def _begin(self, name: str, value: Any) -> None:
         """Carry a variable that has no value before the loop; `value` is what a turn gave it."""
-        self.templates[name] = value
-        for leaf in leaves(value):
+        forms = {k: Form.of(each.value) for k, each in enumerate(tensors_in(value)) if each is not None}
+        self.forms[name] = forms
+        template = self.templates[name] = taken_apart(value, forms)
+        for leaf in leaves(template):
             if is_tile(leaf) or is_number(leaf):
                 number: Any = leaf
                 type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
@@ -111,7 +115,11 @@ class Loop:
     def start(self) -> list[Value]:
         """The initial values as tiles, in the enclosing block."""
         made: list[Value] = []
+        parts = self._initial_parts()
         for leaf in self.leaves:
+            if leaf.initial in parts:
+                made.append(parts[leaf.initial])
+                continue
             if is_tile(leaf.initial):
                 wanted = leaf.type or leaf.initial.tile
                 made.append(adapted(self.frame, leaf.initial, wanted.dtype))
@@ -123,6 +131,17 @@ class Loop:
             else:
                 made.append(materialize(self.frame, leaf.initial, wanted.dtype, wanted.shape))
         return made
+
+    def _initial_parts(self) -> dict[Any, Value]:
+        """What stands for the parts of tensors before the loop: those parts."""
+        known: dict[Any, Value] = {}
+        for name, template in self.templates.items():
+            if name not in self.before or not self.forms.get(name):
+                continue
+            for parts, tensor in zip(tensors_in(template), tensors_in(self.before[name]), strict=True):
+                if isinstance(parts, TensorParts):
+                    known.update(zip(parts.items, parts_of(self.frame, tensor.value, parts.form), strict=True))
+        return known
 
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
@@ -141,6 +160,8 @@ class Loop:
         rest = iter(values)
         for name, template in self.templates.items():
             filled = refill(template, iter([next(rest) if _carried(leaf) else leaf for leaf in leaves(template)]))
+            if self.forms.get(name):
+                filled = put_together(self.frame, filled, name)
             fresh = name not in self.before or isinstance(self.before[name], Undefined)
             if inside and fresh:
                 why = f"the first turn of the loop in line {self._line} uses it before assigning it"
@@ -182,6 +203,43 @@ class Loop:
             self.leaves = [leaf for leaf in self.leaves if leaf.name != name]
             raise _Dropped
 
+    def _parted(self, name: str, template: Any, value: Any) -> Any:
+        """The value of a variable at the end of a turn, its tensors taken apart as those in the template are."""
+        olds, news = tensors_in(template), tensors_in(value)
+        if len(olds) != len(news) or not any(each is not None for each in olds):
+            return value
+        forms = dict(self.forms.get(name, {}))
+        for k, (old, new) in enumerate(zip(olds, news, strict=True)):
+            if old is None or new is None or same_constant(old, new):
+                continue
+            known = old.template if isinstance(old, TensorParts) else old
+            form = joined_form(known, new)
+            if form is not None and isinstance(old, TensorParts):
+                form = form.join(old.form)
+            if form is None:
+                return value  # of another kind, which is said
+            forms[k] = form
+        if forms != self.forms.get(name, {}):
+            if self.always:  # else what it is before the loop may be needed behind it
+                self._drop(name)
+            self.forms[name] = forms
+            others, self.leaves = self.leaves, []
+            self._carry(name, self.before[name])
+            of_name = self.leaves
+            self.leaves = []
+            for each in self.templates:
+                self.leaves += of_name if each == name else [leaf for leaf in others if leaf.name == each]
+            raise _Dropped
+        parts = iter(olds)
+
+        def apart(leaf: Any) -> Any:
+            old = next(parts)
+            if not isinstance(old, TensorParts) or not is_tensor(leaf):
+                return leaf
+            return TensorParts(old.form, old.template, tuple(parts_of(self.frame, leaf.value, old.form)))
+
+        return mapped(value, apart)
+
     def _finish(self) -> list[Value] | None:
         taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.left.taken]
         if taken != self.exits:  # some are in dead branches
@@ -209,6 +267,7 @@ class Loop:
                 continue
             if isinstance(value, Undefined) and value.conflict:
                 self._changed(name, value.why, value.places)
+            value = self._parted(name, template, value)
             if not same_structure(template, value):
                 self._changed(name, f"it is {describe(template)} before, {describe(value)} at the end of the body")
             for old, new in zip(leaves(template), leaves(value), strict=True):
@@ -250,7 +309,7 @@ class Loop:
         if name == RETURNED or name not in self.ends:
             return False
         end = self.ends[name]
-        if isinstance(end, Undefined | Faulty) or any(map(is_tile, leaves(end))):
+        if isinstance(end, Undefined | Faulty) or not all(map(is_number, leaves(end))):
             return False
         return self.always or same_constants(end, self.before.get(name))
 

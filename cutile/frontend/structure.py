@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from cutile.frontend.values import PointerRef, Record, is_tile, items_of
+from cutile.frontend.values import PointerRef, Record, TensorParts, is_tile, items_of
 
 
 def children(value: Any) -> tuple[Any, ...] | None:
@@ -20,6 +20,8 @@ def children(value: Any) -> tuple[Any, ...] | None:
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
     """`children`, and the addresses of pointers, which pass through loops and branches as such."""
+    if isinstance(value, TensorParts):
+        return value.items
     return (value.value,) if isinstance(value, PointerRef) else children(value)
 
 
@@ -29,6 +31,8 @@ def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
         return Record(value.kind, items)
     if isinstance(value, PointerRef):
         return PointerRef(items[0], value.dtype)
+    if isinstance(value, TensorParts):
+        return TensorParts(value.form, value.template, items)
     make: Any = getattr(value, "_make", None)
     return items if make is None else make(items)
 
@@ -47,6 +51,12 @@ def refill(value: Any, new: Iterator[Any]) -> Any:
     if items is None:
         return next(new)
     return rebuilt(value, tuple(refill(item, new) for item in items))
+
+
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A value of the same structure whose parts, pointers and tensors whole, are what a function gives for them."""
+    items = children(value)
+    return function(value) if items is None else rebuilt(value, tuple(mapped(item, function) for item in items))
 
 
 def kind_of(value: Any) -> Any:

@@ -55,6 +55,21 @@ class PartitionRef:
 
 
 @dataclass(frozen=True)
+class TensorParts:
+    """A tensor or partition as a loop carries it: the scalars that say where it is; see `tensor_parts.py`.
+
+    Attributes:
+        form: what the types tell of it.
+        template: the tensor, or the partition, that it takes the place of.
+        items: the scalars.
+    """
+
+    form: Any
+    template: Any
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
 class MappedRef:
     """A mapped partition parameter: a stream of tiles for this block."""
 

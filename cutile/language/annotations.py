@@ -107,6 +107,44 @@ class Tensor(Subscriptable):
         """
         outside_kernel("Tensor.partition_permuted")
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index to the next, one per axis: 1 where that is known, else i64 scalars.
+
+        Example:
+            >>> run(lambda x: x + x_in.strides[0], [1.0, 2.0])
+            [2.0, 3.0]
+        """
+        outside_kernel("Tensor.strides")
+
+    def slice(self, axis: int, start: int | None = None, stop: int | None = None) -> Tensor:
+        """The elements from `start` to before `stop` along an axis: a tensor of its own, without a copy.
+
+        Args:
+            axis: a constant; negative ones count from the end.
+            start, stop: integers, known now or when the kernel runs. As in NumPy, negative ones count from the end, and
+                what lies outside is cut off. What is left out is the begin and the end.
+
+        Returns:
+            A tensor of the same dtype and rank, with `stop - start` elements along the axis, or none. Loads past its
+            edges are padding, as past a tensor's own.
+
+        Example:
+            >>> @ct.entry
+            ... def segment_sums(y: ct.Mut, x: ct.Tensor, offsets: ct.Tensor):
+            ...     i = ct.get_tile_block_id()[0]
+            ...     bounds = [ct.tile_to_scalar(offsets.load_tile((1,), (i + k,)).reshape(())) for k in range(2)]
+            ...     segment = x.slice(0, bounds[0], bounds[1]).partition((4,))
+            ...     total = ct.constant(0.0, (), ct.f32)
+            ...     for k in range(ct.num_tiles(segment, 0)):
+            ...         total += ct.reduce_sum(segment.load(k), 0)
+            ...     y.store(total)
+            >>> x, offsets = ct.api.ones((10,)).sync(), ct.api.from_numpy(np.array([0, 3, 3, 10], np.int32)).sync()
+            >>> segment_sums(ct.api.zeros((3,)).partition((1,)), x, offsets).first().unpartition().to_numpy().sync()
+            array([3., 0., 7.], dtype=float32)
+        """
+        outside_kernel("Tensor.slice")
+
     def load_tile(self, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
         """The tile of `shape` at a tile index; `padding` past the edges.
 

@@ -45,7 +45,7 @@ def check_words(op: Op, order: str, orders: tuple[str, ...], scope: str) -> None
         raise KernelTypeError(f"{op.name}: the scope must be one of {', '.join(SCOPES)}, got {scope}")
 
 
-class TensorAddress(Op, name="tensor_address", spelled=("gather", "scatter")):
+class TensorAddress(Op, name="tensor_address", spelled=("gather", "scatter", "Tensor.slice")):
     """The address of a tensor's element at index 0 of every axis, as a u64 scalar.
 
     Examples:
@@ -59,7 +59,7 @@ class TensorAddress(Op, name="tensor_address", spelled=("gather", "scatter")):
         return (TileType(u64),)
 
 
-class TensorStride(Op, name="tensor_stride", spelled=("gather", "scatter")):
+class TensorStride(Op, name="tensor_stride", spelled=("gather", "scatter", "Tensor.slice")):
     """The stride of a tensor along an axis, in elements, as an i64 scalar.
 
     Examples:

@@ -145,7 +145,7 @@ class StoreView(
         return ()
 
 
-class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tensor")):
+class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tensor", "Tensor.slice")):
     """A tensor at an address known only when the kernel runs.
 
     `numbers` has the extents (i32) that `shape` leaves open, then the strides (i64, in elements) that `strides` does.

@@ -6,19 +6,25 @@ from typing import Any
 
 from cutile.dtypes import i32, i64, u64
 from cutile.frontend import ordered
-from cutile.frontend.expect import constant_int, dtype_of, latency_of, marker_of, shape_of
+from cutile.frontend.expect import axis_of, constant_int, dtype_of, latency_of, marker_of, shape_of
+from cutile.frontend.families.memory import extent
 from cutile.frontend.families.partition import load, padding_of, partition_of, store
-from cutile.frontend.families.pointer import ordering_of, scope_of
+from cutile.frontend.families.pointer import advance, ordering_of, scope_of, wide
 from cutile.frontend.families.token import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import materialize
-from cutile.frontend.registry import OPERATIONS, operation
+from cutile.frontend.registry import OPERATIONS, method, operation
+from cutile.frontend.tensor_parts import Form, parts_of, tensor_of
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.weak import interval_of, is_whole
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.language.markers import ordering, padding, scope, tma
+from cutile.ops.arith import Add, Max, Min, Mul, Sub
 from cutile.ops.bound import AssumeDivisible
 from cutile.ops.cast import Convert
+from cutile.ops.compare import Lt, Select
+from cutile.ops.pointer import TensorStride
 from cutile.ops.shape import Reshape
 from cutile.ops.view import TensorView
 
@@ -123,6 +129,65 @@ def load_tensor(
     one = PartitionRef(pointers.value, (1,) * rank)
     address = frame.emit(Reshape(x=load(frame, one, index, "load_tensor"), shape=()))
     return tensor_at(frame, address, dtype_of(frame, dtype, "load_tensor"), shape, strides, alignment, "load_tensor")
+
+
+# Parts of tensors
+
+
+@method(TensorRef, "slice")
+def _slice(frame: Frame, self: TensorRef, axis: Any, start: Any = None, stop: Any = None) -> Any:
+    what = "slice"
+    tensor = self.value
+    form = Form.of(tensor)
+    along = axis_of(frame, axis, len(form.shape), what)
+    known = form.shape[along]
+    constants = [each is None or (isinstance(each, int) and not isinstance(each, bool)) for each in (start, stop)]
+    if known is not None and all(constants):
+        first, last, _ = slice(start, stop).indices(known)
+        length: int | None = last - first
+        if length < 1:
+            frame.type_error(f"slice: elements {first} to {last} are none", remedy="The stop is behind the start.")
+        begin = materialize(frame, first, i64)
+        new_extent = materialize(frame, length, i32)
+    else:
+        whole = wide(frame, extent(frame, tensor, along), what)
+        begin = _bound(frame, 0 if start is None else start, whole)
+        end = whole if stop is None else _bound(frame, stop, whole)
+        end = frame.emit(Max(x=end, y=begin))
+        length = None
+        new_extent = frame.emit(Convert(x=frame.emit(Sub(x=end, y=begin)), dtype=i32))
+    address, *numbers = parts_of(frame, tensor, form)
+    open_axes = [k for k, each in enumerate(form.shape) if each is None]
+    extents = dict(zip(open_axes, numbers, strict=False)) | {along: new_extent}
+    shape = tuple(length if k == along else each for k, each in enumerate(form.shape))
+    step = materialize(frame, 1, i64) if form.strides[along] == 1 else frame.emit(TensorStride(x=tensor, axis=along))
+    base = advance(frame, PointerRef(address, form.dtype), frame.emit(Mul(x=begin, y=step)))
+    size = form.dtype.bits // 8
+    moved = 0 if start is None else start if isinstance(start, int) and start >= 0 else None
+    # All other strides are multiples of the alignment, as far as it goes beyond an element.
+    keeps = form.strides[along] != 1 or (moved is not None and moved * size % form.alignment == 0)
+    cut = Form(form.dtype, shape, form.strides, form.alignment if keeps else size)
+    parts = [base.value, *(extents[k] for k, each in enumerate(shape) if each is None), *numbers[len(open_axes) :]]
+    return tensor_of(frame, cut, parts, tensor.name)
+
+
+def _bound(frame: Frame, value: Any, extent: Value) -> Value:
+    """A bound of a slice within the tensor; a negative one counts from the end."""
+    if not (isinstance(value, int) and not isinstance(value, bool)) and not (
+        is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint")
+    ):
+        frame.type_error(
+            f"slice: a bound must be an integer, got {describe(value)}",
+            remedy="Load it as a scalar: ct.tile_to_scalar(offsets.load_tile((1,), i).reshape(())).",
+        )
+    least = interval_of(frame, value).low if isinstance(value, int) or is_whole(frame, value) else -1
+    bound = wide(frame, value, "slice")
+    zero = materialize(frame, 0, i64)
+    if least < 0 and (isinstance(value, int) or value.tile.dtype.kind == "int"):
+        from_end = frame.emit(Add(x=bound, y=extent))
+        bound = frame.emit(Select(condition=frame.emit(Lt(x=bound, y=zero)), x=from_end, y=bound))
+        bound = frame.emit(Max(x=bound, y=zero))
+    return frame.emit(Min(x=bound, y=extent))
 
 
 # Partitions with explicit controls

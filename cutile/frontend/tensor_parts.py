@@ -1,0 +1,140 @@
+"""Tensors taken apart into the scalars that say where their elements are, and put together again.
+
+So tensors pass through branches and loops, and are cut with bounds that are known only when the kernel runs: an
+address, extents and strides are scalars like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cutile.dtypes import DTypeLike, i32, i64, u64
+from cutile.frontend.frame import Frame
+from cutile.frontend.structure import mapped
+from cutile.frontend.values import PartitionRef, TensorParts, TensorRef
+from cutile.ir.constant import Constant
+from cutile.ir.core import Value
+from cutile.ir.types import TileType
+from cutile.ops.memory import TensorDim
+from cutile.ops.pointer import TensorAddress, TensorStride
+from cutile.ops.view import TensorView
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the types of a tensor and of its views tell; the rest are parts.
+
+    Attributes:
+        shape: the extents that are constants; None for parts.
+        strides: 1 where that is known; None for parts.
+        alignment: bytes, as a tensor's type has it.
+    """
+
+    dtype: DTypeLike
+    shape: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+    alignment: int
+
+    @staticmethod
+    def of(tensor: Value) -> Form:
+        """The form of a tensor."""
+        type = tensor.tensor
+        return Form(type.dtype, type.shape, type.strides, type.alignment)
+
+    def join(self, other: Form) -> Form | None:
+        """The form that both have; None where the dtypes or the numbers of axes differ."""
+        if self.dtype is not other.dtype or len(self.shape) != len(other.shape):
+            return None
+        return Form(
+            self.dtype,
+            tuple(a if a == b else None for a, b in zip(self.shape, other.shape, strict=True)),
+            tuple(a if a == b else None for a, b in zip(self.strides, other.strides, strict=True)),
+            min(self.alignment, other.alignment),
+        )
+
+    def types(self) -> list[TileType]:
+        """The types of the parts: the address, then what extents and strides are not known."""
+        extents = [TileType(i32)] * self.shape.count(None)
+        return [TileType(u64), *extents, *[TileType(i64)] * self.strides.count(None)]
+
+
+def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
+    """The scalars that a tensor is in a form, which it has or which knows less of it."""
+    type = tensor.tensor
+    parts = [frame.emit(TensorAddress(x=tensor))]
+    for axis, (known, extent) in enumerate(zip(form.shape, type.shape, strict=True)):
+        if known is None:
+            dim = Constant(value=extent, dtype=i32, shape=()) if extent is not None else TensorDim(x=tensor, axis=axis)
+            parts.append(frame.emit(dim))
+    for axis, (known, stride) in enumerate(zip(form.strides, type.strides, strict=True)):
+        if known is None:
+            step = Constant(value=1, dtype=i64, shape=()) if stride == 1 else TensorStride(x=tensor, axis=axis)
+            parts.append(frame.emit(step))
+    return parts
+
+
+def tensor_of(frame: Frame, form: Form, parts: Sequence[Value], name: str = "") -> TensorRef:
+    """The tensor that parts are."""
+    view = TensorView(
+        address=parts[0],
+        numbers=tuple(parts[1:]),
+        dtype=form.dtype,
+        shape=form.shape,
+        strides=form.strides,
+        alignment=form.alignment,
+    )
+    return TensorRef(frame.emit(view, name))
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor that is read, or a partition of one."""
+    return isinstance(value, TensorRef) or (isinstance(value, PartitionRef) and not value.writes)
+
+
+def joined_form(a: Any, b: Any) -> Form | None:
+    """The form of two tensors, or of the tensors of two equal partitions, that stand for one value."""
+    if not is_tensor(a) or not is_tensor(b) or type(a) is not type(b):
+        return None
+    if isinstance(a, PartitionRef) and replace(a, value=b.value) != b:
+        return None
+    return Form.of(a.value).join(Form.of(b.value))
+
+
+def like(template: Any, tensor: TensorRef) -> Any:
+    """A tensor, cut into tiles as `template` is, if that is a partition."""
+    return replace(template, value=tensor.value) if isinstance(template, PartitionRef) else tensor
+
+
+def taken_apart(value: Any, forms: Mapping[int, Form]) -> Any:
+    """A value with parts in the place of the tensors that have a form; `forms` counts leaves from left to right.
+
+    The parts stand for scalars that a loop is yet to have.
+    """
+    count = itertools.count()
+
+    def apart(leaf: Any) -> Any:
+        form = forms.get(next(count))
+        return leaf if form is None else TensorParts(form, leaf, tuple(Value(type) for type in form.types()))
+
+    return mapped(value, apart)
+
+
+def put_together(frame: Frame, value: Any, name: str) -> Any:
+    """A value with tensors in the place of their parts."""
+
+    def together(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorParts):
+            return leaf
+        return like(leaf.template, tensor_of(frame, leaf.form, leaf.items, name))
+
+    return mapped(value, together)
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """The leaves of a value, from left to right; None for what is no tensor that is read."""
+    found: list[Any] = []
+    mapped(value, lambda leaf: found.append(leaf if is_tensor(leaf) or isinstance(leaf, TensorParts) else None))
+    return found
