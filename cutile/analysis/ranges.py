@@ -79,6 +79,8 @@ class Ranges:
         outputs = [value for value in function.parameters if isinstance(value.type, MutType) and value.mut.tells_grid]
         for value in reversed(outputs):  # all of them have this grid, which a launch checks; the first one names it
             counts = [ceil_div(self.extent(value, axis), tile) for axis, tile in enumerate(value.mut.tile[:3])]
+            if value.mut.rank > 3:  # the third axis goes through the tiles along all further ones
+                counts[2] = self._grid[2]
             for axis, count in enumerate([*counts, Affine(1), Affine(1)][:3]):
                 if value is not outputs[-1]:
                     facts.add(count - self._grid[axis])

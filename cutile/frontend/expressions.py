@@ -16,6 +16,7 @@ from cutile.frontend.closures import lambda_expression
 from cutile.frontend.comprehensions import comprehension
 from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated
 from cutile.frontend.families.debug import f_string
+from cutile.frontend.families.grid import own_index
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame, Scope
 from cutile.frontend.invoke import invoke
@@ -155,6 +156,8 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
             1 if known == 1 else weak(frame, frame.emit(TensorStride(x=owner.value, axis=axis)))
             for axis, known in enumerate(owner.value.tensor.strides)
         )
+    if name == "index" and isinstance(owner, MutRef):
+        return own_index(frame, owner.value)
     if name == "dtype":
         return dtype
     if name == "ndim":

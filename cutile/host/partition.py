@@ -41,7 +41,7 @@ __all__ = (
 TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile; a name stands for one that each launch's generics tell."""
 
-_AXES = 3  # axes of a launch grid
+_AXES = 8  # of a partition; a launch's grid has three, the last of which goes through all further ones
 
 
 class Holder(Protocol):
@@ -68,13 +68,13 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Check the shape of the tiles of a tensor with these extents.
 
     Raises:
-        ArgumentError: it does not have 1 to 3 axes, or not as many as the tensor, or an extent is not positive.
+        ArgumentError: it does not have 1 to 8 axes, or not as many as the tensor, or an extent is not positive.
     """
     tile = as_shape(shape, "partition shape")
     if not 1 <= len(tile) <= _AXES:
         raise ArgumentError(
             f"partition shape: {tile} has {len(tile)} axes; a partition has 1 to {_AXES}, one for each axis of the "
-            "launch grid. Reshape the tensor first."
+            "tensor. Reshape the tensor first."
         )
     if len(tile) != len(extents):
         raise ArgumentError(
@@ -185,6 +185,8 @@ class _TiledTensor(language.Partition):
     def grid(self) -> tuple[int, int, int]:
         """The number of tiles along each axis; 1 for the axes that there are not.
 
+        Of more than three axes, the third number is that of the tiles along all but the first two.
+
         Example:
             >>> from cutile import api, f32
             >>> api.zeros((1000, 777), f32).partition((128, 256)).sync().grid()
@@ -192,7 +194,7 @@ class _TiledTensor(language.Partition):
         """
         extents, tile = self._tiled.view.shape, self.shape
         counts = [-(-extent // size) for extent, size in zip(extents, tile, strict=True)]
-        x, y, z = (*counts, 1, 1)[:_AXES]
+        x, y, z = *(*counts, 1, 1)[:2], math.prod(counts[2:])
         return x, y, z
 
     @property
@@ -416,7 +418,7 @@ class MutBorrow:
             shape: extents of a tile, or names for some: see `Tensor.partition`.
 
         Raises:
-            ArgumentError: `shape` is no shape of 1 to 3 axes.
+            ArgumentError: `shape` is no shape of 1 to 8 axes.
             OwnershipError: the tensor is held, or its elements overlap.
 
         Example:

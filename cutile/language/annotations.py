@@ -194,6 +194,24 @@ class Mut(Subscriptable):
         """
         outside_kernel("Mut.ndim")
 
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Which tile of the partition is this block's own: one number per axis.
+
+        Of up to three axes that is `ct.get_tile_block_id()`. A grid has no more, so that of more axes the third one of
+        the grid goes through the tiles along all further ones, the last of them fastest.
+
+        Example:
+            >>> @ct.entry
+            ... def number(y: ct.Mut):
+            ...     a, b, c, d = y.index
+            ...     y.store(1000 * a + 100 * b + 10 * c + d)
+            >>> y = ct.api.zeros((1, 2, 2, 2), ct.i32).partition((1, 2, 1, 1))
+            >>> number(y).first().unpartition().to_numpy().sync().ravel()
+            array([ 0,  1, 10, 11,  0,  1, 10, 11], dtype=int32)
+        """
+        outside_kernel("Mut.index")
+
     def load(self) -> Tile:
         """This block's tile; zeros past the edges of the tensor.
 
@@ -234,6 +252,7 @@ class Mut(Subscriptable):
         """This block's own tile as a grid of smaller tiles: index 0 is where the block's tile begins.
 
         Where `shape` does not divide the tile, the last tiles end with it: the next block's elements stay untouched.
+        `ct.num_tiles` counts those that exist: fewer for a block at the tensor's edge.
 
         Example:
             >>> @ct.entry

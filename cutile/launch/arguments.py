@@ -39,7 +39,7 @@ class Pointer(int):
 Checked = View | TiledView | OpenTiledView | Pointer | Number | None
 """What an argument turned out to be; None for one that is not known yet."""
 
-MAX_PARTITION_RANK = 3
+MAX_PARTITION_RANK = 8
 _VIEWS = (View, TiledView, OpenTiledView)  # a union is slower to ask for
 
 
@@ -189,7 +189,7 @@ _ARRAY: type = np.ndarray
 def _some_tile(argument: Any) -> tuple[int, ...]:
     """A tile for an example, of as many axes as the argument has."""
     rank = min(max(len(getattr(argument, "shape", (64, 64))), 1), MAX_PARTITION_RANK)
-    return (1, 64, 64)[-rank:]
+    return (*(1,) * (rank - 2), 64, 64)[-rank:]
 
 
 def _taken_out(argument: Any, example: str) -> str | None:

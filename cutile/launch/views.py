@@ -8,6 +8,7 @@ launch computes nothing about a tensor that was not computed before.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -109,7 +110,7 @@ class TiledView:
 
     def __post_init__(self) -> None:
         tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
-        x, y, z = (*tiles, 1, 1, 1)[:3]
+        x, y, z = *(*tiles, 1, 1)[:2], math.prod(tiles[2:])
         self.grid = (x, y, z) if self.map is None else (self.blocks, 1, 1)
         self.layout = self.view.layout.tiled(self.view.shape, self.tile, self.map, self.exact)
         self.facts = TensorFacts(self.layout, self.view.shape)

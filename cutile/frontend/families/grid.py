@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
+from cutile.frontend.families.arith import ceil_div
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I32, Interval
+from cutile.frontend.operators import binary
 from cutile.frontend.registry import operation
 from cutile.frontend.weak import weak
 from cutile.ir.core import Value
 from cutile.ir.types import MutType
 from cutile.ops.grid import NumTileBlocks, TileBlockId
-from cutile.ops.memory import MOST_EXTENT
+from cutile.ops.memory import MOST_EXTENT, TensorDim
+
+GRID_AXES = 3
+"""Of a launch."""
 
 
 @operation
@@ -31,6 +37,25 @@ def block_index(frame: Frame, axis: int) -> Value:
     return weak(frame, frame.emit(TileBlockId(axis=axis)), Interval(0, _most_blocks(frame, axis) - 1))
 
 
+def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
+    """The index of this tile block's own tile of a `Mut`, one number per axis.
+
+    A grid has three axes: the third one goes through the tiles along all further axes, the last of them fastest.
+    """
+    rank = mut.mut.rank
+    if rank <= GRID_AXES:
+        return tuple(block_index(frame, axis) for axis in range(rank))
+    rest: Any = block_index(frame, GRID_AXES - 1)
+    folded: list[Any] = []
+    for axis in reversed(range(GRID_AXES, rank)):
+        known = mut.tensor.shape[axis]
+        extent = known or weak(frame, frame.emit(TensorDim(x=mut, axis=axis)), Interval(1, MOST_EXTENT))
+        count = ceil_div(frame, extent, mut.mut.tile[axis])
+        folded.insert(0, binary(frame, ast.Mod, rest, count))
+        rest = binary(frame, ast.FloorDiv, rest, count)
+    return (*(block_index(frame, axis) for axis in range(GRID_AXES - 1)), rest, *folded)
+
+
 def _most_blocks(frame: Frame, axis: int) -> int:
     """How many tile blocks there may be along an axis: no more than an output that is cut into tiles has of those."""
     most = I32.high
@@ -38,6 +63,8 @@ def _most_blocks(frame: Frame, axis: int) -> int:
         if isinstance(value.type, MutType) and value.type.map is None:
             if axis >= value.type.rank:
                 return 1
+            if axis == GRID_AXES - 1 and value.type.rank > GRID_AXES:
+                continue
             extent = value.type.tensor.shape[axis] or MOST_EXTENT
             most = min(most, -(-extent // value.type.tile[axis]))
     return most

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from cutile.frontend.expect import index_scalar, marker_of, shape_of, tile_of
-from cutile.frontend.families.grid import block_index
+from cutile.frontend.families.grid import GRID_AXES, own_index
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import Interval
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
@@ -16,7 +16,7 @@ from cutile.frontend.weak import adapted, weak
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops.memory import MOST_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
-from cutile.ops.view import LoadView
+from cutile.ops.view import LoadView, StoreView
 
 EXTENTS = Interval(1, MOST_EXTENT)
 
@@ -74,7 +74,7 @@ def load_tile_like(frame: Frame, x: Any, y: Any, padding: Any = padding.ZERO) ->
             f"load_tile_like: {x.value.name!r} has {x.value.tensor.rank} axes, {y.value.name!r} has {y.value.mut.rank}",
             remedy="Both must have the same rank; load with x.partition(shape).load(index) instead.",
         )
-    index = tuple(block_index(frame, axis) for axis in range(y.value.mut.rank))
+    index = own_index(frame, y.value)
     return _load(frame, x.value, y.value.mut.tile, index, padding, "load_tile_like")
 
 
@@ -85,6 +85,10 @@ def _tensor_load_tile(frame: Frame, self: TensorRef, shape: Any, index: Any, pad
 
 @method(MutRef, "load")
 def _mut_load(frame: Frame, self: MutRef) -> Any:
+    mut = self.value.mut
+    if mut.rank > GRID_AXES:
+        index = tuple(index_scalar(frame, each, "load") for each in own_index(frame, self.value))
+        return frame.emit(LoadTile(x=self.value, index=index, shape=mut.tile))
     return frame.emit(LoadMut(x=self.value))
 
 
@@ -96,6 +100,17 @@ def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
     tile = tile_of(frame, adapted(frame, value, mut.dtype), "store")
     if tile.tile.is_scalar and tile.tile.dtype is mut.dtype:
         tile = broadcast_to(frame, tile, mut.tile)
+    if mut.rank > GRID_AXES:
+        if tile.tile != mut.tile_type:
+            frame.type_error(
+                f"store: the tile must be {mut.tile_type}, got {tile.type}",
+                remedy=f"Convert it: ct.convert_tile(value, ct.{mut.dtype.__name__})."
+                if tile.tile.shape == mut.tile
+                else "Reshape or broadcast it to the partition's shape.",
+            )
+        index = tuple(index_scalar(frame, each, "store") for each in own_index(frame, self.value))
+        frame.builder.add(StoreView(x=self.value, value=tile, index=index, steps=mut.tile))
+        return
     frame.builder.add(StoreMut(x=self.value, value=tile))
 
 

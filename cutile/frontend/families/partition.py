@@ -8,13 +8,14 @@ from typing import Any
 
 from cutile.dtypes import i32, i64
 from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, marker_of, shape_of, tile_of
-from cutile.frontend.families.grid import block_index
+from cutile.frontend.families.arith import ceil_div, min_tile
+from cutile.frontend.families.grid import GRID_AXES, block_index, own_index
 from cutile.frontend.families.memory import extent, tiles_along
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, comparison, is_number, materialize
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
-from cutile.frontend.weak import adapted
+from cutile.frontend.weak import adapted, bounded
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
@@ -93,7 +94,20 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
             f"num_tiles: expected a partition, got {describe(view)}",
             remedy="Partition the tensor first: x.partition((64, 64)).",
         )
-    return count_of(frame, view, axis_of(frame, axis, len(view.shape), "num_tiles"))
+    along = axis_of(frame, axis, len(view.shape), "num_tiles")
+    return _existing(frame, view, along) if view.writes == "own" else count_of(frame, view, along)
+
+
+def _existing(frame: Frame, part: PartitionRef, axis: int) -> Any:
+    """How many tiles of a nested partition there are: those of a block at the tensor's edge that lie in the tensor."""
+    most = count_of(frame, part, axis)
+    if most == 1:  # whatever lies in the tensor, the first one has some of it
+        return 1
+    tile = part.value.mut.tile[axis]
+    begin = binary(frame, ast.Mult, own_index(frame, part.value)[axis], tile)
+    left = binary(frame, ast.Sub, extent(frame, part.value, axis), begin)
+    count = min_tile(frame, ceil_div(frame, left, (part.steps or part.shape)[axis]), most)
+    return bounded(frame, count, 1, most)
 
 
 @operation
@@ -158,12 +172,13 @@ class Place:
         self.index = [index[axis] for axis in where]
         self.limits: dict[int, Value] = {}
         if part.writes == "own":
-            self._enter_own_tile(frame, part.value.mut.tile)
+            folded = part.value.mut.rank > GRID_AXES
+            self._enter_own_tile(frame, part.value.mut.tile, own_index(frame, part.value) if folded else None)
 
-    def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...]) -> None:
+    def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...], own: tuple[Any, ...] | None) -> None:
         """Count from this block's own tile on, in steps that meet both its begin and the nested tiles' begins."""
         for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
-            block = block_index(frame, axis)
+            block = block_index(frame, axis) if own is None else own[axis]
             step = math.gcd(outer, nested)
             before = binary(frame, ast.Mult, block, outer // step)
             index = self.index[axis]
