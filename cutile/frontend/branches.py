@@ -175,6 +175,8 @@ class _Merge:
     def _conflict(self, name: str, a: Any, b: Any) -> Any:
         """No one type: an error at once for what is used at once."""
         kinds = f"it is {describe(a)} on one path, {describe(b)} on the other"
+        if describe(a) == describe(b):
+            kinds = f"it is one {describe(a)} on one path, and another on the other"
         if name == RETURNED:
             (_, here), (_, there) = self._places(name)
             raise KernelTypeError(
@@ -182,6 +184,12 @@ class _Merge:
                 here,
                 "Every return must give the same dtype and shape.",
                 (("it also returns", there),),
+            )
+        if name == _VALUE and describe(a) == describe(b):
+            raise KernelTypeError(
+                f"this expression is one {describe(a)} or another, as is decided when the kernel runs",
+                self.frame.locate(self.node),
+                "What is chosen then are tiles, numbers, and tensors that are read: choose between the results.",
             )
         if name == _VALUE:
             raise KernelTypeError(

@@ -1,0 +1,196 @@
+"""Tensors as values: chosen, carried, sliced in kernels; outputs of many axes; bare floats."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile import Mut, Tensor, api, f32, f64, i32
+from cutile.errors import KernelError
+from tests.support.everywhere import EVERYWHERE, running_on
+from tests.support.kernels import kernel
+from tests.support.memory import CPU_BACKENDS
+
+X = np.arange(20, dtype=np.float32)
+W = X[14::-1].copy() * 2
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+
+
+def result(op: Any) -> Any:
+    return op.sync().y.unpartition().to_numpy().sync()
+
+
+def tensor(array: np.ndarray[Any, Any]) -> Any:
+    return api.from_numpy(array).sync()
+
+
+# Branches and loops
+
+
+@ct.entry
+def walking(y: Mut, x: Tensor, w: Tensor, n: i32):
+    z, p = x, (x.partition((4,)), 0)
+    t = ct.constant(0.0, (4,), f32)
+    for i in range(n):
+        t += z.load_tile((4,), (0,)) + p[0].load(0)
+        z = z.slice(0, 1) if i > 1 else w
+        p = (z.partition((4,)), i)
+    other = x if n > 3 else w.slice(0, 2, -1)
+    y.store(t + z.load_tile((4,), (0,)) + z.shape[0] + p[1] + other.load_tile((4,), (1,)) * other.strides[0])
+
+
+def walked(n: int) -> Any:
+    z, p, q = X, X, 0
+    t = np.zeros(4, np.float32)
+    for i in range(n):
+        t = t + z[:4] + p[:4]
+        z = z[1:] if i > 1 else W
+        p, q = z, i
+    other = X if n > 3 else W[2:-1]
+    return t + z[:4] + len(z) + q + other[4:8]
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_tensors_are_chosen_by_branches_and_carried_by_loops(backend: str) -> None:
+    with running_on(backend):
+        for n in (0, 1, 2, 5, 7):
+            got = result(walking(api.zeros((4,)).partition((4,)), tensor(X), tensor(W), n))
+            np.testing.assert_array_equal(got, walked(n))
+
+
+def test_strides_and_dtypes_that_differ() -> None:
+    """A tensor with columns for rows has strides of its own; one of another dtype cannot stand for it."""
+    text = """
+def chosen(y: Mut, x: Tensor, w: Tensor, n: i32):
+    z = x if n > 0 else w
+    y.store(z.load_tile((2, 4), (0, 0)))
+"""
+    square = X[:16].reshape(4, 4)
+    made = kernel(text)
+    for n, wanted in ((1, square), (0, square.T * 2)):
+        transposed = tensor(square * 2).T
+        got = result(made(api.zeros((2, 4)).partition((2, 4)), tensor(square), transposed, n))
+        np.testing.assert_array_equal(got, wanted[:2])
+    with pytest.raises(KernelError, match=r"different types in the two branches: tensor of f32 .* tensor of i32"):
+        made(api.zeros((2, 4)).partition((2, 4)), tensor(square), tensor(square.astype(np.int32)), 1).sync()
+
+
+# Slices
+
+BOUNDS = [(0, 4), (2, 6), (-3, -1), (3, 100), (-100, 2), (4, 2), (None, 3), (3, None), (None, -2)]
+
+
+@ct.entry
+def ragged(y: Mut, x: Tensor, offsets: Tensor):
+    i = ct.get_tile_block_id()[0]
+    first, last = (ct.tile_to_scalar(offsets.load_tile((1,), (i + k,)).reshape(())) for k in range(2))
+    rows = x.slice(0, first, last)
+    part = rows.partition((2, 4))
+    total = ct.constant(0.0, (), f32)
+    for r in range(ct.num_tiles(part, 0)):
+        for c in range(ct.num_tiles(part, 1)):
+            total += ct.reduce_sum(ct.reduce_sum(part.load((r, c)), 0), 0)
+    y.store(total + 1000 * rows.shape[0])
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_ragged_segments(backend: str) -> None:
+    rows = np.arange(70, dtype=np.float32).reshape(10, 7)
+    offsets = np.array([0, 3, 3, 4, 10], np.int32)
+    wanted = [rows[a:b].sum() + 1000 * (b - a) for a, b in itertools.pairwise(offsets)]
+    with running_on(backend):
+        np.testing.assert_array_equal(
+            result(ragged(api.zeros((4,)).partition((1,)), tensor(rows), tensor(offsets))), wanted
+        )
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_bounds_mean_what_they_mean_in_numpy(backend: str) -> None:
+    text = """
+def sliced(y: Mut, x: Tensor, a: i32, b: i32):
+    z = x.slice(1, {0}, {1})
+    y.store(z.load_tile((4, 8), (0, 0)) + 100 * z.shape[1] + x.slice(-2, -1).shape[0])
+"""
+    rows = np.arange(32, dtype=np.float32).reshape(4, 8)
+    with running_on(backend):
+        at_run_time = kernel(text.format("a", "b"))
+        for a, b in BOUNDS:
+            inside = rows[:, a:b]
+            wanted = np.full((4, 8), 100.0 * inside.shape[1] + 1)
+            wanted[:, : inside.shape[1]] += inside
+            made = at_run_time if a is not None and b is not None else kernel(text.format(a, b))
+            got = result(made(api.zeros((4, 8)).partition((4, 8)), tensor(rows), a or 0, b or 0))
+            np.testing.assert_array_equal(got, wanted, str((a, b)))
+
+
+def test_slices_are_compiled_for_gpus() -> None:
+    y, x = api.zeros((4,)).sync(), tensor(X)
+    for arch in ARCHITECTURES:
+        assert "tensor_view" in walking.inspect(y.partition((4,)), x, x, 1, stage="lowered", arch=arch)
+        assert walking.inspect(y.partition((4,)), x, x, 1, arch=arch)
+
+
+# Many axes
+
+
+@ct.entry
+def folded(y: Mut, x: Tensor):
+    index = y.index
+    y.store(ct.load_tile_like(x, y) * 2.0 + y.load() + x.load_tile(y.shape, index) + index[y.ndim - 1])
+
+
+@ct.entry
+def nested(y: Mut):
+    part = y.partition_mut((1, 1, 1, 2))
+    for i in range(ct.num_tiles(part, 0)):
+        for j in range(ct.num_tiles(part, 3)):
+            part.store(ct.constant(1.0, part.shape, f32) * (i * 10 + j + 1), (i, 0, 0, j))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_outputs_have_up_to_eight_axes(backend: str) -> None:
+    with running_on(backend):
+        most = ((2,) * 8, (1, 2) * 4) if backend != "cpu" else ((2, 1, 3, 2, 2), (1, 1, 2, 1, 2))
+        for shape, tile in (((2, 3, 5, 4), (1, 2, 2, 4)), most, ((3, 4, 5), (2, 2, 2))):
+            x = np.random.default_rng(0).integers(0, 9, shape).astype(np.float32)
+            part = api.ones(shape).sync().partition(tile)
+            assert math.prod(part.grid()) == math.prod(-(-n // t) for n, t in zip(shape, tile, strict=True))
+            got = result(folded(part, tensor(x)))
+            np.testing.assert_array_equal(got, 3 * x + 1 + np.arange(shape[-1]) // tile[-1])
+        got = result(nested(api.zeros((3, 2, 2, 5)).sync().partition((2, 1, 1, 3))))
+        wanted = np.ones((3, 2, 2, 5)) + 10 * (np.arange(3) % 2)[:, None, None, None] + (np.arange(5) % 3) // 2
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_outputs_of_many_axes_are_compiled_for_gpus() -> None:
+    y, x = api.zeros((2, 3, 4, 8)).sync(), api.zeros((2, 3, 4, 8)).sync()
+    for arch in ARCHITECTURES:
+        assert folded.inspect(y.partition((1, 1, 4, 8)), x, arch=arch)
+
+
+# Bare floats
+
+
+@ct.entry
+def exact(y: Mut, x: Tensor):
+    r = y.partition_mut((1,))
+    r.store(ct.broadcast(math.pi, (1,)).astype(f64), 0)
+    r.store(ct.broadcast(0.1, (1, 1)).reshape((1,)).astype(f64), 1)
+    r.store(ct.select(x.shape[0] > 3, 0.1, 0.2).astype(f64), 2)
+    r.store((x.shape[0] / 3).astype(f64), 3)
+    r.store(x.load_tile((1,), (0,)) * (x.shape[0] * 0.1), 4)
+    r.store(ct.convert_tile(-ct.broadcast(math.e, (1,)), f64), 5)
+    r.store(f64(ct.f32(0.1)), 6)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_bare_floats_are_exact_beside_f64(backend: str) -> None:
+    with running_on(backend):
+        got = result(exact(api.zeros((7,), f64).partition((7,)), api.ones((5,), f64).sync()))
+    wanted = [math.pi, 0.1, 0.1, 5 / 3, 0.5, -math.e, float(np.float32(0.1))]
+    np.testing.assert_array_equal(got, wanted)
