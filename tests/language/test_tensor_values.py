@@ -12,7 +12,7 @@ import pytest
 import cutile as ct
 from cutile import Mut, Tensor, api, f32, f64, i32
 from cutile.errors import KernelError
-from tests.support.everywhere import EVERYWHERE, running_on
+from tests.support.devices import EVERYWHERE, on
 from tests.support.kernels import kernel
 from tests.support.memory import CPU_BACKENDS
 
@@ -57,7 +57,7 @@ def walked(n: int) -> Any:
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_tensors_are_chosen_by_branches_and_carried_by_loops(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         for n in (0, 1, 2, 5, 7):
             got = result(walking(api.zeros((4,)).partition((4,)), tensor(X), tensor(W), n))
             np.testing.assert_array_equal(got, walked(n))
@@ -103,7 +103,7 @@ def test_ragged_segments(backend: str) -> None:
     rows = np.arange(70, dtype=np.float32).reshape(10, 7)
     offsets = np.array([0, 3, 3, 4, 10], np.int32)
     wanted = [rows[a:b].sum() + 1000 * (b - a) for a, b in itertools.pairwise(offsets)]
-    with running_on(backend):
+    with on(backend):
         np.testing.assert_array_equal(
             result(ragged(api.zeros((4,)).partition((1,)), tensor(rows), tensor(offsets))), wanted
         )
@@ -117,7 +117,7 @@ def sliced(y: Mut, x: Tensor, a: i32, b: i32):
     y.store(z.load_tile((4, 8), (0, 0)) + 100 * z.shape[1] + x.slice(-2, -1).shape[0])
 """
     rows = np.arange(32, dtype=np.float32).reshape(4, 8)
-    with running_on(backend):
+    with on(backend):
         at_run_time = kernel(text.format("a", "b"))
         for a, b in BOUNDS:
             inside = rows[:, a:b]
@@ -154,7 +154,7 @@ def nested(y: Mut):
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_outputs_have_up_to_eight_axes(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         most = ((2,) * 8, (1, 2) * 4) if backend != "cpu" else ((2, 1, 3, 2, 2), (1, 1, 2, 1, 2))
         for shape, tile in (((2, 3, 5, 4), (1, 2, 2, 4)), most, ((3, 4, 5), (2, 2, 2))):
             x = np.random.default_rng(0).integers(0, 9, shape).astype(np.float32)
@@ -190,7 +190,7 @@ def exact(y: Mut, x: Tensor):
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_bare_floats_are_exact_beside_f64(backend: str) -> None:
-    with running_on(backend):
+    with on(backend):
         got = result(exact(api.zeros((7,), f64).partition((7,)), api.ones((5,), f64).sync()))
     wanted = [math.pi, 0.1, 0.1, 5 / 3, 0.5, -math.e, float(np.float32(0.1))]
     np.testing.assert_array_equal(got, wanted)

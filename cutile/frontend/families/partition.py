@@ -292,7 +292,7 @@ def _inside(frame: Frame, self: PartitionRef, index: Any) -> Any:
 @method(MutRef, "inside")
 def _own_inside(frame: Frame, self: MutRef) -> Any:
     tile = self.value.mut.tile
-    own = tuple(materialize(frame, block_index(frame, axis)) for axis in range(len(tile)))
+    own = tuple(materialize(frame, each) for each in own_index(frame, self.value))
     return inside(frame, self.value, Place(frame, PartitionRef(self.value, tile), own))
 
 
