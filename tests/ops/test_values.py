@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.dtypes import DTypeLike, from_numpy
+from cutile.dtypes import DTypeLike, bf16, from_numpy
 from cutile.ops import OPS
 from cutile.ops.registry import family
 from tests.samples.row import FLOATS, INTS
@@ -113,6 +113,8 @@ def wrong(case: Case, got: Array, given: list[Array]) -> Array:
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS], ids=str)
 def test_values(dtype: DTypeLike, backend: str) -> None:
     cases = [case for case in CASES if dtype in case.dtypes]
+    if dtype is bf16 and backend == "cpu":
+        cases = cases[::3]  # computed in f32 as those of f16, all of which are compiled
     given = list(operands(dtype, COUNT))
     results = [np.full(COUNT, 77).astype(dtype.numpy) for _ in cases]
     for at in range(0, len(cases), AT_ONCE):
