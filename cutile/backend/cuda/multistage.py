@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.multistage_rules import Ahead, Loop, Ring, index_work, plan
+from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistageLoop, index_work, plan
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.smem_allocator import Span
 from cutile.backend.cuda.staged_operands import Load, Side
@@ -72,7 +72,7 @@ class _RunningLoop:
     place: Span
     iteration: Value
 
-    def __init__(self, context: LoweringContext, loop: Loop, ring: Ring) -> None:
+    def __init__(self, context: LoweringContext, loop: Loop, ring: MultistageLoop) -> None:
         self._context = context
         self._loop = loop
         self._ring = ring
@@ -86,7 +86,7 @@ class _RunningLoop:
     def run(self) -> None:
         """The loop, with its loads begun iterations ahead."""
         context, builder, loop, ring, op = self._context, self._context.builder, self._loop, self._ring, self._loop.op
-        if ring.slots:
+        if ring.stages:
             self.place, used = context.smem.begin(ring.nbytes)
             if context.loops or used:  # the last iteration, or what had its place before, may be under way elsewhere
                 builder.add(Barrier())
@@ -95,10 +95,10 @@ class _RunningLoop:
         self.iteration = first = start if counted else zero
         for product, sides in ring.products.items():
             self._put(product, [side for side in sides if side.outside], zero)
-        for lead in range(ring.slots - 1, 0, -1):
+        for lead in range(ring.stages - 1, 0, -1):
             self._copies(start, first, lead)
         firsts = [self._loaded(load, start) for load in self._by_registers]
-        counter = [] if counted or not ring.slots else [zero]
+        counter = [] if counted or not ring.stages else [zero]
         context.loops += 1
         arguments = [context.copy(value) for value in op.body.arguments]
         carried = [Value(value.type, value.name) for value in (*firsts, *counter)]
@@ -106,7 +106,7 @@ class _RunningLoop:
             self.iteration = carried[-1] if counter else arguments[0]
             self.registers = dict(zip(self._by_registers, carried, strict=False))
             builder.location = op.location
-            if ring.slots:
+            if ring.stages:
                 builder.location = next(iter(ring.products or ring.loads)).location
                 builder.add(StageWait(pending=ring.pending, meet=ring.meets is True))
             if not isinstance(ring.meets, Mma):
@@ -122,7 +122,7 @@ class _RunningLoop:
         builder.location = op.location
         operands = [*(context.lowered[value] for value in op.operands), *firsts, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
-        if ring.slots:
+        if ring.stages:
             builder.add(StageWait(pending=0, meet=ring.meets is not False))
             context.smem.end()
 
@@ -183,7 +183,7 @@ class _RunningLoop:
                 self._stage(ahead, at, number)
         builder.add(StageCommit())
 
-    def _stage(self, ahead: Ahead, induction: Value, iteration: Value) -> None:
+    def _stage(self, ahead: LoadAhead, induction: Value, iteration: Value) -> None:
         """Begin to copy a tile, if its iteration comes and loads it."""
         context, load, ring, loop = self._context, ahead.load, self._ring, self._loop
         context.builder.location = load.location
@@ -200,7 +200,7 @@ class _RunningLoop:
                 index=tuple(context.lowered[value] for value in load.index),
                 shape=load.shape,
                 strides=ahead.strides,
-                stage=(ahead.place, ring.slots, ring.slot_bytes),
+                stage=(ahead.place, ring.stages, ring.stage_bytes),
                 steps=load.steps if view else (),
                 limited=load.limited if view else (),
             )
@@ -229,10 +229,10 @@ class _RunningLoop:
     def _meet(self) -> None:
         """What others have copied and written is here, and what they have read may be written over."""
         self.met = True
-        if self._ring.slots:
+        if self._ring.stages:
             self._copies(self._context.lowered[self._loop.op.induction], self.iteration)
 
-    def _arrived(self, load: Load, ahead: Ahead) -> None:
+    def _arrived(self, load: Load, ahead: LoadAhead) -> None:
         """A tile that was loaded ahead, in registers."""
         context, ring = self._context, self._ring
         if ahead.vector is None:
@@ -245,7 +245,7 @@ class _RunningLoop:
             dtype=load.x.tensor.dtype,
             shape=load.shape,
             strides=ahead.strides,
-            stage=(ahead.place, ring.slots, ring.slot_bytes),
+            stage=(ahead.place, ring.stages, ring.stage_bytes),
             own=ahead.own,
             of=load.x.name,
         )
@@ -286,7 +286,7 @@ class _RunningLoop:
         context.builder.location = product.location
         accumulator = context.layouts.accumulator(product)
         left, right = (
-            (side.place, ring.slots, ring.slot_bytes) if side.load else (side.place, side.copies, side.stage.bytes)
+            (side.place, ring.stages, ring.stage_bytes) if side.load else (side.place, side.copies, side.stage.bytes)
             for side in sides
         )
         dot = StagedMma(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cutile.backend.cuda.budget import registers
+from cutile.backend.cuda.budget import SYSTEM_BYTES, registers
 from cutile.backend.cuda.layout import Layout, blocked
 from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile, vector_width
 from cutile.backend.cuda.op_facts import inside, is_scalar_work
@@ -34,8 +34,6 @@ from cutile.ops.view import LoadView
 
 MAX_STAGES_AHEAD = 4
 """Stages, where nobody asks for another number."""
-SYSTEM_BYTES = 1024
-"""Bytes of shared memory that the system keeps for each block."""
 MAX_TILE_WORDS = 16
 """Registers of a thread for one tile that is loaded ahead into registers."""
 MAX_WORDS_WITHOUT_MMA = 8
@@ -50,7 +48,7 @@ COPY_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
-class Ahead:
+class LoadAhead:
     """A load that is begun ahead.
 
     Attributes:
@@ -89,26 +87,26 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Ring:
+class MultistageLoop:
     """A loop that loads ahead.
 
     Attributes:
         loads: what is loaded ahead, by load.
         products: of each product that reads stages, its two operands.
         passed: what happens to operands on the way to such products, and needs no instruction of its own.
-        slots: stages of the loads; 0 where all go to registers.
-        slot_bytes: of all loads of one iteration.
+        stages: of the loads; 0 where all go to registers.
+        stage_bytes: of all loads of one iteration.
         nbytes: of all stages, and of what is written there from registers.
         meets: where threads meet in each iteration, so that each sees what others copied: not at all, at its top, or
             behind what is written for its first product.
         blocks: blocks per multiprocessor that the shared memory is planned for; 0 leaves it open.
     """
 
-    loads: dict[Load, Ahead]
+    loads: dict[Load, LoadAhead]
     products: dict[Mma, Sides] = field(default_factory=dict[Mma, Sides])
     passed: frozenset[Op] = frozenset()
-    slots: int = 0
-    slot_bytes: int = 0
+    stages: int = 0
+    stage_bytes: int = 0
     nbytes: int = 0
     meets: Mma | bool = False
     blocks: int = 0
@@ -182,7 +180,7 @@ class Loop:
             return op.result.tile.size == 1 and self.stable(op.x)
         return is_scalar_work(op) or (isinstance(op, Reshape) and op.x.tile.size == 1)
 
-    def candidates(self, block: Block, guards: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[Load, Ahead]]:
+    def candidates(self, block: Block, guards: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[Load, LoadAhead]]:
         """The loads that can be begun ahead, in the order of the kernel."""
         for op in block.operations:
             if isinstance(op, If) and self.recomputable(op.condition):
@@ -192,7 +190,7 @@ class Loop:
                 padded = isinstance(op, LoadView) and op.padding not in ("zero", "none")
                 if op.x not in self.inner and not padded and all(map(self.recomputable, op.index)):
                     latency = op.latency if isinstance(op, LoadTile) else 0
-                    yield op, Ahead(op, latency, guards, self.layouts[op.result])
+                    yield op, LoadAhead(op, latency, guards, self.layouts[op.result])
 
 
 def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
@@ -210,7 +208,7 @@ def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
     return work
 
 
-def plan(loop: Loop) -> Ring | None:
+def plan(loop: Loop) -> MultistageLoop | None:
     """What a loop loads ahead, and how; None where it is nothing: the rules are in the order of the tests below."""
     if any(isinstance(op, For | While) for op in loop.operations):
         return None
@@ -223,7 +221,9 @@ def plan(loop: Loop) -> Ring | None:
     }
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
-    ring = next((ring for some in (staged, *fewer) if (ring := _sized(loop, products, some)) is not None), Ring({}))
+    ring = next(
+        (ring for some in (staged, *fewer) if (ring := _sized(loop, products, some)) is not None), MultistageLoop({})
+    )
     others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in ring.loads]
     if not ring.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
         others = []
@@ -231,7 +231,7 @@ def plan(loop: Loop) -> Ring | None:
     return replace(ring, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
 
 
-def _staged(loop: Loop, ahead: Ahead, products: Products) -> Ahead | None:
+def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
     """How a load lies in shared memory; None where it cannot be copied there, or better goes to registers."""
     load, layout, side = ahead.load, ahead.layout, products.side_of(ahead.load)
     tensor, shape = load.x.tensor, load.shape
@@ -261,31 +261,31 @@ def _staged(loop: Loop, ahead: Ahead, products: Products) -> Ahead | None:
     return replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
 
 
-def _sized(loop: Loop, products: Products, staged: Mapping[Load, Ahead]) -> Ring | None:
+def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistageLoop | None:
     """The ring of these loads, with as many stages as fit; None where there are not even two of them."""
     products = products.only(staged)
-    loads: dict[Load, Ahead] = {}
-    slot_bytes = 0
+    loads: dict[Load, LoadAhead] = {}
+    stage_bytes = 0
     for load, ahead in staged.items():
-        loads[load] = replace(ahead, place=slot_bytes, read=products.is_read(load.result))
-        slot_bytes += ahead.nbytes
+        loads[load] = replace(ahead, place=stage_bytes, read=products.is_read(load.result))
+        stage_bytes += ahead.nbytes
     most = min(loop.most, 1 + max((ahead.distance or MAX_STAGES_AHEAD for ahead in staged.values()), default=0))
     best = _meeting(loop, products, loads)
     for room, least, blocks in _rooms(loop, products) if loads else ():
         for meets in (best, True) if isinstance(best, Mma) else (best,):
             sides, written = _written(products, meets)
-            slots = min(most, (room - written) // slot_bytes)
-            if slots < max(2, min(most, least)):
+            stages = min(most, (room - written) // stage_bytes)
+            if stages < max(2, min(most, least)):
                 continue
-            first = slots * slot_bytes
+            first = stages * stage_bytes
             for op, pair in sides.items():
                 left, right = (replace(s, place=loads[s.load].place if s.load else first + s.place) for s in pair)
                 sides[op] = (left, right)
             loads_ahead = {
-                op: replace(ahead, distance=min(ahead.distance or slots, slots - 1)) for op, ahead in loads.items()
+                op: replace(ahead, distance=min(ahead.distance or stages, stages - 1)) for op, ahead in loads.items()
             }
-            return Ring(
-                loads_ahead, sides, frozenset(products.passed), slots, slot_bytes, first + written, meets, blocks
+            return MultistageLoop(
+                loads_ahead, sides, frozenset(products.passed), stages, stage_bytes, first + written, meets, blocks
             )
     return None
 
@@ -307,7 +307,7 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
     yield shared - SYSTEM_BYTES, 2, 1
 
 
-def _meeting(loop: Loop, products: Products, loads: Mapping[Load, Ahead]) -> Mma | bool:
+def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) -> Mma | bool:
     """Where threads meet in each iteration: where they do so anyway, behind what the first product has written for it,
     or at the top; not at all where nobody reads what another copied."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
@@ -12,9 +13,22 @@ from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Block, Op
 
-_User = tuple[Block, tuple[Op, ...], bool]
-"""Of a pipeline: the block of some loads, what is around it, and whether their stage is released in that block's own
-products."""
+
+@dataclass
+class _Arrival:
+    """Loads of one block that arrive together.
+
+    Attributes:
+        block: of the kernel.
+        operands: that are loaded.
+        dots: the products that read them; none where threads alone do.
+        within: whether their stage is released in the block's own products.
+    """
+
+    block: Block
+    operands: list[Operand]
+    dots: list[Dot]
+    within: bool = True
 
 
 def groups_of(
@@ -26,69 +40,81 @@ def groups_of(
     in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile, and
     not two of one block, whose products may be under way together.
     """
-    home, order, parents = kernel.home, kernel.order, kernel.parents
-    together: list[tuple[Block, list[Operand], list[Dot]]] = []
+    home, order = kernel.home, kernel.order
+    arrivals = _arrivals(kernel, dots, reads)
+    arrivals.sort(key=lambda arrival: max(order[operand.load] for operand in arrival.operands))
+    nests = {op for arrival in arrivals for operand in arrival.operands for op in kernel.parents[operand.load]}
+    users: list[list[_Arrival]] = []
+    groups: dict[Op, Group] = {}
+    for arrival in arrivals:
+        block, loads = arrival.block, sorted((operand.load for operand in arrival.operands), key=order.__getitem__)
+        first, last = (block.operations.index(load) for load in (loads[0], loads[-1]))
+        # The producer fills a stage where the last load stands, when consumers may wait ahead of the loop already.
+        apart = any(op in nests for op in block.operations[first:last])
+        require(not apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
+        readers = [*(dot.op for dot in arrival.dots), *(op for load in loads for op in reads.users.get(load, ()))]
+        arrival.within = all(home[op] is block for op in readers)
+        number = _pipeline_of(kernel, arrival, users)
+        users[number].append(arrival)
+        group = Group(tuple(arrival.operands), number, arrival.within, loads[0], loads[-1])
+        groups.update((load, group) for load in loads)
+    return groups, tuple(tuple(of[0].operands) for of in users)
+
+
+def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arrival]:
+    """The loads of one product arrive together, with those of products that share one of them."""
+    home, arrivals = kernel.home, list[_Arrival]()
     for dot in dots.values():
         for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
-            operands = [group_ for group_ in dot.operands if home[group_.load] is block]
-            sharing = [group_ for group_ in together if group_[0] is block and loads_of(group_[1]) & loads_of(operands)]
-            joined: tuple[Block, list[Operand], list[Dot]] = (block, [], [])
-            for _, others, readers in (*sharing, (block, operands, [dot])):  # one product may join several groups
-                loads_known = loads_of(joined[1])
-                joined[1].extend(group_ for group_ in others if group_.load not in loads_known)
-                joined[2].extend(readers)
-            together = [*(group_ for group_ in together if group_ not in sharing), joined]
-    loads_known = loads_of(operand for _, operands, _ in together for operand in operands)
+            own = _Arrival(block, [operand for operand in dot.operands if home[operand.load] is block], [dot])
+            loads = loads_of(own.operands)
+            sharing = [one for one in arrivals if one.block is block and loads_of(one.operands) & loads]
+            joined = _Arrival(block, [], [])
+            for other in (*sharing, own):  # one product may join several groups
+                present = loads_of(joined.operands)
+                joined.operands.extend(operand for operand in other.operands if operand.load not in present)
+                joined.dots.extend(other.dots)
+            arrivals = [*(one for one in arrivals if one not in sharing), joined]
+    present = loads_of(operand for arrival in arrivals for operand in arrival.operands)
     # What threads alone read of a block arrives together; in the order of the program, which sets do not keep.
-    for load in (load for load in reads.operands if load not in loads_known):
-        others_of_threads = next((group_ for group_ in together if group_[0] is home[load] and not group_[2]), None)
-        if others_of_threads is None:
-            together.append((home[load], [reads.operands[load]], []))
+    for load in (load for load in reads.operands if load not in present):
+        beside = next((one for one in arrivals if one.block is home[load] and not one.dots), None)
+        if beside is None:
+            arrivals.append(_Arrival(home[load], [reads.operands[load]], []))
         else:
-            others_of_threads[1].append(reads.operands[load])
-    together.sort(key=lambda group_: max(order[operand.load] for operand in group_[1]))
-    nests = {op for _, operands, _ in together for operand in operands for op in parents[operand.load]}
-    for block, operands, _ in together:
-        places = [block.operations.index(operand.load) for operand in operands]
-        # The producer fills a stage where the last load stands, when consumers may wait ahead of the loop already.
-        apart = any(op in nests for op in block.operations[min(places) : max(places)])
-        require(not apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
-    buffers: list[tuple[Operand, ...]] = []
-    users: list[list[tuple[Block, tuple[Op, ...], bool]]] = []
-    groups: dict[Op, Group] = {}
-    for block, operands, readers in together:
-        loads = sorted((operand.load for operand in operands), key=lambda load: order[load])
-        users_of = [op for load in loads for op in reads.users.get(load, ())]
-        within = all(home[op] is block for op in (*(dot.op for dot in readers), *users_of))
-        user = (block, parents[operands[0].load], within)
-        fitting = [n for n, other in enumerate(buffers) if _forms(other) == _forms(operands) and _free(user, users[n])]
-        alike = [n for n in fitting if all(a.load.x is b.load.x for a, b in zip(buffers[n], operands, strict=True))]
-        if not fitting:
-            buffers.append(tuple(operands))
-            users.append([])
-        number = (alike or fitting or [len(buffers) - 1])[0]
-        users[number].append(user)
-        arriving = Group(tuple(operands), number, within, loads[0], loads[-1])
-        groups.update((load, arriving) for load in loads)
-    return groups, tuple(buffers)
+            beside.operands.append(reads.operands[load])
+    return arrivals
+
+
+def _pipeline_of(kernel: Kernel, arrival: _Arrival, users: list[list[_Arrival]]) -> int:
+    """The number of the pipeline that some loads arrive on; a further one is added where none is free."""
+    fitting = [number for number, of in enumerate(users) if _fits(kernel, arrival, of)]
+    tensors = [operand.load.x for operand in arrival.operands]
+    alike = [number for number in fitting if tensors == [operand.load.x for operand in users[number][0].operands]]
+    if not fitting:
+        users.append([])
+    return (alike or fitting or [len(users) - 1])[0]
+
+
+def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
+    """Whether loads lie as others do, and no stage of those is held while these arrive."""
+    if _forms(others[0].operands) != _forms(arrival.operands):
+        return False
+    above = kernel.parents[arrival.operands[0].load]
+    for other in others:
+        others_above = kernel.parents[other.operands[0].load]
+        if other.block is arrival.block:
+            return False
+        if _inside(above, other.block) and not other.within:
+            return False
+        if _inside(others_above, arrival.block) and not arrival.within:
+            return False
+    return True
 
 
 def _forms(operands: Sequence[Operand]) -> tuple[tuple[Panels, DTypeLike], ...]:
     """How operands lie in shared memory."""
     return tuple((operand.panels, operand.load.x.tensor.dtype) for operand in operands)
-
-
-def _free(user: _User, others: Iterable[_User]) -> bool:
-    """Whether no stage of others is held while loads of this user arrive."""
-    block, above, within = user
-    for other, others_above, others_within in others:
-        if other is block:
-            return False
-        if _inside(above, other) and not others_within:
-            return False
-        if _inside(others_above, block) and not within:
-            return False
-    return True
 
 
 def _inside(above: Sequence[Op], block: Block) -> bool:

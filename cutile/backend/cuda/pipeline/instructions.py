@@ -20,7 +20,7 @@ MAX_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
 MAX_SIMT_SUMS_OF_ONE = 32
 """Sums of a thread from outer products up to which one warp group has a tile to itself."""
-MAX_SUMS_AND_OPERAND = 144
+MAX_SUMS_AND_FRAGMENT = 144
 """Registers of a thread for its sums and for the operand that it reads."""
 MAX_SUMS_TWICE = 96
 """Sums of a thread beside which it has registers for as many again."""
@@ -35,20 +35,20 @@ class Instructions:
     """How a product is made.
 
     Attributes:
-        form: the kind of product of warp groups; None where it is made by fused multiply-adds.
+        atom: the kind of product of warp groups; None where it is made by fused multiply-adds.
         mma_rows, mma_columns: those that are multiplied; the tile's, unless the operands change places.
         warpgroups: that share the rows.
         swap_ab: whether the operands change places.
-        crosswise: whether the left operand lies across K, and is read by threads.
+        a_from_registers: whether the left operand lies across K, and is read by threads.
         fast: whether all sums are left to the tensor cores, whatever they add in.
     """
 
-    form: MmaAtom | None
+    atom: MmaAtom | None
     mma_rows: int
     mma_columns: int
     warpgroups: int
     swap_ab: bool
-    crosswise: bool
+    a_from_registers: bool
     fast: bool
 
     @property
@@ -59,12 +59,12 @@ class Instructions:
     @property
     def by_instruction(self) -> bool:
         """Whether the sums are where an instruction leaves those of the tile: a warp has sixteen of its rows."""
-        return self.form is not None and not (self.swap_ab or self.crosswise)
+        return self.atom is not None and not (self.swap_ab or self.a_from_registers)
 
     @property
     def promotes(self) -> bool:
         """Whether the tensor cores add in fewer bits than f32 has, so that some products are added up at a time."""
-        return self.form is not None and self.form.promoted and not self.fast
+        return self.atom is not None and self.atom.promoted and not self.fast
 
     def promoted(self, depth: int, *, by_turns: bool) -> tuple[int, int]:
         """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
@@ -77,7 +77,10 @@ class Instructions:
             return 0, 0
         if self.sums <= MAX_SUMS_TWICE and by_turns:
             return 0, max(1, MAX_PROMOTE_DEPTH // depth)
-        require(not self.crosswise, "8-bit floats that lie across K are added up some turns at a time, counted in i32")
+        require(
+            not self.a_from_registers,
+            "8-bit floats that lie across K are added up some turns at a time, counted in i32",
+        )
         down = self.mma_rows // (ROWS * self.warpgroups)
         fitting = (columns for columns in range(8, self.mma_columns + 1, 8) if self.mma_columns % columns == 0)
         return max(columns for columns in fitting if down * columns // 2 <= MAX_PARTIAL_SUMS), 0
@@ -93,36 +96,36 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     rows, columns = product.acc.tile.shape
     dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
     depth_bytes = product.a.tile.shape[1] * dtype.bits // 8
-    form = atom_of(dtype, other, acc)
-    if form is None and not dtype is other is acc is f32:
+    atom = atom_of(dtype, other, acc)
+    if atom is None and not dtype is other is acc is f32:
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise Refused(f"products of {of} that add up in {acc} keep to a warp")
-    turns = form is not None and not form.any_major  # of what lies across K on the way in
+    turns = atom is not None and not atom.any_major  # of what lies across K on the way in
     across = [turns and lies_across(*operand, definitions) for operand in ((product.a, 1), (product.b, 0))]
-    crosswise, swap_ab = any(across), across[1] or (form is not None and swaps_ab(rows, columns))
+    a_from_registers, swap_ab = any(across), across[1] or (atom is not None and swaps_ab(rows, columns))
     keeps = not (across[0] and swap_ab)
     require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
     tall, wide = (columns, padded_columns(rows)) if swap_ab else (rows, columns)
-    groups = _of_outer(rows, columns) if form is None else _groups(tall, wide, form, "columns" if swap_ab else "rows")
-    how = Instructions(form, tall, wide, groups, swap_ab, crosswise, product.use_fast_acc)
-    if crosswise:
+    groups = _of_outer(rows, columns) if atom is None else _groups(tall, wide, atom, "columns" if swap_ab else "rows")
+    how = Instructions(atom, tall, wide, groups, swap_ab, a_from_registers, product.use_fast_acc)
+    if a_from_registers:
         twice = not how.promotes or how.sums <= MAX_SUMS_TWICE
         require(twice, f"a thread would hold {how.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
         held = how.sums + fragment_registers(tall, depth_bytes, groups)
         require(
-            held <= MAX_SUMS_AND_OPERAND,
-            f"a thread would hold {held} sums and operands, and has room for {MAX_SUMS_AND_OPERAND}",
+            held <= MAX_SUMS_AND_FRAGMENT,
+            f"a thread would hold {held} sums and operands, and has room for {MAX_SUMS_AND_FRAGMENT}",
         )
     require(depth_bytes % STEP_BYTES == 0, f"a depth of {product.a.tile.shape[1]} is no whole number of steps")
     return how
 
 
-def _groups(rows: int, columns: int, form: MmaAtom, named: str) -> int:
+def _groups(rows: int, columns: int, atom: MmaAtom, named: str) -> int:
     """The warp groups that share a tile's rows; they are `named` otherwise where the operands have changed places."""
     others = "columns" if named == "rows" else "rows"
     require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
-    step = "16" if form.sums is i32 and columns > 32 else "8"
-    require(columns_fit(form, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
+    step = "16" if atom.sums is i32 and columns > 32 else "8"
+    require(columns_fit(atom, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
     groups = {ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
     require(rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
     return _with_room(rows * columns, groups)

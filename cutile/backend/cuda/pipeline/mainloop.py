@@ -83,7 +83,7 @@ class Mainloop:
         where the sums of one tile have been done with and those of the next have not begun.
         """
         dot = self._dot
-        few = self.plan.narrow or (dot.crosswise and dot.accumulator.registers > MAX_UNDEF_SUMS)
+        few = self.plan.narrow or (dot.a_from_registers and dot.accumulator.registers > MAX_UNDEF_SUMS)
         return dot.fresh and not dot.promote_columns and not few
 
     def _first_sums(self, *, blank: bool) -> Value:
@@ -105,7 +105,7 @@ class Mainloop:
         layout = context.layout_name(dot.accumulator)
         start, stop, step = bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
-        groups = dot.steps if dot.crosswise else 1
+        groups = dot.steps if dot.a_from_registers else 1
         late = indices.late_values()
         if self.delayed:
             self.delayed.write_before(start, stop, step)
@@ -147,7 +147,7 @@ class Mainloop:
             right_dtype=(a if dot.swap_ab else b).tile.dtype,
             depth=a.tile.shape[1],
             promoted=dot.promote_columns,
-            crosswise=dot.crosswise,
+            crosswise=dot.a_from_registers,
             exchanged=dot.swap_ab,
         )
         return self.context.add(product, layout=self.context.layout_name(dot.accumulator)).result

@@ -97,9 +97,9 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         right,
         accumulator,
         fresh=isinstance(zeros, Constant) and zeros.value == 0,
-        simt=how.form is None,
+        simt=how.atom is None,
         swap_ab=how.swap_ab,
-        crosswise=how.crosswise,
+        a_from_registers=how.a_from_registers,
         promote_columns=columns_at_a_time,
         promote_interval=promote_interval,
     )
@@ -213,7 +213,7 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
     """Where the sums are, if the warpgroups share a tile."""
     (product,) = kernel.products
     (rows, columns), groups = product.acc.tile.shape, how.warpgroups
-    if how.form is None:
+    if how.atom is None:
         layout = simt_accumulator((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
         if layout is None:
             raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
@@ -224,9 +224,9 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
         require(
             not how.swap_ab, f"{warpgroups.THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups"
         )
-        require(not how.crosswise, f"three warp groups do not turn operands of {dtype} on the way in")
+        require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
         require(not (why := warpgroups.why_not_three(kernel, loop, usual, apart=how.promotes)), why)
-    if how.crosswise:
+    if how.a_from_registers:
         return a_from_registers_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swap_ab)
     return usual
 
@@ -239,7 +239,7 @@ def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) ->
     usual = 4 * how.warpgroups
     warps = options.num_worker_warps or usual
     pingpong = (
-        how.warpgroups == warpgroups.PINGPONG_WARPGROUPS and how.form is not None and warps == warpgroups.PINGPONG_WARPS
+        how.warpgroups == warpgroups.PINGPONG_WARPGROUPS and how.atom is not None and warps == warpgroups.PINGPONG_WARPS
     )
     fits = pingpong or warps == usual
     require(fits, f"{warps} worker warps are asked for, a tile of {rows} rows has {usual}")
@@ -250,7 +250,7 @@ def _require_pingpong(
     how: Instructions, guards: Sequence[Op], store: TmaStore | None, tiles: Tiles, *, moving: bool
 ) -> None:
     """That warpgroups may have tile blocks of their own."""
-    plain = not (how.swap_ab or how.crosswise or how.promotes)
+    plain = not (how.swap_ab or how.a_from_registers or how.promotes)
     require(plain, "warp groups alone add up 16-bit operands as they lie")
     require(not guards, "warp groups alone end at no assert")
     require(store is not None, "warp groups alone write by the copy engine, which does not store this result")
@@ -264,7 +264,7 @@ def _split_k(
     """The division of iterations that is asked for; else why there is none."""
     counts = loop.start.tile.dtype  # numbers that plans make of iterations are i32, and may be less than none
     why = why_undivided(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, how.warpgroups)
-    why = why or why_no_registers(kernel, loop, dot.accumulator, how.crosswise)
+    why = why or why_no_registers(kernel, loop, dot.accumulator, how.a_from_registers)
     if not why and counts is not i32:
         why = f"the loop counts in {counts}, and pieces in i32"
     if why:

@@ -71,7 +71,7 @@ class Dot:
         fresh: whether the sums begin at zero with this product.
         simt: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
         swap_ab: whether the operands have changed places: `left` is the kernel's right one.
-        crosswise: whether the left operand lies across K, and is read by threads (`a_from_registers.py`).
+        a_from_registers: whether the left operand lies across K, and is read by threads (`a_from_registers.py`).
         promote_columns: columns whose products are added in f32 at once; 0 where the tensor cores add them to the sums.
         promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
         written: its left operand, where that is computed and goes through shared memory.
@@ -84,7 +84,7 @@ class Dot:
     fresh: bool
     simt: bool = False
     swap_ab: bool = False
-    crosswise: bool = False
+    a_from_registers: bool = False
     promote_columns: int = 0
     promote_interval: int = 0
     written: Written | None = None
@@ -102,7 +102,7 @@ class Dot:
     @property
     def by_warps(self) -> bool:
         """Whether each warp reads its operands by itself."""
-        return self.crosswise or self.simt
+        return self.a_from_registers or self.simt
 
     @property
     def steps(self) -> int:
@@ -316,7 +316,7 @@ class Plan:
         """Of a producer and of a consumer thread; 0 leaves the number alone."""
         if self.written and self.warpgroups == 2:
             return WRITING_REGISTERS
-        held_twice = self.dot.crosswise and self.dot.promote_interval
+        held_twice = self.dot.a_from_registers and self.dot.promote_interval
         if self.mainloop is None or self.warpgroups != 2 or self.pingpong or held_twice:
             return REGISTERS[self.warpgroups]
         return MAINLOOP_REGISTERS

@@ -116,8 +116,8 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     require(bool(hows), "the kernel has no product")
     for op, how in hows.items():
         rows, dtype = op.acc.tile.shape[0], op.a.tile.dtype
-        require(not (how.swap_ab and not how.crosswise), f"a tile of {rows} rows is no whole number of {ROWS}")
-        require(how.form is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
+        require(not (how.swap_ab and not how.a_from_registers), f"a tile of {rows} rows is no whole number of {ROWS}")
+        require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
         require(how.by_instruction, f"an operand of {dtype} lies across K")
     count = max(how.warpgroups for how in hows.values())
     for op in hows:
@@ -153,7 +153,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
             written = _written(computed)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     for operand in (right, *([left] if left else [])):
-        lies = operand.panels.k_major or (how.form is not None and how.form.any_major)
+        lies = operand.panels.k_major or (how.atom is not None and how.atom.any_major)
         require(lies, f"an operand of {dtype} lies across K")
     start = definitions.get(op.acc)
     fresh = isinstance(start, Constant) and start.value == 0

@@ -86,7 +86,7 @@ def why_undivided(initial: Op | None, moving_bounds: bool, cluster: int, groups:
     return ""
 
 
-def why_no_registers(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -> str:
+def why_no_registers(kernel: Kernel, loop: For, sums: Layout, a_from_registers: bool) -> str:
     """Why a thread has no registers to add up the sums of other pieces.
 
     Empty where it has.
@@ -95,12 +95,12 @@ def why_no_registers(kernel: Kernel, loop: For, sums: Layout, crosswise: bool) -
         kernel: whose sums they are.
         loop: of products.
         sums: their layout.
-        crosswise: whether threads hold an operand beside them.
+        a_from_registers: whether threads hold an operand beside them.
     """
     more = kernel.computes_behind(loop)
-    if sums.registers <= MAX_SUMS_BESIDE_MORE or not (more or crosswise):
+    if sums.registers <= MAX_SUMS_BESIDE_MORE or not (more or a_from_registers):
         return ""
-    more_held = "an operand" if crosswise else "what follows the loop"
+    more_held = "an operand" if a_from_registers else "what follows the loop"
     return f"a thread holds {sums.registers} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {more_held}"
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutile.backend.cuda.layout import Basis, Layout, unit
-
-ACCESS_BYTES = 16
-"""The widest access of one thread."""
+from cutile.backend.cuda.layout_assignment import ACCESS_BYTES
 
 
 def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
