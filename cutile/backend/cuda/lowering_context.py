@@ -182,6 +182,10 @@ class LoweringContext(ABC):
 
     # Operations.
 
+    def add_in(self, op: Op, layout: Layout) -> Value:
+        """Add an operation whose result lies in a layout."""
+        return self.add(op, layout=self.layout_name(layout)).result
+
     def in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
         """Add an operation that uses `size` bytes of shared memory."""
         self.add(op, **attributes)

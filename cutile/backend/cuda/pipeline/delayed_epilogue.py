@@ -88,7 +88,7 @@ class DelayedStore:
     def nothing(self) -> list[Value]:
         """What stands for a result before there is one."""
         context = self._context
-        words = context.add(Undef(dtype=i32, shape=self._packed.shape), layout=context.layout_name(self._packed)).result
+        words = context.add_in(Undef(dtype=i32, shape=self._packed.shape), self._packed)
         values = [words, *(context.builder.constant(0) for _ in range(2))]
         for value, name in zip(values, ("result", "row", "column"), strict=True):
             value.name = name
@@ -118,7 +118,7 @@ class DelayedStore:
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
         """Have a result wait, which belongs to a tile index."""
-        words = self._context.add(PackPairs(x=value), layout=self._context.layout_name(self._packed)).result
+        words = self._context.add_in(PackPairs(x=value), self._packed)
         self._tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:

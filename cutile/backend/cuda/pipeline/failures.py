@@ -12,13 +12,13 @@ A kernel with a main loop needs none: the producer makes all assertions ahead of
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import only_asserts
-from cutile.backend.cuda.ops import Failed, PipelineAcquire, PipelineRelease, PipelineWait
+from cutile.backend.cuda.ops import Failed
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.dtypes import bool_
 from cutile.ir.core import Op, Value
 from cutile.ops.compare import Select
 from cutile.ops.debug import Assert
@@ -30,6 +30,7 @@ def guards_of(operations: Iterable[Op]) -> tuple[frozenset[Op], list[Value]]:
     return guards, [value for op in guards if isinstance(op, Assert) for value in op.operands]
 
 
+@dataclass
 class Verdict:
     """What tells consumers whether an assertion has failed.
 
@@ -39,43 +40,40 @@ class Verdict:
         failed: whether that was so at the store that is being lowered; None elsewhere.
     """
 
-    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines) -> None:
-        self._context = context
-        self._plan = plan
-        self._pipelines = pipelines
-        self.failed: Value | None = None
+    context: LoweringContext
+    plan: Plan
+    pipelines: Pipelines
+    failed: Value | None = None
 
     def give(self) -> None:
         """The producer's part of a store: all assertions before it were made."""
-        number = self._plan.verdict
+        number = self.plan.verdict
         if number is None:
             return
-        counter = self._pipelines.next_stage(number)
-        acquire = PipelineAcquire(self._pipelines.values[number], counter, nbytes=0, limited=self._plan.limited)
-        self._context.builder.add(acquire)
+        counter = self.pipelines.next_stage(number)
+        self.pipelines.acquire(number, counter, nbytes=0)
 
     def take(self) -> None:
         """The consumers' part."""
-        builder, number = self._context.builder, self._plan.verdict
+        number = self.plan.verdict
         if number is None:
             return
-        counter = self._pipelines.next_stage(number)
-        pipeline = self._pipelines.values[number]
-        builder.add(PipelineWait(pipeline, counter, limited=self._plan.limited))
+        counter = self.pipelines.next_stage(number)
+        self.pipelines.wait(number, counter)
         self.read()
-        builder.add(PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
+        self.pipelines.release(number, counter)
 
     def read(self) -> None:
         """Read the flag, which the producer has set by now if it ever does."""
-        if self._pipelines.flag is not None:
-            self.failed = self._context.builder.value(Failed(self._pipelines.flag), "failed")
+        if self.pipelines.flag is not None:
+            self.failed = self.context.builder.value(Failed(self.pipelines.flag), "failed")
 
     def forget(self) -> None:
         """What follows is no store, or another one.
 
         Only behind a main loop does an answer last.
         """
-        if self._plan.verdict is not None:
+        if self.plan.verdict is not None:
             self.failed = None
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -86,6 +84,6 @@ class Verdict:
         if self.failed is None:
             return index
         first, *others = index
-        dtype, builder = first.tile.dtype, self._context.builder
+        dtype, builder = first.tile.dtype, self.context.builder
         nowhere = builder.constant(-1 if dtype.kind == "int" else 2**dtype.bits - 1, dtype)
         return (builder.value(Select(condition=self.failed, x=nowhere, y=first)), *others)

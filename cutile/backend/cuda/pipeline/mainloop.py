@@ -16,7 +16,6 @@ from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Dot, Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
-from cutile.dtypes import bool_
 from cutile.ir.control import For
 from cutile.ir.core import Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
@@ -44,10 +43,6 @@ class Mainloop:
         return self.plan.dot
 
     @property
-    def _pipeline(self) -> Value:
-        return self.pipelines.values[0]
-
-    @property
     def _counter(self) -> Value:
         return self.pipelines.counters[0]
 
@@ -68,9 +63,7 @@ class Mainloop:
             sums = self._iterations(self._first_sums(blank=blank), bounds, fresh=blank)
             if blank:
                 ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
-                sums = context.add(
-                    ops.ZeroUnless(x=sums, condition=ran), layout=context.layout_name(dot.accumulator)
-                ).result
+                sums = context.add_in(ops.ZeroUnless(x=sums, condition=ran), dot.accumulator)
         if self.split:
             sums = self.split.added_up(sums)
         context.place(loop.results[0], sums, dot.accumulator)
@@ -89,20 +82,18 @@ class Mainloop:
     def _first_sums(self, *, blank: bool) -> Value:
         """What the sums start from, in registers that the compiler does not make anew within the loop."""
         context, loop, accumulator = self.context, self.loop, self._dot.accumulator
-        layout = context.layout_name(accumulator)
         if blank:
             acc = loop.carried[0].tile
-            sums = context.add(ops.Undef(dtype=acc.dtype, shape=acc.shape), layout=layout).result
+            sums = context.add_in(ops.Undef(dtype=acc.dtype, shape=acc.shape), accumulator)
         else:
             start = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], accumulator)
-            sums = context.add(ops.OptimizationBarrier(x=start), layout=layout).result
+            sums = context.add_in(ops.OptimizationBarrier(x=start), accumulator)
         sums.name = loop.results[0].name
         return sums
 
     def _iterations(self, sums: Value, bounds: list[Value], *, fresh: bool) -> Value:
         """Products added to sums, or to nothing where they are `fresh`; and all of them finished."""
         context, builder, dot, indices = self.context, self.context.builder, self._dot, self.indices
-        layout = context.layout_name(dot.accumulator)
         start, stop, step = bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
         groups = dot.steps if dot.a_from_registers else 1
@@ -113,14 +104,14 @@ class Mainloop:
             iteration = body.arguments[0]
             builder.location = dot.op.location
             later = builder.value(Ne(x=iteration, y=start))
-            builder.add(ops.PipelineWait(self._pipeline, counter, limited=self.plan.limited))
+            self.pipelines.wait(0, counter)
             product = self._multiply(acc, counter, (later,) if fresh else ())
             if self.delayed:
                 self.delayed.write_under(iteration, start, step)
             indices_found = indices.found(later, late, self.tiles.number)
             builder.location = dot.op.location
-            waited = context.add(ops.WgmmaWait(acc=product, pending=1, groups=groups), layout=layout).result
-            self._release_before(counter, later)
+            waited = context.add_in(ops.WgmmaWait(acc=product, pending=1, groups=groups), dot.accumulator)
+            self.pipelines.release_before(0, counter, later)
             builder.yield_(waited, self.pipelines.after(counter), *indices_found)
         builder.location = self.loop.location
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
@@ -128,10 +119,10 @@ class Mainloop:
         self._set_counter(done.results[1])
         if self.plan.pingpong:
             builder.add(ops.OrderBarrierArrive(self.pipelines.more_barriers))
-        settled = context.add(ops.WgmmaWait(acc=done.results[0], pending=0, groups=groups), layout=layout).result
+        settled = context.add_in(ops.WgmmaWait(acc=done.results[0], pending=0, groups=groups), dot.accumulator)
         ran = builder.value(Lt(x=start, y=stop))
         indices.settle(indices.found(ran, done.results[2:], self.tiles.number))
-        self._release_before(self._counter, ran)
+        self.pipelines.release_before(0, self._counter, ran)
         return settled
 
     def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
@@ -150,12 +141,7 @@ class Mainloop:
             crosswise=dot.a_from_registers,
             exchanged=dot.swap_ab,
         )
-        return self.context.add(product, layout=self.context.layout_name(dot.accumulator)).result
-
-    def _release_before(self, counter: Value, when: Value) -> None:
-        """Give up the stage before: its product is over where the one behind it has begun."""
-        before = self.pipelines.before(counter)
-        self.context.builder.add(ops.PipelineRelease(self._pipeline, before, when, warps=self._dot.by_warps))
+        return self.context.add_in(product, dot.accumulator)
 
     def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
         """Some iterations at a time, whose products the tensor cores add up apart from the sums.
@@ -166,7 +152,6 @@ class Mainloop:
         """
         context, builder, promote_interval = self.context, self.context.builder, self._dot.promote_interval
         start, stop, step = bounds
-        layout = context.layout_name(self._dot.accumulator)
         many = builder.value(Mul(x=step, y=builder.constant(promote_interval)))
         fewer, begin = promote_interval // self.plan.warpgroups, start
         if self.plan.warpgroups > 1 and fewer:
@@ -181,7 +166,7 @@ class Mainloop:
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
             within = first if begin is start else builder.value(Max(x=first, y=start))
             partial = self._iterations(apart, [within, beyond, step], fresh=True)
-            added = context.add(Add(x=acc, y=partial), layout=layout).result
+            added = context.add_in(Add(x=acc, y=partial), self._dot.accumulator)
             builder.yield_(added, partial, self._counter)
         builder.location = self.loop.location
         done = context.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
@@ -191,18 +176,17 @@ class Mainloop:
     def _simt(self, bounds: list[Value]) -> Value:
         """Products by fused multiply-adds. Each warp gives up a stage as soon as it has read it."""
         context, builder, dot, loop = self.context, self.context.builder, self._dot, self.loop
-        layout = context.layout_name(dot.accumulator)
         sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)
         counter = Value(self._counter.type, "counter")
         acc = context.copy(loop.body.arguments[1])
         with builder.block(context.copy(loop.induction), acc, counter) as body:
             builder.location = dot.op.location
-            builder.add(ops.PipelineWait(self._pipeline, counter, limited=self.plan.limited))
+            self.pipelines.wait(0, counter)
             left, right = self.pipelines.buffers[0]
-            product = context.add(ops.SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1]), layout=layout)
-            always = builder.constant(True, bool_)
-            builder.add(ops.PipelineRelease(self._pipeline, counter, always, warps=True))
-            builder.yield_(product.result, self.pipelines.after(counter))
+            product = ops.SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1])
+            added = context.add_in(product, dot.accumulator)
+            self.pipelines.release(0, counter)
+            builder.yield_(added, self.pipelines.after(counter))
         builder.location = loop.location
         start, stop, step = bounds
         done = context.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))

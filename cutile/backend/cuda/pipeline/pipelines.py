@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import Barriers, BarriersStart, Buffer, Pipeline, Scratch
+from cutile.backend.cuda.ops import (
+    Barriers,
+    BarriersStart,
+    Buffer,
+    Pipeline,
+    PipelineAcquire,
+    PipelineRelease,
+    PipelineWait,
+    Scratch,
+)
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES, Plan
+from cutile.dtypes import bool_
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import Add, Sub
 
@@ -143,6 +153,29 @@ class Pipelines:
         place = [other.load for other in group.operands].index(operand.load)
         return self.buffers[group.pipeline][place]
 
+    # What the roles do with a stage. Waits that last too long may end the kernel.
+
+    def acquire(self, number: int, counter: Value, nbytes: int) -> None:
+        """Wait until a stage may be filled; so many bytes will arrive there."""
+        limited = self._plan.limited
+        self._context.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=limited))
+
+    def wait(self, number: int, counter: Value) -> None:
+        """Wait until a stage is full."""
+        self._context.builder.add(PipelineWait(self.values[number], counter, limited=self._plan.limited))
+
+    def release(self, number: int, counter: Value, when: Value | None = None) -> None:
+        """Give up a stage, if `when` holds."""
+        builder = self._context.builder
+        always = builder.constant(True, bool_) if when is None else when
+        warps = number in self._plan.by_warps
+        builder.add(PipelineRelease(self.values[number], counter, always, warps=warps))
+
+    def release_before(self, number: int, counter: Value, when: Value) -> None:
+        """Give up the stage before another: its product is over where the one behind it has begun."""
+        builder = self._context.builder
+        self.release(number, builder.value(Sub(x=counter, y=builder.constant(1))), when)
+
     def next_stage(self, number: int) -> Value:
         """Count one stage on. The counter of the stage before is the result."""
         counter = self.counters[number]
@@ -154,11 +187,6 @@ class Pipelines:
         """The stage after another."""
         builder = self._context.builder
         return builder.value(Add(x=counter, y=builder.constant(1)), "counter")
-
-    def before(self, counter: Value) -> Value:
-        """The stage before another."""
-        builder = self._context.builder
-        return builder.value(Sub(x=counter, y=builder.constant(1)))
 
     def set_counters(self, numbers: Sequence[int], counters: Sequence[Value]) -> None:
         """Have some pipelines at these stages."""

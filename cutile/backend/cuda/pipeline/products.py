@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cutile.backend.cuda import ops
+from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.backend.cuda.pipeline.words import layout_of_words, packed
-from cutile.dtypes import bool_
 from cutile.ir.core import Op, Value
-from cutile.ops.arith import Sub
 
 
 @dataclass
@@ -59,65 +59,65 @@ class _Begun:
     uses: list[_Use] = field(default_factory=list[_Use])
 
 
+@dataclass
 class Products:
     """The products under way, and the stages that are held."""
 
-    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines, words: Mapping[Value, int]) -> None:
-        self._context = context
-        self._plan = plan
-        self._pipelines = pipelines
-        self._words = words
-        self._layouts = {dot.op.result: dot.accumulator for dot in plan.dots.values()}
-        self._uses: dict[Op, _Use] = {}
-        self._under_way: list[_Begun] = []
+    context: LoweringContext
+    plan: Plan
+    pipelines: Pipelines
+    words: Mapping[Value, int]
+    uses: dict[Op, _Use] = field(default_factory=dict[Op, _Use])
+    under_way: list[_Begun] = field(default_factory=list[_Begun])
+
+    @cached_property
+    def _layouts(self) -> dict[Value, Layout]:
+        """Of the sums."""
+        return {dot.op.result: dot.accumulator for dot in self.plan.dots.values()}
 
     # Stages.
 
     def name_stage(self, group: Group) -> None:
         """Take the next stage of a group's pipeline for what its loads bring."""
         loads = loads_of(group.operands)
-        dots = sum(any(operand.load in loads for operand in dot.operands) for dot in self._plan.dots.values())
-        unread = {operand.load.result: operand for operand in group.operands if operand.load in self._plan.reads}
-        use = _Use(group, self._pipelines.next_stage(group.pipeline), dots + len(unread), unread)
-        self._uses.update((operand.load, use) for operand in group.operands)
+        dots = sum(any(operand.load in loads for operand in dot.operands) for dot in self.plan.dots.values())
+        unread = {operand.load.result: operand for operand in group.operands if operand.load in self.plan.reads}
+        use = _Use(group, self.pipelines.next_stage(group.pipeline), dots + len(unread), unread)
+        self.uses.update((operand.load, use) for operand in group.operands)
 
     def read(self, values: Iterable[Value]) -> None:
         """Have threads read the tiles among these values that are in stages."""
-        context = self._context
+        context = self.context
         for value in dict.fromkeys(values):
-            use = next((use for use in self._uses.values() if value in use.unread), None)
+            use = next((use for use in self.uses.values() if value in use.unread), None)
             if use is None:
                 continue
             operand = use.unread.pop(value)
             self._wait(use)
             axis = operand.lead + operand.axis
-            tile = ops.ReadBuffer(self._pipelines.buffer_of(operand), use.counter, axis=axis)
-            context.lowered[value] = context.add(tile, layout=context.layout_name(context.layouts[value])).result
+            tile = ops.ReadBuffer(self.pipelines.buffer_of(operand), use.counter, axis=axis)
+            context.lowered[value] = context.add_in(tile, context.layouts[value])
             context.lowered[value].name = value.name
             use.left -= 1
             self._release_if_over(use)
 
     def _release_if_over(self, use: _Use) -> None:
         """Release a stage that nobody reads any more."""
-        if (
-            use.group.within
-            and use.left == 0
-            and not any(other is use for dot in self._under_way for other in dot.uses)
-        ):
-            self._release(use)
+        if use.group.within and use.left == 0 and not any(other is use for dot in self.under_way for other in dot.uses):
+            self.pipelines.release(use.group.pipeline, use.counter)
 
     @contextmanager
     def block(self, *, keep: bool = False) -> Generator[None]:
         """A block of the kernel. At its end its products are waited for, unless `keep`, and its stages released."""
-        outer = self._uses
-        self._uses = dict(outer)
+        outer = self.uses
+        self.uses = dict(outer)
         yield
         if not keep:
             self.settle_all()
-        for use in {id(use): use for load, use in self._uses.items() if load not in outer}.values():
+        for use in {id(use): use for load, use in self.uses.items() if load not in outer}.values():
             if not use.group.within:
-                self._release(use)
-        self._uses = outer
+                self.pipelines.release(use.group.pipeline, use.counter)
+        self.uses = outer
 
     def enter_nest(self) -> None:
         """Ahead of a loop or branch: wait for all that is under way, and for stages that are read inside.
@@ -125,7 +125,7 @@ class Products:
         A branch may not be taken where another is, so what it would wait for is waited for ahead of it.
         """
         self.settle_all()
-        for use in self._uses.values():
+        for use in self.uses.values():
             if not use.group.within:
                 self._wait(use)
 
@@ -135,11 +135,11 @@ class Products:
 
         It may have no turn, and what is released at the end has to have arrived even so.
         """
-        inside = {nested for block in op.regions for nested in block.walk()} & self._plan.dots.keys()
+        inside = {nested for block in op.regions for nested in block.walk()} & self.plan.dots.keys()
         if inside:
             self.settle_all()
-        loads = loads_of(operand for nested in inside for operand in self._plan.dots[nested].operands)
-        for load, use in self._uses.items():
+        loads = loads_of(operand for nested in inside for operand in self.plan.dots[nested].operands)
+        for load, use in self.uses.items():
             if load in loads:
                 self._wait(use)
 
@@ -148,24 +148,16 @@ class Products:
         if use.waited:
             return
         use.waited = True
-        pipeline = self._pipelines.values[use.group.pipeline]
-        self._context.builder.add(ops.PipelineWait(pipeline, use.counter, limited=self._plan.limited))
-
-    def _release(self, use: _Use) -> None:
-        builder = self._context.builder
-        always = builder.constant(True, bool_)
-        number = use.group.pipeline
-        warps = number in self._plan.by_warps
-        builder.add(ops.PipelineRelease(self._pipelines.values[number], use.counter, always, warps=warps))
+        self.pipelines.wait(use.group.pipeline, use.counter)
 
     # Products.
 
     def begin(self, dot: Dot) -> None:
         """Begin a product."""
-        op, context = dot.op, self._context
+        op, context = dot.op, self.context
         uses: list[_Use] = []
         for operand in dot.operands:
-            use = self._uses[operand.load]
+            use = self.uses[operand.load]
             if use not in uses:
                 uses.append(use)
         if dot.left is None:
@@ -176,7 +168,7 @@ class Products:
             self._wait(use)
         left = self._left(dot)
         begun = ops.Dot(
-            self._pipelines.buffer_of(dot.right),
+            self.pipelines.buffer_of(dot.right),
             self._counter_of(dot.right),
             (*left, *([] if acc is None else [acc])),
             left_dtype=op.a.tile.dtype,
@@ -191,110 +183,99 @@ class Products:
         )
         context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:
-            begun.attributes["source"] = context.layout_name(layout_of_words(op.a, self._plan.warpgroups))
+            begun.attributes["source"] = context.layout_name(layout_of_words(op.a, self.plan.warpgroups))
         begun.result.name = op.result.name
         mine = [use for use in uses if use.group.within]
         for use in mine:
             use.left -= 1
-        earlier = next((other for other in self._under_way if other.value is acc), None)
+        earlier = next((other for other in self.under_way if other.value is acc), None)
         if earlier is not None:  # this product is over when the earlier one is
-            self._under_way.remove(earlier)
+            self.under_way.remove(earlier)
             mine += earlier.uses
         words = left[0] if dot.in_registers else None
-        self._under_way.append(_Begun(op.result, begun.result, words, op.a, mine))
+        self.under_way.append(_Begun(op.result, begun.result, words, op.a, mine))
         context.lowered[op.result] = begun.result
 
     def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
         if dot.left is not None:
-            return [self._pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
+            return [self.pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
         if dot.written is not None:
             self._write(dot.written)
-            return [self._pipelines.written[dot.written.panels], self._context.builder.constant(0)]
-        left = self._context.lowered[dot.op.a]
-        in_words = dot.op.a in self._words
-        return [left if in_words else packed(self._context, dot.op.a, left, self._plan.warpgroups)]
+            return [self.pipelines.written[dot.written.panels], self.context.builder.constant(0)]
+        left = self.context.lowered[dot.op.a]
+        in_words = dot.op.a in self.words
+        return [left if in_words else packed(self.context, dot.op.a, left, self.plan.warpgroups)]
 
     def _write(self, written: Written) -> None:
         """Write an operand to shared memory. Each warpgroup has some rows of it, and its product reads all of them."""
-        context, builder = self._context, self._context.builder
-        dots = self._plan.dots.values()
+        context, builder = self.context, self.context.builder
+        dots = self.plan.dots.values()
         readers = {dot.op.a for dot in dots if dot.written is not None and dot.written.panels == written.panels}
-        self.settle([begun.result for begun in self._under_way if begun.source in readers])
+        self.settle([begun.result for begun in self.under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
-        words = packed(context, written.value, context.lowered[written.value], self._plan.warpgroups)
+        words = packed(context, written.value, context.lowered[written.value], self.plan.warpgroups)
         builder.add(ops.Barrier())  # what was written before, all warpgroups have read
-        context.add(ops.WriteOperand(words, self._pipelines.written[written.panels]), layout=layout)
+        context.add(ops.WriteOperand(words, self.pipelines.written[written.panels]), layout=layout)
         builder.add(ops.Barrier())
 
     def _counter_of(self, operand: Operand) -> Value:
-        return self._uses[operand.load].counter
+        return self.uses[operand.load].counter
 
     def _sums(self, dot: Dot) -> Value:
         """What a product adds to: sums that are under way too, or that may be read."""
-        op, context = dot.op, self._context
+        op, context = dot.op, self.context
         value = context.lowered[op.acc]
-        if any(other.value is value for other in self._under_way):
+        if any(other.value is value for other in self.under_way):
             return value
         return context.converted(value, context.layouts[op.acc], dot.accumulator)
 
     def settle_all(self) -> None:
         """Wait for all products."""
-        self.settle([begun.result for begun in self._under_way])
+        self.settle([begun.result for begun in self.under_way])
 
     def settle_registers(self, value: Value) -> None:
         """Wait for the products that read the registers in which the words of this value are going to be."""
-        number = self._words[value]
-        self.settle([begun.result for begun in self._under_way if self._words.get(begun.source) == number])
+        number = self.words[value]
+        self.settle([begun.result for begun in self.under_way if self.words.get(begun.source) == number])
 
     def settle(self, values: Iterable[Value]) -> None:
         """Wait for the products whose sums these are, and so for all before them; release what they read."""
         sums = set(values)
-        last = max((at for at, begun in enumerate(self._under_way) if begun.result in sums), default=-1)
+        last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
         if last < 0:
             return
-        over, self._under_way = self._under_way[: last + 1], self._under_way[last + 1 :]
+        over, self.under_way = self.under_way[: last + 1], self.under_way[last + 1 :]
         for begun in over:
             left = () if begun.left is None else (begun.left,)
-            wait = ops.DotWait(begun.value, left, pending=len(self._under_way))
-            self._settled(begun.result, wait)
+            wait = ops.DotWait(begun.value, left, pending=len(self.under_way))
+            self._settled(begun.result, wait, self._layouts[begun.result])
         for use in {id(use): use for begun in over for use in begun.uses}.values():
             self._release_if_over(use)
 
-    def _settled(self, result: Value, wait: ops.DotWait) -> None:
-        context, layout = self._context, self._layouts[result]
-        sums = context.add(wait, layout=context.layout_name(layout)).result
-        context.place(result, sums, layout)
+    def _settled(self, result: Value, wait: ops.DotWait, layout: Layout) -> None:
+        self.context.place(result, self.context.add_in(wait, layout), layout)
 
     # Loops that only multiply: an iteration's products go on in the next one.
 
     def settle_last_iteration(self, later: Value, counters: Sequence[Value], used: Sequence[int], dots: int) -> None:
         """Wait for the products of the iteration before, whose stages are released; this one's `dots` go on."""
-        context = self._context
-        under_way, self._under_way = self._under_way, []
+        context = self.context
+        under_way, self.under_way = self.under_way, []
         first = under_way[0]
-        layout = context.layout_name(self._layouts[first.result])
-        waited = context.add(ops.WgmmaWait(acc=first.value, pending=dots, groups=1), layout=layout).result
-        context.lowered[first.result] = waited
-        self._release_before(counters, used, later)
+        wait = ops.WgmmaWait(acc=first.value, pending=dots, groups=1)
+        context.lowered[first.result] = context.add_in(wait, self._layouts[first.result])
+        for number, counter in zip(used, counters, strict=True):
+            self.pipelines.release_before(number, counter, later)
 
     def settle_loop(self, op: Op, yields: Sequence[Value], used: Sequence[int], ran: Value) -> None:
         """Wait for the products of a loop's last iteration, and release its stages."""
         for result, value in zip(op.results, yields, strict=True):
             if value in self._layouts:
-                context, layout = self._context, self._layouts[value]
-                wait = ops.DotWait(context.lowered[result], (), pending=0)
-                sums = context.add(wait, layout=context.layout_name(layout)).result
-                context.place(result, sums, layout)
-        self._release_before([self._pipelines.counters[number] for number in used], used, ran)
-
-    def _release_before(self, counters: Sequence[Value], used: Sequence[int], when: Value) -> None:
-        """Release the stages before these."""
-        builder = self._context.builder
-        for number, counter in zip(used, counters, strict=True):
-            before = builder.value(Sub(x=counter, y=builder.constant(1)))
-            warps = number in self._plan.by_warps
-            builder.add(ops.PipelineRelease(self._pipelines.values[number], before, when, warps=warps))
+                wait = ops.DotWait(self.context.lowered[result], (), pending=0)
+                self._settled(result, wait, self._layouts[value])
+        for number in used:
+            self.pipelines.release_before(number, self.pipelines.counters[number], ran)
 
 
 def _left_k_major(dot: Dot) -> bool:

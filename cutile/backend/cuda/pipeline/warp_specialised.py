@@ -341,7 +341,7 @@ class WarpSpecialised(LoweringContext):
         pipeline, counter = self._pipelines.values[number], self._pipelines.counters[number]
         self.builder.location = group.operands[0].load.location
         nbytes = sum(operand.panels.nbytes for operand in group.operands)
-        self.builder.add(ops.PipelineAcquire(pipeline, counter, nbytes=nbytes, limited=self._plan.limited))
+        self._pipelines.acquire(number, counter, nbytes)
         for operand, buffer in zip(group.operands, self._pipelines.buffers[number], strict=True):
             self._load_operand(operand, buffer, pipeline, counter)
         self._pipelines.next_stage(number)

@@ -55,6 +55,6 @@ def layout_of_words(value: Value, warpgroups: int) -> Layout:
 
 def packed(context: LoweringContext, value: Value, lowered: Value, warpgroups: int) -> Value:
     """The words of a value."""
-    words = context.add(PackPairs(x=lowered), layout=context.layout_name(layout_of_words(value, warpgroups))).result
+    words = context.add_in(PackPairs(x=lowered), layout_of_words(value, warpgroups))
     words.name = lowered.name
     return words
